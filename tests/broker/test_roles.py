@@ -46,7 +46,7 @@ from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.replica import AppendResult, Partition
 from logboom.broker.partition.replication_port import ReplicaKey
-from logboom.broker.partition.services import PartitionServices, RoleNews
+from logboom.broker.partition.services import LeadershipChanges, PartitionServices
 from logboom.broker.role_keeper import RoleKeeper
 from logboom.host import SystemClock
 from logboom.metadata import Image, Stream, StreamCreated, delta_of
@@ -169,7 +169,7 @@ def partition(commit: ImmediateCommit, replication: Recorded, lease: Lease, disk
             window_memory=WindowMemory(config),
             open_files=open_files,
             log=logger,
-            role_news=RoleNews(),
+            leadership_changes=LeadershipChanges(),
             replication=replication,
             standing=lease,
         )

@@ -40,7 +40,7 @@ from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_check import WindowMemory
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
-from logboom.broker.partition.services import PartitionServices, RoleNews
+from logboom.broker.partition.services import LeadershipChanges, PartitionServices
 from logboom.broker.peers import NoPeers, Peers
 from logboom.broker.publishing import Publishing
 from logboom.broker.quotas.clients import ClientQuotaManager
@@ -102,7 +102,7 @@ class Broker:
             staged_bytes_max=config.max_staged_bytes,
             inline=config.inline_flush and disk.start_async_syncs(),
         )
-        self.role_news = RoleNews()
+        self.leadership_changes = LeadershipChanges()
         self.open_files = OpenFiles(config.max_open_log_files)
         self._log_ends = LogEnds(self.identity.broker_id, peers, lambda key: self.replicas.find_by_id(*key))
         self.cluster = self._cluster_member(opened, peers, listeners)
@@ -196,7 +196,7 @@ class Broker:
             window_memory=self.window_memory,
             open_files=self.open_files,
             log=self.log,
-            role_news=self.role_news,
+            leadership_changes=self.leadership_changes,
             replication=self.replication,
             standing=self.cluster.registration,
         )

@@ -45,7 +45,7 @@ class NatsDoor:
             broker_id=broker.identity.broker_id,
             link=self._link,
             replicas=broker.replicas,
-            role_news=broker.role_news,
+            leadership_changes=broker.leadership_changes,
             peers=broker.peers,
             publishing=broker.publishing,
             budget=self._budget,

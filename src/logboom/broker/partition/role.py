@@ -121,7 +121,7 @@ class Role:
             now_s=services.clock.monotonic_s(),
         )
         self._queue.refusal = self.failure
-        services.role_news.changed(self._stream_id)
+        services.leadership_changes.announce(self._stream_id)
 
     def follow(
         self,
@@ -148,7 +148,7 @@ class Role:
         """Neither lead nor follow. Answers that are under way change nothing any more."""
         if self.leads:
             self.leads = False
-            self._services.role_news.changed(self._stream_id)
+            self._services.leadership_changes.announce(self._stream_id)
             self._queue.close(self._no_leader())
             self._queue.refusal = self.failure or self._no_leader()
             self.leader.end()

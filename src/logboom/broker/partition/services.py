@@ -54,7 +54,7 @@ class Undisputed:
 _UNDISPUTED: Final = Undisputed()
 
 
-class RoleNews:
+class LeadershipChanges:
     """Tells that this broker has begun or ceased to lead a partition, at the moment when it does. On the loop."""
 
     __slots__ = ("_watchers",)
@@ -66,7 +66,7 @@ class RoleNews:
         """Call `callback` with the stream of each such partition. It may look at the partition, and change nothing."""
         self._watchers.append(callback)
 
-    def changed(self, stream_id: StreamId) -> None:
+    def announce(self, stream_id: StreamId) -> None:
         """A partition of this stream is led here from now on, or is not any more."""
         for callback in self._watchers:
             callback(stream_id)
@@ -86,6 +86,6 @@ class PartitionServices(NamedTuple):
     window_memory: WindowMemory
     open_files: OpenFiles
     log: FilteringBoundLogger
-    role_news: RoleNews
+    leadership_changes: LeadershipChanges
     replication: Replication = _NO_REPLICATION
     standing: Standing = _UNDISPUTED

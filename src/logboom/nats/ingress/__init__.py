@@ -1,12 +1,12 @@
 """From NATS into partitions: subscriptions, messages, acks.
 
 budget        how much may have arrived and not be stored; when the connection is not read
-desk          what is done with the messages of one partition while leaderships change; pure
+holding       what is done with the messages of one partition while leaderships change; pure
 answers       acks of messages that were stored together; pure
 services      what all intakes of a broker share
 intake        the messages of one stream, on their way to its partitions and with their outcomes back
 plan          which subscriptions this broker should have, by the streams and what it leads; pure
 predecessors  who has led a partition last
 handover      the next leader asks the one before it for what that one could not store
-ingress       keeps desks and subscriptions as the plan says
+ingress       keeps these and subscriptions as the plan says
 """

@@ -1,17 +1,17 @@
 """Between two leaders of a partition that are both there: the next one asks the one before it for what that one has
-heard and not stored, so that nothing is lost.
+received and not stored, so that nothing is lost.
 
     the next leader                                   the one before it
     leads; subscribes, holds what it hears            does not lead any more; holds what it hears
     PING, PONG: it hears everything from now on
     asks, with the epochs of its log          --->    ends its subscription, and says so to the mark (an inbox of
-                                                      the next leader) in the same write; PING, PONG: it has heard all
+                                                      the next leader) in the same write; PING, PONG: it has got all
     publishes what it got, then what it held  <---    answers with what it held, and with what it had appended and the
                                                       next leader has not; and with the acks of what that one has
     sends those acks, once it has committed
     what it found in its log
 
-The mark arrives among the messages, behind the last one that both have heard. Servers that are several hear of
+The mark arrives among the messages, behind the last one that both have received. Servers that are several hear of
 subscriptions one after the other, so there both brokers listen for a while together, and the mark is not relied on.
 
 Who does not answer in time is not waited for. What it held is then lost, unless its publisher waits for an ack: it gets
@@ -32,7 +32,7 @@ from logboom.base.ports import Bytes
 from logboom.base.units import MIB
 from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind, PeerIdentity
-from logboom.nats.ingress.desk import Desk, DeskState, Epochs, Heard
+from logboom.nats.ingress.holding import Epochs, HeldMessages, HoldingState, Unstored
 from logboom.nats.ingress.intake import Intake
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link import commands
@@ -88,7 +88,7 @@ class _Given(NamedTuple):
 _QUESTION: Final = msgspec.msgpack.Decoder(_Question)
 
 
-class _Told(NamedTuple):
+class _Answer(NamedTuple):
     """What the leader before tells of one partition."""
 
     given: list[_Given]
@@ -97,81 +97,81 @@ class _Told(NamedTuple):
     committed."""
 
 
-_ANSWER: Final = msgspec.msgpack.Decoder(list[_Told | None])
+_ANSWER: Final = msgspec.msgpack.Decoder(list[_Answer | None])
 
 
 class Gained(NamedTuple):
     """A partition that this broker has begun to lead."""
 
     stream_id: StreamId
-    desk: Desk
+    holding: HeldMessages
     partition: Partition
     epoch: int
     """Of this leadership."""
 
 
-class Floor(Protocol):
-    """All desks, and the subscriptions that bring messages to them."""
+class Subscriptions(Protocol):
+    """All holdings, and the subscriptions that bring messages to them."""
 
     def intake(self, stream_id: StreamId) -> Intake | None:
         """What takes the messages of a stream, as long as it is attached."""
 
-    def opened(self, stream_id: StreamId, desk: Desk) -> None:
+    def opened(self, stream_id: StreamId, holding: HeldMessages) -> None:
         """Nothing more is waited for: publish what is held, if this broker leads still."""
 
     def hear_no_more(self, keys: Sequence[tuple[StreamId, int]]) -> None:
         """End the subscriptions that are there for these partitions alone."""
 
-    def close(self, stream_id: StreamId, desk: Desk) -> None:
+    def close(self, stream_id: StreamId, holding: HeldMessages) -> None:
         """What was held is the next leader's."""
 
-    async def left(self, stream_id: StreamId, index: int, epoch: int) -> Desk | None:
-        """The desk of a partition once this broker leads it no more in an epoch before `epoch`, and knows what it has
-        to hold; None where it holds nothing for that leader."""
+    async def left(self, stream_id: StreamId, index: int, epoch: int) -> HeldMessages | None:
+        """What is held of a partition, once this broker leads it no more in an epoch before `epoch` and has all of it;
+        None where it holds nothing for that leader."""
 
 
 class Handover:
     """See the module. On the loop."""
 
-    def __init__(self, services: IngressServices, floor: Floor) -> None:
+    def __init__(self, services: IngressServices, subscriptions: Subscriptions) -> None:
         self._services = services
-        self._floor = floor
+        self._subscriptions = subscriptions
 
     # --- the next leader ----------------------------------------------------------------------------------------
 
     async def gain(self, before: BrokerId | None, gained: Sequence[Gained]) -> None:
         """Ask the leader before this one for what it holds of these partitions, publish that and what was held here;
         then answer the publishers of what both have. None: there is nobody to ask."""
-        told: Sequence[_Told | None] = [None] * len(gained)
+        answers: Sequence[_Answer | None] = [None] * len(gained)
         if before is not None:
-            told = await self._told(before, gained)
-        acks = [self._open(one, theirs) for one, theirs in zip(gained, told, strict=True)]
+            answers = await self._answers_of(before, gained)
+        acks = [self._open(one, theirs) for one, theirs in zip(gained, answers, strict=True)]
         waiting = [(one, some) for one, some in zip(gained, acks, strict=True) if some]
         await asyncio.gather(*(self._answer_once_committed(one, some) for one, some in waiting))
 
-    async def _told(self, before: BrokerId, gained: Sequence[Gained]) -> Sequence[_Told | None]:
+    async def _answers_of(self, before: BrokerId, gained: Sequence[Gained]) -> Sequence[_Answer | None]:
         """What the leader before this one tells of each; None where it does not."""
         services, loop = self._services, asyncio.get_running_loop()
         begun_s = loop.time()
         try:
             async with asyncio.timeout(GAIN_S):
-                await self._heard()
+                await self._settled()
                 for one in gained:
-                    one.desk.begin()
-                told = await self._ask(before, gained)
+                    one.holding.begin()
+                answers = await self._ask(before, gained)
         except (TimeoutError, LogboomError) as error:
             services.metrics.failed_handovers += len(gained)
             services.log.warning(
                 f"handover {before}",
-                "a leader has not told in time what messages from NATS it had not stored",
+                "a leader did not answer in time which messages from NATS it had not stored",
                 leader=before,
                 partitions=len(gained),
                 why=str(error) or "it does not answer",
             )
             return [None] * len(gained)
-        known = [one for one in told if one is not None]
+        known = [one for one in answers if one is not None]
         services.metrics.handovers += len(known)
-        services.metrics.failed_handovers += len(told) - len(known)
+        services.metrics.failed_handovers += len(answers) - len(known)
         services.log.info(
             f"took over {before}",
             "messages from NATS were taken over from another leader",
@@ -180,46 +180,48 @@ class Handover:
             messages=sum(len(one.given) for one in known),
             seconds=round(loop.time() - begun_s, 3),
         )
-        return told
+        return answers
 
-    def _open(self, one: Gained, told: _Told | None) -> Sequence[bytes]:
+    def _open(self, one: Gained, answer: _Answer | None) -> Sequence[bytes]:
         """Nothing more is waited for; the acks that are to be sent later."""
-        intake, desk = self._floor.intake(one.stream_id), one.desk
-        desk.is_asking = False
+        intake, holding = self._subscriptions.intake(one.stream_id), one.holding
+        holding.is_asking = False
         acks: list[bytes] = []
         if intake is not None:
-            if told is not None:
-                intake.put_before(desk, [Heard(Delivery(0, *each[1:]), each.by_all) for each in told.given])
-                acks += told.acks
-            if desk.doubts and _leads(one):
-                acks += intake.resolve(desk, _epochs(one.partition))  # of an earlier leadership of this broker
-        self._floor.opened(one.stream_id, desk)
+            if answer is not None:
+                intake.put_before(holding, [Unstored(Delivery(0, *each[1:]), each.by_all) for each in answer.given])
+                acks += answer.acks
+            if holding.doubts and _leads(one):
+                acks += intake.resolve(holding, _epochs(one.partition))  # of an earlier leadership of this broker
+        self._subscriptions.opened(one.stream_id, holding)
         return acks
 
     async def _answer_once_committed(self, one: Gained, acks: Sequence[bytes]) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(_until_committed(one), _COMMIT_S)
-        intake = self._floor.intake(one.stream_id)
+        intake = self._subscriptions.intake(one.stream_id)
         if intake is not None and _is_committed(one):
             intake.committed(acks)
         else:
             self._services.metrics.unanswered += len(acks)
 
-    async def _heard(self) -> None:
-        """Return once everything that is published from now on is heard here. Raises ConnectionLostError."""
+    async def _settled(self) -> None:
+        """Return once everything that is published from now on arrives here. Raises ConnectionLostError."""
         link = self._services.link
         await link.round_trip()
         await asyncio.sleep(_SETTLED_CLUSTER_S if link.is_clustered else _SETTLED_S)
 
-    async def _ask(self, before: BrokerId, gained: Sequence[Gained]) -> Sequence[_Told | None]:
+    async def _ask(self, before: BrokerId, gained: Sequence[Gained]) -> Sequence[_Answer | None]:
         """What the leader before this one holds; None where it cannot say. Raises PeerUnavailableError,
         ConnectionLostError."""
         link = self._services.link
         inbox = f"{_INBOX}{self._services.ids.uuid().hex}"
-        # Where servers are several, what comes behind the mark may still be what the other broker has heard.
+        # Where servers are several, what comes behind the mark may still be what the other broker has received.
         sid = link.subscribe(inbox, None, lambda _: None if link.is_clustered else _mark(gained))
         try:
-            wanted = [_Wanted(one.stream_id, one.desk.index, one.epoch, list(_epochs(one.partition))) for one in gained]
+            wanted = [
+                _Wanted(one.stream_id, one.holding.index, one.epoch, list(_epochs(one.partition))) for one in gained
+            ]
             question = msgspec.msgpack.encode(_Question(inbox, wanted))
             peers = self._services.peers
             answer = await peers.call(before, FrameKind.HANDOVER, (question,), timeout_s=GAIN_S)
@@ -240,26 +242,26 @@ class Handover:
             raise InvalidRequestError(f"a question for messages cannot be read: {error}") from None
         found = await self._left(question.wanted)
         leaving = [
-            (one, desk)
-            for one, desk in zip(question.wanted, found, strict=True)
-            if desk is not None and desk.state is DeskState.LOSING
+            (one, holding)
+            for one, holding in zip(question.wanted, found, strict=True)
+            if holding is not None and holding.state is HoldingState.HANDING_OVER
         ]
-        for _, desk in leaving:
-            desk.state = DeskState.ENDING
-        await self._hear_the_last(question.mark, [(StreamId(one.stream), desk.index) for one, desk in leaving])
-        told: dict[int, _Told] = {}
+        for _, holding in leaving:
+            holding.state = HoldingState.ENDING
+        await self._hear_the_last(question.mark, [(StreamId(one.stream), holding.index) for one, holding in leaving])
+        answers: dict[int, _Answer] = {}
         room = _ANSWER_BYTES_MAX
-        for one, desk in leaving:
-            size_bytes, told[id(desk)] = self._tell(one, desk, room)
+        for one, holding in leaving:
+            size_bytes, answers[id(holding)] = self._answer(one, holding, room)
             room -= size_bytes
-        return (msgspec.msgpack.encode([told.get(id(desk)) for desk in found]),)
+        return (msgspec.msgpack.encode([answers.get(id(holding)) for holding in found]),)
 
-    async def _left(self, wanted: Sequence[_Wanted]) -> list[Desk | None]:
-        """The desks of partitions that this broker leads no more; None where it leads still, or holds nothing."""
-        found: list[Desk | None] = [None] * len(wanted)
+    async def _left(self, wanted: Sequence[_Wanted]) -> list[HeldMessages | None]:
+        """The holdings of partitions that this broker leads no more; None where it leads still, or holds nothing."""
+        found: list[HeldMessages | None] = [None] * len(wanted)
 
         async def look(place: int, one: _Wanted) -> None:
-            found[place] = await self._floor.left(StreamId(one.stream), one.partition, one.epoch)
+            found[place] = await self._subscriptions.left(StreamId(one.stream), one.partition, one.epoch)
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ASKED_S):
@@ -269,37 +271,37 @@ class Handover:
     async def _hear_the_last(self, mark: str, keys: Sequence[tuple[StreamId, int]]) -> None:
         """End subscriptions, and return once nothing comes any more that the next leader does not hear."""
         link = self._services.link
-        self._floor.hear_no_more(keys)
+        self._subscriptions.hear_no_more(keys)
         if mark.startswith(_INBOX) and mark.removeprefix(_INBOX).isalnum():
             link.send(commands.publish(mark.encode(), b""))
         with contextlib.suppress(TimeoutError, LogboomError):
             async with asyncio.timeout(_ASKED_S):
                 await link.round_trip()
 
-    def _tell(self, one: _Wanted, desk: Desk, room: int) -> tuple[int, _Told]:
-        """What a desk has held, as far as there is room in the answer, and its size in bytes."""
+    def _answer(self, one: _Wanted, holding: HeldMessages, room: int) -> tuple[int, _Answer]:
+        """What a holding has held, as far as there is room in the answer, and its size in bytes."""
         stream_id = StreamId(one.stream)
-        intake = self._floor.intake(stream_id)
-        told = _Told([], [])
+        intake = self._subscriptions.intake(stream_id)
+        answer = _Answer([], [])
         size_bytes = 0
         if intake is not None:
-            told.acks.extend(intake.resolve(desk, one.epochs))
-            size_bytes = sum(map(len, told.acks))
-            held = intake.take(desk)
+            answer.acks.extend(intake.resolve(holding, one.epochs))
+            size_bytes = sum(map(len, answer.acks))
+            held = intake.take(holding)
             for each in held:
                 if size_bytes + each.size_bytes > room:
                     break
                 size_bytes += each.size_bytes
-                told.given.append(_Given(each.by_all, *each.message[1:]))
-            intake.give_up(held[len(told.given) :])
-            self._services.metrics.handed_over += len(told.given)
-        self._floor.close(stream_id, desk)
-        return size_bytes, told
+                answer.given.append(_Given(each.by_all, *each.message[1:]))
+            intake.give_up(held[len(answer.given) :])
+            self._services.metrics.handed_over += len(answer.given)
+        self._subscriptions.close(stream_id, holding)
+        return size_bytes, answer
 
 
 def _mark(gained: Sequence[Gained]) -> None:
     for one in gained:
-        one.desk.mark()
+        one.holding.mark()
 
 
 def _leads(one: Gained) -> bool:
@@ -325,12 +327,12 @@ async def _until_committed(one: Gained) -> None:
         one.partition.unwatch(handle)
 
 
-def _read_answer(answer: Bytes, count: int) -> Sequence[_Told | None]:
+def _read_answer(answer: Bytes, count: int) -> Sequence[_Answer | None]:
     """Raises InvalidRequestError."""
     try:
-        told = _ANSWER.decode(answer)
+        answers = _ANSWER.decode(answer)
     except msgspec.DecodeError as error:
         raise InvalidRequestError(f"an answer with messages cannot be read: {error}") from None
-    if len(told) != count:
-        raise InvalidRequestError(f"an answer for {len(told)} partitions of {count}")
-    return told
+    if len(answers) != count:
+        raise InvalidRequestError(f"an answer for {len(answers)} partitions of {count}")
+    return answers

@@ -1,4 +1,4 @@
-"""Keeps this broker's desks and subscriptions as the plan says: after each change of a stream, and of what it leads.
+"""Keeps this broker's holdings and subscriptions as the plan says: after each change of a stream, and of what it leads.
 
 All that changed in one turn of the loop is followed at its end, so a thousand streams that begin cost one look at each.
 That a leadership has ended is seen at once, before what waited for it is answered.
@@ -19,8 +19,8 @@ from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind
 from logboom.metadata import ImageDelta, Stream
 from logboom.nats.ingress.attachment import attachment_of
-from logboom.nats.ingress.desk import Desk, DeskState
 from logboom.nats.ingress.handover import Gained, Handover
+from logboom.nats.ingress.holding import HeldMessages, HoldingState
 from logboom.nats.ingress.intake import Intake
 from logboom.nats.ingress.plan import Attached, Wish, cannot_be_grouped, wishes
 from logboom.nats.ingress.predecessors import Predecessors
@@ -43,11 +43,11 @@ class Ingress:
         self._intakes: dict[StreamId, Intake] = {}
         self._subscribed: dict[StreamId, dict[Wish, int]] = {}
         """By stream, the number of each subscription."""
-        self._desks: dict[StreamId, dict[int, Desk]] = {}
+        self._holdings: dict[StreamId, dict[int, HeldMessages]] = {}
         """By stream, of the partitions that messages are taken for; those of an attached stream are one dictionary,
         which its intake looks into."""
         self._predecessors = Predecessors(services.broker_id, lambda: catalog.image)
-        self._expiries: dict[Desk, asyncio.TimerHandle] = {}
+        self._expiries: dict[HeldMessages, asyncio.TimerHandle] = {}
         self._changed: set[StreamId] = set()
         self._news = asyncio.Event()
         self._handover = Handover(services, self)
@@ -59,12 +59,12 @@ class Ingress:
         for stream in self._catalog.image.by_id.values():
             self._take(stream)
         self._catalog.watch(self._image_changed)
-        self._services.role_news.watch(self._look_at)
+        self._services.leadership_changes.watch(self._look_at)
         self._services.peers.serve(FrameKind.HANDOVER, self._handover.asked)
 
     async def handed_over(self) -> None:
         """Return once nothing is held here for other leaders."""
-        while any(desk.is_leaving for desks in self._desks.values() for desk in desks.values()):
+        while any(holding.is_handing_over for holdings in self._holdings.values() for holding in holdings.values()):
             await self._news.wait()
 
     def stop(self) -> None:
@@ -72,16 +72,16 @@ class Ingress:
         self._stopped = True
         for task in self._gaining:
             task.cancel()
-        for desk, timer in tuple(self._expiries.items()):
+        for holding, timer in tuple(self._expiries.items()):
             timer.cancel()
-            self._expiries.pop(desk)
-        for stream_id, desks in self._desks.items():
-            for desk in tuple(desks.values()):
-                if desk.is_leaving:
-                    self._give_up(stream_id, desk)
+            self._expiries.pop(holding)
+        for stream_id, holdings in self._holdings.items():
+            for holding in tuple(holdings.values()):
+                if holding.is_handing_over:
+                    self._give_up(stream_id, holding)
                 else:
-                    desk.is_asking = desk.asks_again = False
-                    self.opened(stream_id, desk)
+                    holding.is_asking = holding.asks_again = False
+                    self.opened(stream_id, holding)
         self._attached.clear()
         self._changed.update(self._subscribed)
         self._follow()
@@ -106,18 +106,18 @@ class Ingress:
         this turn of the loop has ended."""
         if self._stopped or (stream_id not in self._attached and stream_id not in self._subscribed):
             return
-        for desk in self._desks.get(stream_id, {}).values():
-            if not desk.is_leaving and self._leading(stream_id, desk.index) is None:
-                self._lose(stream_id, desk)
+        for holding in self._holdings.get(stream_id, {}).values():
+            if not holding.is_handing_over and self._leading(stream_id, holding.index) is None:
+                self._lose(stream_id, holding)
         if not self._changed:
             asyncio.get_running_loop().call_soon(self._follow)
         self._changed.add(stream_id)
 
     def _detach(self, stream_id: StreamId) -> None:
         self._attached.pop(stream_id, None)
-        for desk in tuple(self._desks.get(stream_id, {}).values()):
-            self._give_up(stream_id, desk)
-        self._desks.pop(stream_id, None)
+        for holding in tuple(self._holdings.get(stream_id, {}).values()):
+            self._give_up(stream_id, holding)
+        self._holdings.pop(stream_id, None)
         self._intakes.pop(stream_id, None)
         self._predecessors.forget(stream_id)
         self._look_at(stream_id)
@@ -145,8 +145,8 @@ class Ingress:
             )
         self._attached[stream.id] = stream, attached
         reader = Reader.of(stream)
-        desks = self._desks.setdefault(stream.id, {})
-        self._intakes[stream.id] = Intake(stream.name, reader, desks, self._services)
+        holdings = self._holdings.setdefault(stream.id, {})
+        self._intakes[stream.id] = Intake(stream.name, reader, holdings, self._services)
         self._predecessors.note(stream)
         self._look_at(stream.id)
 
@@ -166,10 +166,12 @@ class Ingress:
             task.add_done_callback(self._gaining.discard)
 
     def _wishes(self, stream_id: StreamId) -> set[Wish]:
-        known, desks = self._attached.get(stream_id), self._desks.get(stream_id, {})
+        known, holdings = self._attached.get(stream_id), self._holdings.get(stream_id, {})
         if known is None:
             return set()
-        return wishes(known[1], [index for index, desk in desks.items() if desk.state is not DeskState.ENDING])
+        return wishes(
+            known[1], [index for index, holding in holdings.items() if holding.state is not HoldingState.ENDING]
+        )
 
     def _leading(self, stream_id: StreamId, index: int) -> Partition | None:
         """A partition, if this broker leads it."""
@@ -185,46 +187,46 @@ class Ingress:
     def _lead(
         self, stream_id: StreamId, index: int, partition: Partition, gained: dict[BrokerId | None, list[Gained]]
     ) -> None:
-        """This broker leads a partition: open its desk, or see what has to be waited for first."""
-        desks = self._desks[stream_id]
-        desk = desks.get(index)
-        if desk is not None and not desk.is_leaving:
+        """This broker leads a partition: open its holding, or see what has to be waited for first."""
+        holdings = self._holdings[stream_id]
+        holding = holdings.get(index)
+        if holding is not None and not holding.is_handing_over:
             return
-        if desk is None or desk.state is DeskState.ENDING:
-            desk = desks[index] = Desk(index)
-        desk.state = DeskState.GAINING
-        self._forget_expiry(desk)
+        if holding is None or holding.state is HoldingState.ENDING:
+            holding = holdings[index] = HeldMessages(index)
+        holding.state = HoldingState.TAKING_OVER
+        self._forget_expiry(holding)
         before = self._predecessors.of(stream_id, index)
-        if desk.is_asking:
-            desk.asks_again = True
+        if holding.is_asking:
+            holding.asks_again = True
             return
-        if before is None and not desk.held and not desk.doubts:
-            desk.state = DeskState.OPEN
+        if before is None and not holding.held and not holding.doubts:
+            holding.state = HoldingState.PUBLISHING
             return
-        desk.is_asking = True
-        gained.setdefault(before, []).append(Gained(stream_id, desk, partition, partition.leader_epoch))
+        holding.is_asking = True
+        gained.setdefault(before, []).append(Gained(stream_id, holding, partition, partition.leader_epoch))
 
-    def _lose(self, stream_id: StreamId, desk: Desk) -> None:
-        desk.state = DeskState.LOSING
-        self._expiries[desk] = asyncio.get_running_loop().call_later(HOLD_S, self._expired, stream_id, desk)
+    def _lose(self, stream_id: StreamId, holding: HeldMessages) -> None:
+        holding.state = HoldingState.HANDING_OVER
+        self._expiries[holding] = asyncio.get_running_loop().call_later(HOLD_S, self._expired, stream_id, holding)
         self._tell()
 
-    def _expired(self, stream_id: StreamId, desk: Desk) -> None:
+    def _expired(self, stream_id: StreamId, holding: HeldMessages) -> None:
         """Nobody has asked for what was held."""
-        if desk.state is DeskState.LOSING:
-            self._give_up(stream_id, desk)
+        if holding.state is HoldingState.HANDING_OVER:
+            self._give_up(stream_id, holding)
             self._look_at(stream_id)
 
-    def _give_up(self, stream_id: StreamId, desk: Desk) -> None:
+    def _give_up(self, stream_id: StreamId, holding: HeldMessages) -> None:
         intake = self._intakes.get(stream_id)
         if intake is not None:
-            doubted = [one.heard for one in desk.doubts]
-            desk.doubts.clear()
-            intake.give_up([*doubted, *intake.take(desk)])
-        self.close(stream_id, desk)
+            doubted = [one.unstored for one in holding.doubts]
+            holding.doubts.clear()
+            intake.give_up([*doubted, *intake.take(holding)])
+        self.close(stream_id, holding)
 
-    def _forget_expiry(self, desk: Desk) -> None:
-        timer = self._expiries.pop(desk, None)
+    def _forget_expiry(self, holding: HeldMessages) -> None:
+        timer = self._expiries.pop(holding, None)
         if timer is not None:
             timer.cancel()
 
@@ -232,41 +234,41 @@ class Ingress:
         self._news.set()
         self._news.clear()
 
-    # --- the desks (handover.Floor) -----------------------------------------------------------------------------
+    # --- handover.Subscriptions -------------------------------------------------------------------------------------
 
     def intake(self, stream_id: StreamId) -> Intake | None:
         return self._intakes.get(stream_id)
 
-    def opened(self, stream_id: StreamId, desk: Desk) -> None:
+    def opened(self, stream_id: StreamId, holding: HeldMessages) -> None:
         intake = self._intakes.get(stream_id)
-        if desk.asks_again:
-            desk.asks_again = False
-            if not desk.is_leaving:
-                self._lose(stream_id, desk)
+        if holding.asks_again:
+            holding.asks_again = False
+            if not holding.is_handing_over:
+                self._lose(stream_id, holding)
             self._look_at(stream_id)
-        elif desk.state is DeskState.GAINING and not desk.is_asking and intake is not None:
-            desk.state = DeskState.OPEN
-            intake.publish_held(desk)
+        elif holding.state is HoldingState.TAKING_OVER and not holding.is_asking and intake is not None:
+            holding.state = HoldingState.PUBLISHING
+            intake.publish_held(holding)
         self._tell()
 
     def hear_no_more(self, keys: Sequence[tuple[StreamId, int]]) -> None:
         for stream_id in {stream_id for stream_id, _ in keys}:
             self._subscribe_to(stream_id, self._wishes(stream_id))
 
-    def close(self, stream_id: StreamId, desk: Desk) -> None:
-        self._forget_expiry(desk)
-        desks = self._desks.get(stream_id, {})
-        if desks.get(desk.index) is desk:
-            del desks[desk.index]
+    def close(self, stream_id: StreamId, holding: HeldMessages) -> None:
+        self._forget_expiry(holding)
+        holdings = self._holdings.get(stream_id, {})
+        if holdings.get(holding.index) is holding:
+            del holdings[holding.index]
         self._tell()
 
-    async def left(self, stream_id: StreamId, index: int, epoch: int) -> Desk | None:
+    async def left(self, stream_id: StreamId, index: int, epoch: int) -> HeldMessages | None:
         while True:
-            desk = self._desks.get(stream_id, {}).get(index)
-            if desk is None or desk.state is DeskState.ENDING:
+            holding = self._holdings.get(stream_id, {}).get(index)
+            if holding is None or holding.state is HoldingState.ENDING:
                 return None
-            if desk.state is DeskState.LOSING and not desk.is_asking:
-                return desk
+            if holding.state is HoldingState.HANDING_OVER and not holding.is_asking:
+                return holding
             partition = self._leading(stream_id, index)
             if partition is not None and partition.leader_epoch >= epoch:
                 return None

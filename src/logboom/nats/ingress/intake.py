@@ -2,7 +2,7 @@
 
 All messages of one read that go to one partition are published in one call, in their order; what commits together is
 answered in one write. A message that cannot be taken is refused on its reply subject; where it has none, it is counted
-as dropped, by reason. While the leadership of its partition changes, it is held at the partition's desk.
+as dropped, by reason. While the leadership of its partition changes, it is held at the partition's holding.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from logboom.base.errors import LogboomError, NotLeaderError, OverloadedError
 from logboom.base.ids import Offset
 from logboom.broker.partition.publications import AppendInDoubtError, Published, Terms
 from logboom.nats.ingress.answers import acks_of
-from logboom.nats.ingress.desk import MESSAGE_BYTES, Desk, Doubt, Epochs, Heard, sizes
+from logboom.nats.ingress.holding import MESSAGE_BYTES, Doubt, Epochs, HeldMessages, Unstored, sizes
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link import commands
 from logboom.nats.link.frames import Alike, Delivery
@@ -33,18 +33,18 @@ _MESSAGE: Final = attrgetter("message")
 class _Run:
     """Messages on their way into one partition together, each with what it came as, its record, and its reply."""
 
-    __slots__ = ("acks", "by_all", "contents", "desk", "messages", "replies", "sealed", "size_bytes", "terms")
+    __slots__ = ("acks", "by_all", "contents", "holding", "messages", "replies", "sealed", "size_bytes", "terms")
 
     def __init__(
         self,
-        desk: Desk,
+        holding: HeldMessages,
         acks: int,
         by_all: bool,
         messages: Sequence[Delivery],
         contents: list[bytes],
         replies: Sequence[bytes],
     ) -> None:
-        self.desk = desk
+        self.holding = holding
         self.acks = acks
         self.by_all = by_all
         self.messages = messages
@@ -62,9 +62,9 @@ class _Run:
         self.size_bytes = 2 * sum(map(len, self.contents)) + MESSAGE_BYTES * len(self.contents)
         return self.size_bytes
 
-    def heard(self, place: int) -> Heard:
+    def unstored(self, place: int) -> Unstored:
         """A message as it came."""
-        return Heard(self.messages[place], self.by_all)
+        return Unstored(self.messages[place], self.by_all)
 
 
 class _MixedRun(_Run):
@@ -72,10 +72,10 @@ class _MixedRun(_Run):
 
     __slots__ = ("_messages", "_replies")
 
-    def __init__(self, desk: Desk, acks: int, by_all: bool) -> None:
+    def __init__(self, holding: HeldMessages, acks: int, by_all: bool) -> None:
         self._messages: list[Delivery] = []
         self._replies: list[bytes] = []
-        super().__init__(desk, acks, by_all, self._messages, [], self._replies)
+        super().__init__(holding, acks, by_all, self._messages, [], self._replies)
 
     def add(self, message: Delivery, read: Message, sealed: Sealed | None) -> None:
         """One message more."""
@@ -89,10 +89,10 @@ class _MixedRun(_Run):
         self._replies.append(read.reply)
 
 
-class _Desks(dict[int, Desk]):
-    """The desks that messages of one read go to, as far as they were looked for."""
+class _Holdings(dict[int, HeldMessages]):
+    """The holdings that messages of one read go to, as far as they were looked for."""
 
-    def __init__(self, find: Callable[[int], Desk | None]) -> None:
+    def __init__(self, find: Callable[[int], HeldMessages | None]) -> None:
         super().__init__()
         self._find = find
         self._others: set[int] = set()
@@ -114,26 +114,28 @@ class _Desks(dict[int, Desk]):
 class Intake:
     """See the module. Life: that of an attachment with the same settings; on the loop."""
 
-    def __init__(self, name: str, reader: Reader, desks: Mapping[int, Desk], services: IngressServices) -> None:
-        """`name`: of the stream. `desks`: of the partitions that this broker takes messages for."""
+    def __init__(
+        self, name: str, reader: Reader, holdings: Mapping[int, HeldMessages], services: IngressServices
+    ) -> None:
+        """`name`: of the stream. `holdings`: of the partitions that this broker takes messages for."""
         self._name = name
         self._reader = reader
-        self._desks = desks
+        self._holdings = holdings
         self._services = services
 
     def receive(self, index: int | None, by_all: bool, messages: Sequence[Delivery]) -> None:
         """Take messages for one partition; None: for those that the partitioner chooses. `by_all`: whether the server
         gives them to all who subscribe."""
         self._count(messages)
-        if index is not None and index not in self._desks:
+        if index is not None and index not in self._holdings:
             # This broker leads no more; who leads now may have got them as well.
-            self.give_up([Heard(message, by_all) for message in messages])
+            self.give_up([Unstored(message, by_all) for message in messages])
             return
         self._take(index, by_all, messages)
 
     def _take(self, index: int | None, by_all: bool, messages: Sequence[Delivery]) -> None:
-        desks = _Desks(self._desks.get)
-        if isinstance(messages, Alike) and self._take_alike(index, by_all, messages, desks):
+        holdings = _Holdings(self._holdings.get)
+        if isinstance(messages, Alike) and self._take_alike(index, by_all, messages, holdings):
             return
         runs: dict[int, _MixedRun] = {}
         elsewhere = 0
@@ -141,7 +143,7 @@ class Intake:
             subject, reply = message.subject, message.reply
             try:
                 read = self._reader.read(
-                    subject, reply, message.header, message.payload, partition=index, takes=desks.takes
+                    subject, reply, message.header, message.payload, partition=index, takes=holdings.takes
                 )
             except LogboomError as error:
                 self._refuse([reply], error)
@@ -154,29 +156,29 @@ class Intake:
             if run is None or run.acks != read.acks:
                 if run is not None:
                     self._publish(run)
-                elif not desks[to].is_open:
-                    self._hold(desks[to], Heard(message, by_all))
+                elif not holdings[to].is_publishing:
+                    self._hold(holdings[to], Unstored(message, by_all))
                     continue
-                run = runs[to] = _MixedRun(desks[to], read.acks, by_all)
+                run = runs[to] = _MixedRun(holdings[to], read.acks, by_all)
             run.add(message, read, None if read.envelope is None else Sealed(read.envelope, subject, self._now_ns()))
         self._services.metrics.elsewhere += elsewhere
         for run in runs.values():
             self._publish(run)
 
-    def _take_alike(self, index: int | None, by_all: bool, messages: Alike, desks: _Desks) -> bool:
+    def _take_alike(self, index: int | None, by_all: bool, messages: Alike, holdings: _Holdings) -> bool:
         """Take messages of one subject all at once; False where they have to be looked at one by one."""
         read = self._reader.read_alike(
-            messages.subject, messages.replies, messages.payloads, partition=index, takes=desks.takes
+            messages.subject, messages.replies, messages.payloads, partition=index, takes=holdings.takes
         )
         if read is None:
             return False
         if not read.contents:
             self._services.metrics.elsewhere += len(messages)
-        elif desks[read.partition].is_open:
-            self._publish(_Run(desks[read.partition], read.acks, by_all, messages, read.contents, read.replies))
+        elif holdings[read.partition].is_publishing:
+            self._publish(_Run(holdings[read.partition], read.acks, by_all, messages, read.contents, read.replies))
         else:
             for message in messages:
-                self._hold(desks[read.partition], Heard(message, by_all))
+                self._hold(holdings[read.partition], Unstored(message, by_all))
         return True
 
     def _now_ns(self) -> int:
@@ -200,7 +202,7 @@ class Intake:
                 self._refuse([reply], error, run.sealed.get(place))
             return
         try:
-            partition = services.replicas.find(self._name, run.desk.index)
+            partition = services.replicas.find(self._name, run.holding.index)
         except LogboomError as error:
             for place, reply in enumerate(run.replies):
                 self._refuse([reply], error, run.sealed.get(place))
@@ -247,33 +249,33 @@ class Intake:
     def _not_stored(self, run: _Run, place: int, error: LogboomError, duplicate: bool) -> None:
         """A message was refused, or it is not known whether it is stored: where that is because another broker leads
         now, that one stores it, or tells whether it has it."""
-        heard, desk = run.heard(place), run.desk
+        unstored, holding = run.unstored(place), run.holding
         if isinstance(error, AppendInDoubtError):
-            if desk.is_leaving:
+            if holding.is_handing_over:
                 told = self._ack(run, place, error.offset, duplicate) if run.replies[place] else b""
-                desk.doubts.append(Doubt(heard, error.offset, error.epoch, told))
+                holding.doubts.append(Doubt(unstored, error.offset, error.epoch, told))
             else:
-                self.give_up([heard])
-        elif isinstance(error, NotLeaderError) and desk.is_leaving:
-            self._hold(desk, heard)
+                self.give_up([unstored])
+        elif isinstance(error, NotLeaderError) and holding.is_handing_over:
+            self._hold(holding, unstored)
         else:
             self._refuse([run.replies[place]], error, run.sealed.get(place))
 
     # --- while the leadership changes ---------------------------------------------------------------------------
 
-    def _hold(self, desk: Desk, heard: Heard) -> None:
+    def _hold(self, holding: HeldMessages, unstored: Unstored) -> None:
         if not self._services.budget.allows():
-            self._refuse([heard.message.reply], self._overloaded())
+            self._refuse([unstored.message.reply], self._overloaded())
             return
-        desk.hold(heard)
-        self._services.budget.took(heard.size_bytes)
+        holding.hold(unstored)
+        self._services.budget.took(unstored.size_bytes)
 
-    def resolve(self, desk: Desk, epochs: Epochs) -> Sequence[bytes]:
+    def resolve(self, holding: HeldMessages, epochs: Epochs) -> Sequence[bytes]:
         """It is known which messages in doubt the log of the next leader has: hold the others before all else. What is
         to be said to the publishers of those that it has, once it has committed them."""
-        resolved = desk.resolve(epochs)
+        resolved = holding.resolve(epochs)
         self._services.metrics.stored += resolved.kept
-        desk.put_first(resolved.lost)
+        holding.put_first(resolved.lost)
         self._services.budget.took(sizes(resolved.lost))
         return resolved.acks
 
@@ -281,23 +283,23 @@ class Intake:
         """What these say is so."""
         self._answer(acks)
 
-    def put_before(self, desk: Desk, others: Sequence[Heard]) -> None:
+    def put_before(self, holding: HeldMessages, others: Sequence[Unstored]) -> None:
         """Another broker has held these."""
-        before = desk.size_bytes
-        desk.put_before(others)
-        self._services.budget.took(desk.size_bytes - before)
+        before = holding.size_bytes
+        holding.put_before(others)
+        self._services.budget.took(holding.size_bytes - before)
 
-    def take(self, desk: Desk) -> Sequence[Heard]:
+    def take(self, holding: HeldMessages) -> Sequence[Unstored]:
         """All that was held: the caller's from now on."""
-        self._services.budget.gave(desk.size_bytes)
-        return desk.take()
+        self._services.budget.gave(holding.size_bytes)
+        return holding.take()
 
-    def publish_held(self, desk: Desk) -> None:
-        """Publish all that was held, in its order. The desk is open."""
-        for by_all, group in groupby(self.take(desk), _BY_ALL):
-            self._take(desk.index, by_all, list(map(_MESSAGE, group)))
+    def publish_held(self, holding: HeldMessages) -> None:
+        """Publish all that was held, in its order. The holding is open."""
+        for by_all, group in groupby(self.take(holding), _BY_ALL):
+            self._take(holding.index, by_all, list(map(_MESSAGE, group)))
 
-    def give_up(self, some: Sequence[Heard]) -> None:
+    def give_up(self, some: Sequence[Unstored]) -> None:
         """Of these it is not known whether the next leader has them. An error would be taken for a sign that it does
         not; without an answer publishers try again."""
         unanswered = sum(1 for one in some if one.message.reply)

@@ -1,4 +1,4 @@
-"""Which broker has led a partition last, other than this one: it may hold what this one has not heard."""
+"""Which broker has led a partition last, other than this one: it may hold what has not arrived here."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from logboom.metadata import Image, Stream
 
 
 class Predecessors:
-    """See the module. Knows the streams that it is told of, by every change of their assignments."""
+    """See the module. Knows the streams that it is given, with every change of their assignments."""
 
     def __init__(self, own: BrokerId, image: Callable[[], Image]) -> None:
         """`image`: the one in force."""

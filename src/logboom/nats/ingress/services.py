@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from logboom.base.ids import BrokerId
 from logboom.base.ports import Clock, Ids
-from logboom.broker.partition.services import RoleNews
+from logboom.broker.partition.services import LeadershipChanges
 from logboom.broker.peers import Peers
 from logboom.broker.publishing import Publishing
 from logboom.broker.rate_limited_log import RateLimitedLog
@@ -21,7 +21,7 @@ class IngressServices:
     broker_id: BrokerId
     link: Link
     replicas: Replicas
-    role_news: RoleNews
+    leadership_changes: LeadershipChanges
     peers: Peers
     publishing: Publishing
     budget: Budget

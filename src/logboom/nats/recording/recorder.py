@@ -73,7 +73,7 @@ class ServiceRecorder:
         for stream in self._catalog.image.by_id.values():
             self._take(stream)
         self._catalog.watch(self._image_changed)
-        self._services.role_news.watch(self._look_at)
+        self._services.leadership_changes.watch(self._look_at)
 
     def stop(self) -> None:
         """Listen to nothing any more. Idempotent."""

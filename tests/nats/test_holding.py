@@ -1,4 +1,4 @@
-"""What two leaders of a partition make of what both have heard: a model of a server that gives messages to both."""
+"""What two leaders of a partition make of what both have unstored: a model of a server that gives messages to both."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logboom.base.ids import Epoch, Offset
-from logboom.nats.ingress.desk import Desk, Doubt, Heard
+from logboom.nats.ingress.holding import Doubt, HeldMessages, Unstored
 from logboom.nats.link.frames import Delivery
 
 
-def heard(payload: bytes, *, by_all: bool = True, sid: int = 0) -> Heard:
-    return Heard(Delivery(sid, b"subject", b"", b"", payload), by_all)
+def unstored(payload: bytes, *, by_all: bool = True, sid: int = 0) -> Unstored:
+    return Unstored(Delivery(sid, b"subject", b"", b"", payload), by_all)
 
 
-def payloads(some: Sequence[Heard]) -> list[bytes]:
+def payloads(some: Sequence[Unstored]) -> list[bytes]:
     return [one.message.payload for one in some]
 
 
@@ -33,35 +33,35 @@ def test_each_message_is_kept_once_however_many_are_equal(
     crossing: tuple[list[bytes], list[bytes], list[bytes], list[bytes]],
 ) -> None:
     before, both, behind, both_there = crossing
-    desk = Desk(0)
+    holding = HeldMessages(0)
     for payload in both_there[:2]:
-        desk.hold(heard(payload))  # before it is known what the other one has stored: that one tells
-    desk.begin()
+        holding.hold(unstored(payload))  # before it is known what the other one has stored: that one tells
+    holding.begin()
     for payload in both_there:
-        desk.hold(heard(payload, sid=7))
-    desk.mark()
+        holding.hold(unstored(payload, sid=7))
+    holding.mark()
     for payload in behind:
-        desk.hold(heard(payload, sid=7))
-    desk.put_before([heard(payload) for payload in (*before, *both)])
-    assert Counter(payloads(desk.held)) == Counter([*before, *both, *behind])
-    assert payloads(desk.held)[len(before) :] == [*both_there, *behind]
-    assert desk.size_bytes == sum(one.size_bytes for one in desk.held)
+        holding.hold(unstored(payload, sid=7))
+    holding.put_before([unstored(payload) for payload in (*before, *both)])
+    assert Counter(payloads(holding.held)) == Counter([*before, *both, *behind])
+    assert payloads(holding.held)[len(before) :] == [*both_there, *behind]
+    assert holding.size_bytes == sum(one.size_bytes for one in holding.held)
 
 
 def test_what_a_server_gave_to_one_of_a_queue_is_not_what_it_gave_to_the_other() -> None:
-    desk = Desk(0)
-    desk.hold(heard(b"same", by_all=False))
-    desk.put_before([heard(b"same", by_all=False)])
-    assert payloads(desk.held) == [b"same", b"same"]
+    holding = HeldMessages(0)
+    holding.hold(unstored(b"same", by_all=False))
+    holding.put_before([unstored(b"same", by_all=False)])
+    assert payloads(holding.held) == [b"same", b"same"]
 
 
 def test_the_next_leaders_log_says_what_became_of_messages_in_doubt() -> None:
     def doubt(payload: bytes, offset: int, epoch: int) -> Doubt:
-        return Doubt(heard(payload), Offset(offset), Epoch(epoch), b"ack of " + payload)
+        return Doubt(unstored(payload), Offset(offset), Epoch(epoch), b"ack of " + payload)
 
     epochs = [(1, 0), (3, 50), (5, 100)]  # it leads in epoch 5 from offset 100 on
-    desk = Desk(0)
-    desk.doubts.extend([doubt(b"kept", 99, 3), doubt(b"cut", 100, 3), doubt(b"other", 60, 4)])
-    found = desk.resolve(epochs)
+    holding = HeldMessages(0)
+    holding.doubts.extend([doubt(b"kept", 99, 3), doubt(b"cut", 100, 3), doubt(b"other", 60, 4)])
+    found = holding.resolve(epochs)
     assert (found.acks, found.kept, payloads(found.lost)) == ([b"ack of kept"], 1, [b"cut", b"other"])
-    assert not desk.doubts
+    assert not holding.doubts

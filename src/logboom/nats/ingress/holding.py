@@ -1,12 +1,13 @@
 """What this broker does with the messages of one partition, while leaderships change. Pure.
 
-    OPEN     it leads: messages are published as they come
-    GAINING  it leads, and the leader before it is asked for what that one could not store: messages are held
-    LOSING   another broker leads, or soon will: messages are held until that one asks for them
-    ENDING   it has asked: what is still on the way here is held too, and nothing is heard after that
+    PUBLISHING    it leads: messages are published as they come
+    TAKING_OVER   it leads, and the leader before it is asked for what that one could not store: messages are held
+    HANDING_OVER  another broker leads, or soon will: messages are held until that one asks for them
+    ENDING        it has asked: what is still on the way here is held too, and nothing arrives after that
 
-Both brokers hear the same for a while, each in an order of its own, and NATS numbers nothing. So what both heard is
-told by what it is, byte for byte, and counted: of ten equal messages here and seven there, three were heard here alone.
+Both brokers receive the same for a while, each in an order of its own, and NATS numbers nothing. So what both received
+is found by what it is, byte for byte, and counted: of ten equal messages here and seven there, three arrived here
+alone.
 """
 
 from collections import Counter
@@ -24,16 +25,16 @@ Epochs = Sequence[tuple[int, int]]
 """Leader epochs of a log and the offset at which each began, rising."""
 
 
-class DeskState(Enum):
+class HoldingState(Enum):
     """See the module."""
 
-    OPEN = auto()
-    GAINING = auto()
-    LOSING = auto()
+    PUBLISHING = auto()
+    TAKING_OVER = auto()
+    HANDING_OVER = auto()
     ENDING = auto()
 
 
-class Heard(NamedTuple):
+class Unstored(NamedTuple):
     """A message that is not stored."""
 
     message: Delivery
@@ -50,7 +51,7 @@ class Heard(NamedTuple):
 class Doubt(NamedTuple):
     """A message that is in the log of a broker which ceased to lead before it was committed."""
 
-    heard: Heard
+    unstored: Unstored
     offset: Offset
     epoch: Epoch
     """Of its record."""
@@ -65,11 +66,11 @@ class Resolved(NamedTuple):
     """What is said to the publishers of those that the next leader has, once it has committed them."""
     kept: int
     """How many those are, with those whose publishers ask for nothing."""
-    lost: Sequence[Heard]
+    lost: Sequence[Unstored]
     """Those that it does not have, in their order."""
 
 
-class Desk:
+class HeldMessages:
     """See the module. Life: from the beginning of a leadership until the next leader has what is held here."""
 
     __slots__ = ("_mark", "_start", "asks_again", "doubts", "held", "index", "is_asking", "size_bytes", "state")
@@ -77,12 +78,12 @@ class Desk:
     def __init__(self, index: int) -> None:
         """`index`: of the partition."""
         self.index = index
-        self.state = DeskState.GAINING
+        self.state = HoldingState.TAKING_OVER
         self.is_asking = False
         """Whether another broker is being asked for what it holds."""
         self.asks_again = False
         """Whether a later leadership of this broker has begun meanwhile: then there is another one to be asked."""
-        self.held: list[Heard] = []
+        self.held: list[Unstored] = []
         self.size_bytes = 0
         """Of what is held."""
         self.doubts: list[Doubt] = []
@@ -90,23 +91,23 @@ class Desk:
         self._mark: int | None = None
 
     @property
-    def is_open(self) -> bool:
+    def is_publishing(self) -> bool:
         """Whether messages are published."""
-        return self.state is DeskState.OPEN
+        return self.state is HoldingState.PUBLISHING
 
     @property
-    def is_leaving(self) -> bool:
+    def is_handing_over(self) -> bool:
         """Whether another broker is to have what is held."""
-        return self.state in (DeskState.LOSING, DeskState.ENDING)
+        return self.state in (HoldingState.HANDING_OVER, HoldingState.ENDING)
 
-    def hold(self, heard: Heard) -> None:
+    def hold(self, unstored: Unstored) -> None:
         """Keep a message."""
-        self.held.append(heard)
-        self.size_bytes += heard.size_bytes
+        self.held.append(unstored)
+        self.size_bytes += unstored.size_bytes
 
     def begin(self) -> None:
         """The other broker hears what comes from now on, too, and stores none of it. What came before it may have
-        stored: a leader may be told of a message by the log before it reads it here."""
+        stored: a leader may get a message by the log before it reads it here."""
         self._start = len(self.held)
 
     def mark(self) -> None:
@@ -118,12 +119,12 @@ class Desk:
         """Another broker will ask, or be asked."""
         self._start, self._mark = 0, None
 
-    def put_before(self, others: Sequence[Heard]) -> None:
-        """Put what another broker has held, in its order, before what was heard here, without what both have heard."""
+    def put_before(self, others: Sequence[Unstored]) -> None:
+        """Put what another broker has held, in its order, before what arrived here, without what both have received."""
         early = [one for one in self.held[: self._start] if not one.by_all]
         known = Counter(one.message[1:] for one in self.held[self._start : self._mark] if one.by_all)
-        more: list[Heard] = []
-        for one in reversed(others):  # the later of equal ones are those that were heard here, too
+        more: list[Unstored] = []
+        for one in reversed(others):  # the later of equal ones are those that arrived here, too
             if one.by_all and known[one.message[1:]] > 0:
                 known[one.message[1:]] -= 1
             else:
@@ -134,12 +135,12 @@ class Desk:
         self.unmark()
         self.put_first([*more, *early])
 
-    def put_first(self, more: Sequence[Heard]) -> None:
+    def put_first(self, more: Sequence[Unstored]) -> None:
         """Put messages before all that are held."""
         self.held[:0] = more
         self.size_bytes += sum(one.size_bytes for one in more)
 
-    def take(self) -> Sequence[Heard]:
+    def take(self) -> Sequence[Unstored]:
         """All that was held; nothing is held then."""
         held, self.held, self.size_bytes = self.held, [], 0
         self.unmark()
@@ -150,7 +151,7 @@ class Desk:
         leads."""
         doubts, self.doubts = self.doubts, []
         kept = [one for one in doubts if epoch_at(epochs, one.offset) == one.epoch]
-        lost = [one.heard for one in doubts if epoch_at(epochs, one.offset) != one.epoch]
+        lost = [one.unstored for one in doubts if epoch_at(epochs, one.offset) != one.epoch]
         return Resolved([one.ack for one in kept if one.ack], len(kept), lost)
 
 
@@ -163,6 +164,6 @@ def epoch_at(epochs: Epochs, offset: int) -> int:
     return next((epoch for epoch, start in reversed(epochs) if start <= offset), -1)
 
 
-def sizes(some: Iterable[Heard]) -> int:
+def sizes(some: Iterable[Unstored]) -> int:
     """The memory that messages take together."""
     return sum(one.size_bytes for one in some)
