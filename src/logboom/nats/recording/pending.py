@@ -1,5 +1,6 @@
 """Requests whose replies are waited for. Pure; times are the caller's."""
 
+from collections import OrderedDict
 from typing import Final, NamedTuple
 
 _ENTRY_BYTES: Final = 300
@@ -30,7 +31,8 @@ class PendingRequests:
         """`limit_bytes`: of memory; at so much the oldest are forgotten. `wait_ns`: how long a reply may take."""
         self._limit_bytes = limit_bytes
         self._wait_ns = wait_ns
-        self._requests: dict[bytes, _Request] = {}
+        # A plain dict looks through all that was deleted to find its first entry.
+        self._requests: OrderedDict[bytes, _Request] = OrderedDict()
         self.size_bytes = 0
         self.unanswered = 0
         """Requests whose time was over without a reply."""

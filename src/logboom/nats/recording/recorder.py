@@ -5,7 +5,6 @@ pattern of replies is subscribed to once, whichever streams have it, since it br
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
@@ -65,6 +64,8 @@ class ServiceRecorder:
         self._replies: dict[str, int] = {}
         """Patterns of replies with the numbers of their subscriptions."""
         self._following = False
+        self._collected: dict[tuple[StreamId, int], list[bytes]] = {}
+        """By partition, what is published once this turn of the loop has ended."""
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
@@ -78,6 +79,7 @@ class ServiceRecorder:
     def stop(self) -> None:
         """Listen to nothing any more. Idempotent."""
         self._stopped = True
+        self._publish()
         if self._timer is not None:
             self._timer.cancel()
         for recorded in self._recorded.values():
@@ -186,7 +188,6 @@ class ServiceRecorder:
         if recorded is None:
             return
         now_ns = self._services.clock.monotonic_ns()
-        contents: defaultdict[int, list[bytes]] = defaultdict(list)
         for message in messages:
             _, subject, reply, header, payload = message
             to = recorded.partition_of(reply, subject)
@@ -194,9 +195,8 @@ class ServiceRecorder:
                 continue
             if reply:
                 recorded.pending.add(reply, subject, now_ns)
-            contents[to].append(request_content(subject, reply, header, payload))
-        self._services.metrics.service_requests += sum(map(len, contents.values()))
-        self._publish(recorded, contents)
+            self._collect(recorded, to, request_content(subject, reply, header, payload))
+            self._services.metrics.service_requests += 1
         self._watch_pending()
 
     def _replied(self, pattern: str, messages: Sequence[Delivery]) -> None:
@@ -204,21 +204,29 @@ class ServiceRecorder:
         for recorded in self._recorded.values():
             if not recorded.pending or pattern not in recorded.replies:
                 continue
-            contents: defaultdict[int, list[bytes]] = defaultdict(list)
             for message in messages:
                 _, reply, _, header, payload = message
                 asked = recorded.pending.find(reply, now_ns)
                 if asked is not None:
                     took_us = (now_ns - asked.arrived_ns) // _US_NS
                     to = recorded.partition_of(reply, asked.subject)
-                    contents[to].append(reply_content(asked.subject, reply, header, payload, took_us))
-            self._services.metrics.service_replies += sum(map(len, contents.values()))
-            self._publish(recorded, contents)
+                    self._collect(recorded, to, reply_content(asked.subject, reply, header, payload, took_us))
+                    self._services.metrics.service_replies += 1
 
-    def _publish(self, recorded: _Recorded, contents: dict[int, list[bytes]]) -> None:
-        services, name = self._services, recorded.stream.name
-        for index, some in contents.items():
-            partition = self._led(recorded.stream, index)
+    def _collect(self, recorded: _Recorded, index: int, content: bytes) -> None:
+        """Publish with all else of this turn of the loop: requests and replies take turns, and come one by one."""
+        if not self._collected:
+            asyncio.get_running_loop().call_soon(self._publish)
+        self._collected.setdefault((recorded.stream.id, index), []).append(content)
+
+    def _publish(self) -> None:
+        services, collected = self._services, self._collected
+        self._collected = {}
+        for (stream_id, index), some in collected.items():
+            recorded = self._recorded.get(stream_id)
+            if recorded is None:
+                continue  # it was deleted, or is not recorded any more
+            name, partition = recorded.stream.name, self._led(recorded.stream, index)
             if partition is None:
                 self._dropped(name, len(some), NotLeaderError(f"this broker does not lead {name}-{index}"))
                 continue
