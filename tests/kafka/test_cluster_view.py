@@ -113,7 +113,7 @@ def test_a_leader_whose_connection_broke_is_none_until_the_metadata_must_know(
 
     async def body() -> None:
         async with running(tmp_path, voters=1) as node, node.client() as client:
-            monkeypatch.setattr(node.broker.cluster.departures, "_peers", Peers())
+            monkeypatch.setattr(node.broker.cluster.suspected, "_peers", Peers())
             await three_brokers(node)
             await stream_of(node, "s", placed((2, 3)))
 
@@ -154,7 +154,7 @@ def test_a_broker_that_is_cut_off_from_all_others_names_one_of_them(
 
     async def body() -> None:
         async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
-            monkeypatch.setattr(node.broker.cluster.departures, "_peers", Peers())
+            monkeypatch.setattr(node.broker.cluster.suspected, "_peers", Peers())
             await three_brokers(node)
             registration = type(node.broker.cluster.registration)
             monkeypatch.setattr(registration, "holds_lease", property(lambda _: False))

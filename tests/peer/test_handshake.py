@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.peer.doors import CLUSTER, KEY, identity
 
+from logboom.broker.misdirected_peer import clients_only
 from logboom.broker.peers import Address, Lane, PeerIdentity
-from logboom.broker.wrong_door import clients_only
 from logboom.peer.handshake import (
     ANY_BROKER,
     MESSAGE_BYTES_MAX,

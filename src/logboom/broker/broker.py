@@ -21,10 +21,10 @@ from logboom.base.ports import Disk
 from logboom.base.units import SECOND_MS
 from logboom.broker.catalog import Catalog, ProducerIds
 from logboom.broker.cluster import ClusterMember, ClusterParts
+from logboom.broker.cluster_identity import check_cluster, discover_cluster, open_group
 from logboom.broker.config import BrokerConfig
 from logboom.broker.control.registration import BrokerHooks
 from logboom.broker.control.stream_commands import settings_layers
-from logboom.broker.cut_off import send_clients_on
 from logboom.broker.disk import high_watermarks, maintenance
 from logboom.broker.disk.data_dir import DataDir, Identity
 from logboom.broker.disk.flusher import Flusher
@@ -34,7 +34,7 @@ from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.disk.scrubber import Scrubber
 from logboom.broker.groups.service import GroupService
 from logboom.broker.health import Health
-from logboom.broker.joining import check_cluster, discover_cluster, open_group
+from logboom.broker.isolation import send_clients_on
 from logboom.broker.log_ends import LogEnds
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_check import WindowMemory

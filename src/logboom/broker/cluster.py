@@ -42,7 +42,6 @@ from logboom.broker.control.partition_control import PartitionControl
 from logboom.broker.control.registration import BrokerHooks, Registration
 from logboom.broker.control.unclean_recovery import AskEnds
 from logboom.broker.control.upkeep import Upkeep
-from logboom.broker.departures import Departures
 from logboom.broker.disk.data_dir import Identity
 from logboom.broker.group_commit import GroupCommit
 from logboom.broker.metadata_state import MetadataState
@@ -54,6 +53,7 @@ from logboom.broker.raft.ports import GroupStatus, Leadership
 from logboom.broker.raft.settings import RaftSettings
 from logboom.broker.registrar import Registrar
 from logboom.broker.runtime import Runtime
+from logboom.broker.suspected_brokers import SuspectedBrokers
 from logboom.metadata import ImageDelta
 from logboom.metadata.records import PartitionsPlaced, Placed
 from logboom.raft import NodeId
@@ -145,12 +145,12 @@ class ClusterMember:
             hooks=hooks,
         )
         self.partitions = PartitionControl(parts.identity.broker_id, self.channel, self.registration)
-        self.departures = Departures(
+        self.suspected = SuspectedBrokers(
             parts.peers, parts.runtime.clock, lease_s=lambda: parts.config.now.lease_ms / 1_000
         )
         """Brokers that may just have gone."""
         self.state.watch(self._image_changed)
-        self.state.watch(self.departures.image_changed)
+        self.state.watch(self.suspected.image_changed)
         self.state.attach(group.propose)
         parts.peers.serve_posts(FrameKind.RAFT, self._raft_message)
         parts.peers.serve_posts(FrameKind.SNAPSHOT, self._raft_message)

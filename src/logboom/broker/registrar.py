@@ -18,11 +18,11 @@ from logboom.base.dynamic import Current
 from logboom.base.errors import BrokerRunsError, LogboomError, NotControllerError, OutcomeUnknownError
 from logboom.base.ids import BrokerId
 from logboom.base.ports import Clock
+from logboom.broker.cluster_identity import ask_around, join_addresses
 from logboom.broker.config import BrokerConfig
 from logboom.broker.control import commands
 from logboom.broker.control.broker_commands import PEER_LISTENER
 from logboom.broker.control.channel import ControlChannel
-from logboom.broker.joining import ask_around, join_addresses
 from logboom.broker.peers import Address, PeerRefusedError, Peers, PeerUnavailableError
 from logboom.metadata import Image
 

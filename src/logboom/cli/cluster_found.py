@@ -12,9 +12,9 @@ from logboom.app.config import LogConfig
 from logboom.app.log import open_log
 from logboom.app.supervisor.folder import Folder
 from logboom.base.ids import BrokerId
+from logboom.broker.cluster_identity import found_cluster
 from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.data_dir import Identity
-from logboom.broker.joining import found_cluster
 from logboom.broker.raft.migration import has_member
 from logboom.broker.runtime import Runtime
 from logboom.cli.common import AsJson, fail, print_json

@@ -28,8 +28,8 @@ from msgspec import Meta
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerId, DirectoryId
 from logboom.base.ports import Bytes
+from logboom.broker.misdirected_peer import HELLO_MAGIC, explained
 from logboom.broker.peers import GENERATION_MARK, Address, Lane, PeerIdentity
-from logboom.broker.wrong_door import HELLO_MAGIC, explained
 
 MESSAGE_BYTES_MAX: Final = 1_024
 NONCE_BYTES: Final = 32
@@ -237,8 +237,8 @@ class DiallerHandshake:
         message = self._messages.next()
         if message is None:
             return b""
-        if (wrong_door := explained(message)) is not None:
-            raise HandshakeError(wrong_door)
+        if (misdirected := explained(message)) is not None:
+            raise HandshakeError(misdirected)
         said, proof = message[:-_PROOF_BYTES], message[-_PROOF_BYTES:]
         hello = _read_hello(said)
         if not hmac.compare_digest(proof, _mac(self._key, "proof of the listener", self._hello, said)):

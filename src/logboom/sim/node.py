@@ -13,7 +13,7 @@ from logboom.app.node import Node
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerId
 from logboom.broker.broker import Broker
-from logboom.broker.joining import found_cluster
+from logboom.broker.cluster_identity import found_cluster
 from logboom.sim.coverage import UNSYNCED_LOST
 from logboom.sim.device import Device, DiskTiming
 from logboom.sim.disk import SimDisk

@@ -2,7 +2,7 @@
 
 What Kafka tells its clients: brokers that are not fenced, at their listener for clients; of a partition, its leader
 where that is such a broker, and as offline the replicas on brokers that are not. What is told beside that of brokers
-that may just have gone is said in `broker.departures`.
+that may just have gone is said in `broker.suspected_brokers`.
 
 A broker that stands alone need not be registered: then it is the one broker there is, at its own address. And a stream
 of before replicas were written down has one replica of each partition, on this broker.
@@ -96,8 +96,8 @@ class ClusterView:
 
     def named(self) -> list[Node]:
         """The brokers that Metadata names: those, and others that were fenced just now."""
-        departures = self._broker.cluster.departures
-        gone = [one for one in self.fenced() if one.id != self._own and departures.fenced_lately(one.id)]
+        suspected = self._broker.cluster.suspected
+        gone = [one for one in self.fenced() if one.id != self._own and suspected.fenced_lately(one.id)]
         return [*self.nodes().values(), *gone]
 
     @property
@@ -110,7 +110,7 @@ class ClusterView:
 
     def is_lost(self, broker: BrokerId) -> bool:
         """Whether it is one of those."""
-        return broker != self._own and self._broker.cluster.departures.lost_lately(broker)
+        return broker != self._own and self._broker.cluster.suspected.lost_lately(broker)
 
     def fenced(self) -> list[Node]:
         """Registered brokers that clients may not use now, at the addresses they had."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from logboom.broker.wrong_door import clients_only
+from logboom.broker.misdirected_peer import clients_only
 from logboom.kafka.connection.deadlines import PeerDeadline
 from logboom.kafka.connection.dispatch import RequestDispatcher
 from logboom.kafka.connection.frames import FrameReader

@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Final
 
 from logboom.base.units import KIB, MIB
-from logboom.broker.wrong_door import is_broker
+from logboom.broker.misdirected_peer import is_broker
 
 SCRATCH_BYTES: Final = 128 * KIB
 """The most that one read returns between frames."""

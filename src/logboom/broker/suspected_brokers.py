@@ -28,7 +28,7 @@ _NAMED_S: Final = 5.0
 """For how long a fenced broker is named: some rounds of clients that look once a second."""
 
 
-class Departures:
+class SuspectedBrokers:
     """See the module. Told of every change of the image."""
 
     def __init__(self, peers: Peers, clock: Clock, lease_s: Callable[[], float]) -> None:
