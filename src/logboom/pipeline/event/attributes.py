@@ -26,6 +26,7 @@ _raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _NO_TEXTS: Final = pa.scalar(None, pa.string())
 
 
+@lru_cache(maxsize=4096)
 def spellings(name: str) -> tuple[tuple[str, ...], ...]:
     """The ways in which an attribute may stand in an event, in the order in which they are tried.
 

@@ -6,7 +6,7 @@ the top. Knows plain data alone.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -32,21 +32,30 @@ def take(tree: Tree, name: str) -> tuple[bool, Any]:
     return False, None
 
 
+@lru_cache(maxsize=256)
+def _removal(names: tuple[str, ...]) -> tuple[frozenset[str], "re.Pattern[str] | None"]:
+    """Names, and one expression for those with `*`."""
+    patterns = [".*".join(map(re.escape, name.split("*"))) for name in names if "*" in name]
+    expression = re.compile(f"(?s:{'|'.join(patterns)})") if patterns else None
+    return frozenset(name for name in names if "*" not in name), expression
+
+
 def remove(tree: Tree, names: Sequence[str]) -> bool:
     """Removes all attributes that one of the names stands for, in every spelling and with all that is inside; `*`
     stands for any characters. Whether there were any."""
-    return _removed_below(tree, "", names)
+    plain, pattern = _removal(tuple(names))
+    return _removed_below(tree, "", plain, pattern)
 
 
-def _removed_below(tree: Tree, before: str, names: Sequence[str]) -> bool:
+def _removed_below(tree: Tree, before: str, plain: frozenset[str], pattern: "re.Pattern[str] | None") -> bool:
     found = False
-    for key in list(tree):
+    for key, value in list(tree.items()):
         path = before + key
-        if any(fnmatchcase(path, name) for name in names):
+        if path in plain or (pattern is not None and pattern.fullmatch(path) is not None):
             del tree[key]
             found = True
-        elif isinstance(tree[key], dict):
-            found |= _removed_below(tree[key], f"{path}.", names)
+        elif type(value) is dict:
+            found |= _removed_below(value, f"{path}.", plain, pattern)
     return found
 
 
