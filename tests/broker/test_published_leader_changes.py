@@ -6,6 +6,7 @@ from random import Random
 from tests.broker.messages import Message, outcomes, publish, publish_soon, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, on_brokers, stays, until
 
+from logboom.base.errors import NotLeaderError
 from logboom.broker.broker import Broker
 from logboom.broker.partition.publications import AppendInDoubtError
 from logboom.broker.partition.replica import Partition
@@ -71,6 +72,23 @@ async def test_what_the_next_leader_has_not_got_is_stored_there_and_known_to_the
     sent = [Message(b"two", id=b"two"), Message(b"1", id=b"one"), Message(b"0", id=b"zero"), Message(b"3", id=b"lost")]
     assert await publish(*leader_of(cluster), *sent) == [-3, -2, -1, 3], "it has forgotten what was cut"
     assert await values_of(old) == [b"0", b"1", b"2", b"3"]
+
+
+@on_brokers(3)
+async def test_no_refusal_rests_on_a_record_that_is_not_committed(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    old_broker, old = leader_of(cluster)
+    await publish(old_broker, old, Message(b"0"))
+    for other in (2, 3, DIRECTOR):
+        cluster.network.cut(1, other)
+    lost = publish_soon(old_broker, old, Message(b"lost"))
+    compared = publish_soon(old_broker, old, Message(b"1", end=1))  # with a record that the next leader does not have
+    await until(lambda: old.log.durable_end == 2, "it is on the old leader's disk alone")
+    await cluster.elect("orders", 0, 2)
+    cluster.network.heal()
+    assert outcomes(await lost) == [AppendInDoubtError]
+    assert outcomes(await compared) == [NotLeaderError], "the next leader would take it"
+    assert await publish(*leader_of(cluster), Message(b"1", end=1)) == [1]
 
 
 @on_brokers(3)

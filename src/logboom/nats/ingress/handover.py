@@ -163,7 +163,7 @@ class Handover:
             services.metrics.failed_handovers += len(gained)
             services.log.warning(
                 f"handover {before}",
-                "a leader did not answer in time which messages from NATS it had not stored",
+                "a leader did not say in time which messages from NATS it had not stored",
                 leader=before,
                 partitions=len(gained),
                 why=str(error) or "it does not answer",
