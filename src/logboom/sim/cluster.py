@@ -23,6 +23,9 @@ from logboom.sim.history import History, shortened
 from logboom.sim.invariants import GivenUpError, Invariants
 from logboom.sim.machine import SimClock
 from logboom.sim.members import SESSION_MS, GroupHistory, Member
+from logboom.sim.nats_faults import NATS_FAULTS, NATS_LANE, NatsTrouble
+from logboom.sim.nats_publishing import FEED, FEED_CONFIG, KINDS, NatsPublisher
+from logboom.sim.nats_server import SimNatsServer
 from logboom.sim.node import SimNode
 from logboom.sim.observing import ObserverReader
 from logboom.sim.outcome import Outcome, place_of
@@ -45,9 +48,11 @@ _BESIDE: Final[Mapping[TopicPartition, Mapping[str, str]]] = {
     _TABLE: TABLE_CONFIG,
     _COUNTS: TABLE_CONFIG,
 }
-BESIDE: Final = (*(one.stream for one in _BESIDE), "observer")
+BESIDE: Final = (*(one.stream for one in _BESIDE), FEED, "observer")
 """What there may be beside the stream of which all records stay: one of which clients delete records, one of which
-brokers do, a table, counters with expected versions; and a broker that only observes."""
+brokers do, a table, counters with expected versions, one that is attached to NATS; and a broker that only observes."""
+_FEED_PARTITIONS: Final = 2
+_NATS: Final[Mapping[str, Any]] = {"ping_interval_s": 1.0, "reconnect_pause_max_s": 1.0}
 _BESIDE_CHANCE: Final = 0.3
 _COUNTERS: Final = 2
 _NO_LIMIT: Final = Offset(2**63 - 1)
@@ -86,6 +91,10 @@ class ClusterScenario:
     network_faults: tuple[str, ...] = tuple(NETWORK_FAULTS)
     disk_losses: tuple[str, ...] = tuple(DISK_LOSSES)
     """What happens to the disk of one broker, which the seed chooses."""
+    nats_faults: tuple[str, ...] = tuple(NATS_FAULTS)
+    """Where a stream is attached to NATS."""
+    publishers: tuple[str, ...] = KINDS
+    """Each of these kinds publishes on NATS, where a stream is attached to it."""
     tasks: tuple[str, ...] = tuple(TASKS)
     """What is done to the cluster meanwhile; with any, one more broker is there to be added."""
     schedule: Schedule | None = None
@@ -113,12 +122,13 @@ class ClusterScenario:
             self,
             node_faults=tuple(name for name in NODE_FAULTS if name in names),
             network_faults=tuple(name for name in NETWORK_FAULTS if name in names),
+            nats_faults=tuple(name for name in NATS_FAULTS if name in names),
             disk_losses=tuple(name for name in DISK_LOSSES if name in names),
             tasks=tuple(name for name in TASKS if name in names),
         )
 
 
-CLUSTER_FAULTS: Final = (*NODE_FAULTS, *NETWORK_FAULTS, *DISK_LOSSES, *TASKS)
+CLUSTER_FAULTS: Final = (*NODE_FAULTS, *NETWORK_FAULTS, *NATS_FAULTS, *DISK_LOSSES, *TASKS)
 """Everything that may go wrong with a cluster, or be done to it, by name."""
 
 
@@ -176,6 +186,7 @@ class _Run:
         chance = simulation.fork("beside")
         chosen = tuple(name for name in BESIDE if chance.random() < _BESIDE_CHANCE)
         self._beside = chosen if scenario.beside is None else scenario.beside
+        self._nats = SimNatsServer(simulation)
         self.nodes = [self._node(number) for number in range(1, scenario.nodes + 1)]
         self._operator = Operator(simulation, self.nodes, self._node(scenario.nodes + 1), _STREAM)
         observers = max(scenario.observers, "observer" in self._beside)
@@ -187,7 +198,9 @@ class _Run:
         Invariants(simulation, watched, self.history, self._operator.asked_uncleanly)
         self._addresses = [node.address for node in self.nodes]
         self._kept = [TopicPartition(_STREAM, n) for n in range(scenario.partitions)]
-        self._partitions = [*self._kept, *(one for one in (_TRIMMED, _AGED) if one.stream in self._beside)]
+        self._feed = [TopicPartition(FEED, n) for n in range(_FEED_PARTITIONS)] if FEED in self._beside else []
+        trimmed = [one for one in (_TRIMMED, _AGED) if one.stream in self._beside]
+        self._partitions = [*self._kept, *trimmed, *self._feed]
         self.history.starts_go_back = True
         self.history.starts_max = dict.fromkeys((_AGED,), _NO_LIMIT)
         self._keeper = TableKeeper(self._context("keeper", [_TABLE]))
@@ -200,6 +213,7 @@ class _Run:
             trouble.replace = self._operator.replace
             trouble.is_whole = self._is_whole
         self.network = NetworkTrouble(simulation, machines)
+        self.nats_trouble = NatsTrouble(simulation, self._nats, machines)
         self.schedule = self._planned() if scenario.schedule is None else scenario.schedule
 
     def _node(self, number: int, *, observer: bool = False) -> SimNode:
@@ -211,6 +225,7 @@ class _Run:
             f"n{number}",
             broker={"broker_id": number, "join": join, "observer": observer, **self._scenario.broker_config},
             peer={},
+            nats={"servers": [self._nats.url], **_NATS} if FEED in self._beside else None,
             clock=SimClock(simulation.scheduler, rate=1 + drift),
         )
 
@@ -220,6 +235,7 @@ class _Run:
         lanes: dict[str, dict[str, FaultKind[Any]]] = {
             **{one.node.name: {name: NODE_FAULTS[name] for name in scenario.node_faults} for one in self.troubles},
             NETWORK_LANE: {name: NETWORK_FAULTS[name] for name in scenario.network_faults},
+            NATS_LANE: {name: NATS_FAULTS[name] for name in scenario.nats_faults if self._feed},
             OPERATOR_LANE: {name: TASKS[name] for name in scenario.tasks},
         }
         lanes[unlucky.name] |= {name: DISK_LOSSES[name] for name in scenario.disk_losses}
@@ -232,7 +248,7 @@ class _Run:
     def fault_counts(self) -> dict[str, int]:
         """How often each fault came."""
         counts: dict[str, int] = {}
-        for lane in (*self.troubles, self.network, self._operator):
+        for lane in (*self.troubles, self.network, self.nats_trouble, self._operator):
             for name, times in lane.counts.items():
                 counts[name] = counts.get(name, 0) + times
         return counts
@@ -241,6 +257,7 @@ class _Run:
         """The run; what was wrong with it."""
         self.nodes[0].found_cluster()
         async with asyncio.timeout(_START_MAX_S):
+            await self._nats.start()
             await asyncio.gather(*(node.start() for node in (*self.nodes, *self.observers)))
             await self._as_client(self._create)
         self.step = "the trouble"
@@ -275,6 +292,7 @@ class _Run:
             await asyncio.gather(
                 *(trouble.run(self.schedule, {**NODE_FAULTS, **DISK_LOSSES}, troubled_s) for trouble in self.troubles),
                 self.network.run(self.schedule, NETWORK_FAULTS, troubled_s),
+                self.nats_trouble.run(self.schedule, NATS_FAULTS, troubled_s),
                 self._operator.run(self.schedule, TASKS, troubled_s),
             )
         await asyncio.sleep(over_s - loop.time())
@@ -314,19 +332,30 @@ class _Run:
         where = self._partitions if partitions is None else partitions
         return ClientContext(name, self._addresses, where, self.history, self._phase, chance)
 
+    def _nats_context(self, name: str) -> ClientContext:
+        return replace(self._context(name, self._feed), addresses=[self._nats.address])
+
     def _start_writers(self) -> list["asyncio.Future[None]"]:
         started = []
         plain = [(1, 0)[number % 2] for number in range(self._scenario.plain_producers)]
         acks = [-1] * self._scenario.producers + plain
+        publishers = self._scenario.publishers if self._feed else ()
+        writers = len(acks) + len(publishers)
         for number, one_acks in enumerate(acks):
             producer = Producer(
                 self._context(f"producer-{number}"),
-                values=count(number, len(acks)),
+                values=count(number, writers),
                 acks=one_acks,
                 pause_max_s=self._scenario.producer_pause_max_s,
                 leader_acks_count=False,
             )
             started.append(self._start(f"producer-{number}", producer.run()))
+        for number, kind in enumerate(publishers, len(acks)):
+            name = f"publisher-{kind}"
+            publisher = NatsPublisher(
+                self._nats_context(name), count(number, writers), kind, self._simulation.trace.met
+            )
+            started.append(self._start(name, publisher.run()))
         if _TRIMMED.stream in self._beside:
             started.append(self._start("trimmer", Trimmer(self._context("trimmer", [_TRIMMED])).run()))
         if _TABLE.stream in self._beside:
@@ -373,6 +402,8 @@ class _Run:
         for where, own in _BESIDE.items():
             if where.stream in self._beside:
                 await client.create_stream(where.stream, 1, {**config, **own}, replicas)
+        if self._feed:
+            await client.create_stream(FEED, len(self._feed), {**config, **FEED_CONFIG}, replicas)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 

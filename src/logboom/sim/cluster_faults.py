@@ -112,9 +112,9 @@ class NetworkTrouble(Lane):
                 link.cut()
 
     async def heal_later(self) -> None:
-        """Let it last, then let everything through."""
+        """Let it last, then let everything through between brokers."""
         await self.last()
-        self.network.heal()
+        self.network.heal(self.names)
 
 
 NetworkFault = FaultKind[NetworkTrouble]

@@ -24,6 +24,7 @@ LOGGED: Final[Mapping[str, str]] = {
     "another broker is to be the controller: the disk of this one takes nothing": "controllers that gave up for a disk",
     "groups loaded": "loads of groups",
     "recovery": "recoveries with something to tell",
+    "the connection to NATS was lost": "connections to NATS lost",
 }
 """What brokers log, and what it is counted as."""
 
@@ -37,6 +38,11 @@ BITS_FLIPPED: Final = "bits flipped"
 DISKS_WIPED: Final = "disks wiped"
 STRANGERS: Final = "brokers with an empty disk that were refused"
 STEPS_HELD: Final = "pauses that held something up"
+NATS_ACKS: Final = "acks on NATS"
+NATS_DUPLICATES: Final = "acks on NATS of what was there already"
+NATS_EXPECTATIONS: Final = "expectations on NATS that did not hold"
+NATS_NO_RESPONDERS: Final = "messages on NATS that nobody was subscribed to"
+NATS_SLOW_CONSUMERS: Final = "brokers cut off by a nats-server"
 
 ELECTIONS: Final = "elections of partition leaders"
 ISR_SHRINKS: Final = "ISR shrinks"
@@ -64,6 +70,12 @@ OF_CLUSTERS: Final = (
     LEADERLESS,
     BACK,
     CONTROLLERS,
+    NATS_ACKS,
+    NATS_DUPLICATES,
+    NATS_EXPECTATIONS,
+    NATS_NO_RESPONDERS,
+    NATS_SLOW_CONSUMERS,
+    "connections to NATS lost",
     "brokers fenced",
     "leases lost",
     "truncations of followers",

@@ -7,7 +7,7 @@ and nobody is told. Knows asyncio's protocols; not what the bytes say.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -110,10 +110,19 @@ class SimNetwork:
         self.block(one, other)
         self.block(other, one)
 
-    def heal(self) -> None:
-        """Block nothing any more. What was sent meanwhile on connections that are still there arrives when TCP tries
-        again, which it does ever more rarely: that may take as long as the direction was blocked."""
-        blocked, self._blocked = self._blocked, {}
+    def heal(self, among: Collection[str] | None = None) -> None:
+        """Block nothing any more, or nothing between these machines.
+
+        What was sent meanwhile on connections that are still there arrives when TCP tries again, which it does ever
+        more rarely: that may take as long as the direction was blocked.
+        """
+        blocked = {
+            ends: since_s
+            for ends, since_s in self._blocked.items()
+            if among is None or (ends[0] in among and ends[1] in among)
+        }
+        for ends in blocked:
+            del self._blocked[ends]
         for link in self.links:
             link.healed(blocked)
 

@@ -46,11 +46,13 @@ class SimNode:
         kafka: dict[str, Any] | None = None,
         http: dict[str, Any] | None = None,
         peer: dict[str, Any] | None = None,
+        nats: dict[str, Any] | None = None,
         disk: SimDisk | None = None,
         clock: SimClock | None = None,
         timing: DiskTiming | None = None,
     ) -> None:
-        """`peer`: settings of the door to other brokers; without it the node is alone."""
+        """`peer`: settings of the door to other brokers; without it the node is alone. `nats`: without it nothing is
+        taken from there."""
         self.name = name
         self.disk = disk or SimDisk()
         self.device = Device(simulation.scheduler, name, simulation.fork(f"{name}/disk"), timing or DiskTiming())
@@ -70,6 +72,7 @@ class SimNode:
             "kafka": {"listen": f"{name}:{_PORT}", **(kafka or {})},
             "http": {"listen": f"{name}:{_HTTP_PORT}", **(http or {})},
             "peer": {} if peer is None else {"listen": f"{name}:{_PEER_PORT}", "key_file": "simulated", **peer},
+            "nats": nats or {},
         }
         self._config = NodeConfig.model_validate(self._settings)
         self._node: Node | None = None
