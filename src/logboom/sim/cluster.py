@@ -351,7 +351,7 @@ class _Run:
             )
             started.append(self._start(f"producer-{number}", producer.run()))
         for number, kind in enumerate(publishers, len(acks)):
-            name = f"publisher-{kind}"
+            name = f"publisher-{number}-{kind}"
             publisher = NatsPublisher(
                 self._nats_context(name), count(number, writers), kind, self._simulation.trace.met
             )

@@ -10,7 +10,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, cast
 
-from logboom.base.errors import LogboomError, NotLeaderError, OverloadedError
+from logboom.base.errors import (
+    LogboomError,
+    NotLeaderError,
+    OverloadedError,
+    WrongLastMessageIdError,
+    WrongLastOffsetError,
+)
 from logboom.base.ids import Offset
 from logboom.broker.partition.publications import AppendInDoubtError, Published, Terms
 from logboom.nats.ingress.answers import acks_of
@@ -258,8 +264,19 @@ class Intake:
                 self.give_up([unstored])
         elif isinstance(error, NotLeaderError) and holding.is_handing_over:
             self._hold(holding, unstored)
+        elif isinstance(error, (WrongLastOffsetError, WrongLastMessageIdError)) and not self._is_certain(holding):
+            # By the end of a log that may not be the partition's any more. Who leads now has heard the message, too,
+            # and may store it.
+            self.give_up([unstored])
         else:
             self._refuse([run.replies[place]], error, run.sealed.get(place))
+
+    def _is_certain(self, holding: HeldMessages) -> bool:
+        try:
+            role = self._services.replicas.find(self._name, holding.index).role
+        except LogboomError:
+            return False
+        return role.leads and role.leader.is_certain
 
     # --- while the leadership changes ---------------------------------------------------------------------------
 

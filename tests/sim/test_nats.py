@@ -1,0 +1,142 @@
+"""NATS in the simulation: the server gives what the real one gives and loses what it loses; wrong brokers are found."""
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from logboom.broker.partition.message_ids import MessageIds
+from logboom.broker.partition.publish_stage import _Decisions
+from logboom.sim.cluster import ClusterScenario, run_cluster_seed
+from logboom.sim.coverage import NATS_ACKS, NATS_EXPECTATIONS, NATS_SLOW_CONSUMERS
+from logboom.sim.nats_faults import NATS_LANE
+from logboom.sim.nats_publishing import FEED
+from logboom.sim.nats_server import SimNatsServer, matches
+from logboom.sim.schedule import PlannedFault
+from logboom.sim.simulation import Simulation
+
+_FEED: Final = ClusterScenario(beside=(FEED,), producers=0, plain_producers=0, members=0, troubled_s=2.0, schedule=())
+"""Nothing goes wrong."""
+_TROUBLED: Final = replace(
+    _FEED,
+    troubled_s=3.0,
+    publishers=("plain", "id", "id", "expected"),
+    schedule=(
+        PlannedFault(0.5, NATS_LANE, "nats-slow", 0.0, 0),
+        PlannedFault(1.0, NATS_LANE, "nats-restart", 0.3, 1),
+        PlannedFault(1.5, "n1", "kill", 0.1, 0),
+        PlannedFault(2.0, NATS_LANE, "nats-cut", 1.0, 2),
+        PlannedFault(2.2, "n2", "kill", 0.1, 0),
+    ),
+)
+"""The server loses what it has, and brokers are killed."""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "fits"),
+    [
+        (b"a.b", b"a.b", True),
+        (b"a.*", b"a.b", True),
+        (b"a.*", b"a.b.c", False),
+        (b"a.>", b"a.b.c", True),
+        (b"a.>", b"a", False),
+        (b"*.b", b"a.c", False),
+        (b"a.b.c", b"a.b", False),
+    ],
+)
+def test_subjects_match_as_with_nats(pattern: bytes, subject: bytes, fits: bool) -> None:
+    assert matches(pattern.split(b"."), subject.split(b".")) is fits
+
+
+class _Client:
+    """Raw lines to and from the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def connect(cls, server: SimNatsServer, said: str) -> "_Client":
+        client = cls(*await asyncio.open_connection(*server.address))
+        assert (await client.reader.readline()).startswith(b"INFO {")
+        await client.say(said)
+        return client
+
+    async def say(self, said: str) -> None:
+        """Say something, and wait until the server has handled it."""
+        self.writer.write(f"{said}PING\r\n".encode())
+        while (await self.reader.readline()) != b"PONG\r\n":
+            pass
+
+
+def test_messages_go_to_all_subscriptions_to_one_of_a_queue_and_back_to_no_sender_without_echo() -> None:
+    simulation = Simulation(1)
+
+    async def main() -> list[bytes]:
+        server = SimNatsServer(simulation)
+        await server.start()
+        one = await _Client.connect(server, "SUB a.* 1\r\nSUB a.b workers 2\r\n")
+        other = await _Client.connect(server, "SUB a.b workers 3\r\n")
+        sender = await _Client.connect(server, 'CONNECT {"echo":false}\r\nSUB > 1\r\n')
+        await sender.say("PUB a.b in.1 2\r\nhi\r\nHPUB a.c 12 14\r\nNATS/1.0\r\n\r\nho\r\n")
+        got = [await one.reader.readexactly(len(b"MSG a.b 1 in.1 2\r\nhi\r\n"))]
+        if (line := await one.reader.readline()).startswith(b"MSG a.b 2"):
+            assert await one.reader.readline() == b"hi\r\n"
+            line = await one.reader.readline()
+        else:
+            assert await other.reader.readline() == b"MSG a.b 3 in.1 2\r\n"
+        got += [line, await one.reader.readexactly(len(b"NATS/1.0\r\n\r\nho\r\n"))]
+        for client in (one, other, sender):
+            client.writer.close()
+        return got
+
+    assert simulation.run(main()) == [
+        b"MSG a.b 1 in.1 2\r\nhi\r\n",
+        b"HMSG a.c 1 12 14\r\n",
+        b"NATS/1.0\r\n\r\nho\r\n",
+    ]
+
+
+def test_who_does_not_read_is_cut_off_and_who_asks_nobody_is_told() -> None:
+    simulation = Simulation(1)
+
+    async def main() -> bytes:
+        server = SimNatsServer(simulation)
+        await server.start()
+        reading = simulation.process("reader")
+        reader = await reading.run(_Client.connect(server, "SUB big 1\r\n"))
+        reading.pause()
+        options = '{"no_responders":true,"headers":true}'
+        sender = await _Client.connect(server, f"CONNECT {options}\r\nSUB in.* 7\r\n")
+        for _ in range(10):
+            await sender.say(f"PUB big 50000\r\n{'x' * 50_000}\r\n")
+        await sender.say("")
+        sender.writer.write(b"PUB big in.1 2\r\nhi\r\n")
+        answer = await sender.reader.readline()
+        for client in (reader, sender):
+            client.writer.close()
+        return answer
+
+    assert simulation.run(main()) == b"HMSG in.1 7 16 16\r\n"
+    assert simulation.trace.met[NATS_SLOW_CONSUMERS] == 1
+
+
+def test_what_is_published_on_nats_is_kept_once_and_in_order_whatever_breaks() -> None:
+    outcome = run_cluster_seed(1, _TROUBLED)
+    assert outcome.violations == ()
+    assert outcome.met[NATS_ACKS]
+    assert outcome.met[NATS_EXPECTATIONS]
+
+
+def test_a_leader_that_takes_messages_whatever_they_expect_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Decisions, "_terms_fault", lambda *_: None)
+    outcome = run_cluster_seed(1, replace(_FEED, publishers=("expected", "acked")))
+    assert any("and expected" in violation for violation in outcome.violations)
+
+
+@pytest.mark.slow
+def test_a_leader_that_does_not_know_ids_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MessageIds, "find", lambda *_: None)
+    found = [run_cluster_seed(seed, replace(_TROUBLED, publishers=("id",) * 6)).violations for seed in range(3)]
+    assert any("duplicate" in violation for violations in found for violation in violations)
