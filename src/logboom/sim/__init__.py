@@ -23,7 +23,9 @@ A `ClusterScenario` (`cluster`) runs several nodes of one cluster, each on a mac
 clients that ask for leaders and coordinators (`routing`); nodes fail and are paused at the same time as the network
 between them is cut; one of them loses its disk or has bits flip on it (`cluster_faults`); and somebody moves replicas,
 drains, adds and removes brokers meanwhile (`administration`). The seed chooses what else there is: deletions, a table,
-clients that count with expected versions (`counting`), an observer. What must hold at every step is looked up in the
+clients that count with expected versions (`counting`), an observer, a stream that is attached to NATS: a simulated
+server (`nats_server`) that loses what a real one loses (`nats_faults`), and publishers of four kinds
+(`nats_publishing`). What must hold at every step is looked up in the
 brokers themselves (`invariants`). `logboom sim run --nodes 3 --seed N` runs one.
 
 What simulated code must not do, since the same seed would no longer give the same run:
@@ -44,5 +46,6 @@ systems. tests/faults has those with real processes.
 Rooms, each knowing only those before it: `trace`, `scheduler`, `coverage`, `loop`, `threads` and `machine`,
 `transport`, `network`, `process`, `simulation`, `schedule`, `outcome`, `disk`, `device`, `node`, `client`, `history`,
 `routing`, `session`, `sending`, `workload`, `members`, `streams`, `trimming`, `tables`, `counting`, `probes`, `faults`,
-`scenario`, `copies`, `invariants`, `cluster_faults`, `administration`, `cluster`, `shrinking`, `campaign`.
+`scenario`, `copies`, `invariants`, `cluster_faults`, `nats_server`, `nats_faults`, `nats_publishing`, `administration`,
+`cluster`, `shrinking`, `campaign`.
 """
