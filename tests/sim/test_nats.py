@@ -129,6 +129,14 @@ def test_what_is_published_on_nats_is_kept_once_and_in_order_whatever_breaks() -
     assert outcome.met[NATS_EXPECTATIONS]
 
 
+def test_no_plain_message_is_lost_where_leaders_that_are_alive_hand_over() -> None:
+    """An operator elects, moves replicas and drains brokers meanwhile."""
+    scenario = replace(_FEED, publishers=("plain", "plain"), troubled_s=4.0, trouble_pause_max_s=1.0, schedule=None)
+    outcome = run_cluster_seed(1, replace(scenario.limited_to(("elect", "reassign", "drain")), keeps_all=True))
+    assert outcome.violations == ()
+    assert outcome.elections > _FEED.partitions
+
+
 def test_a_leader_that_takes_messages_whatever_they_expect_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Decisions, "_terms_fault", lambda *_: None)
     outcome = run_cluster_seed(1, replace(_FEED, publishers=("expected", "acked")))

@@ -95,6 +95,8 @@ class ClusterScenario:
     """Where a stream is attached to NATS."""
     publishers: tuple[str, ...] = KINDS
     """Each of these kinds publishes on NATS, where a stream is attached to it."""
+    keeps_all: bool = False
+    """Whether nothing at all may be lost, as where leaders change that are alive and in touch."""
     tasks: tuple[str, ...] = tuple(TASKS)
     """What is done to the cluster meanwhile; with any, one more broker is there to be added."""
     schedule: Schedule | None = None
@@ -283,6 +285,8 @@ class _Run:
         self.step = "the last reading"
         final = await self._compare_replicas()
         self.records_final = sum(map(len, final.values()))
+        if self._scenario.keeps_all:
+            self.history.check_all_kept(final)
         return self.history.check(final)
 
     async def _go_through_trouble(self) -> None:

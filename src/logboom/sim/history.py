@@ -126,6 +126,13 @@ class History:
                 f"inconsistent offsets in {_text(where)}: {offset} held {known}, then {value} was {how} there"
             )
 
+    def check_all_kept(self, final: Final) -> None:
+        """Whatever was sent is there, whether anybody was told so or not, but for what was refused."""
+        there = {value for records in final.values() for _, value in records}
+        lost = [value for value in self.sent if value not in there and value not in self.refused]
+        if lost:
+            self.violated(f"{len(lost)} of {len(self.sent)} that were sent are not there, such as {lost[0]}")
+
     def check(self, final: Final) -> list[str]:
         """All that was wrong with the run; the last `start_seen` of each partition is the one of its final records."""
         return shortened(
