@@ -93,8 +93,9 @@ def _create(broker: LogboomServer, names: list[str], *, attached: bool = True) -
     topics = [
         NewTopic(name, 1, 1, config={"logboom.nats.subjects": f"bench.{name}"} if attached else {}) for name in names
     ]
+    admin = _admin(broker)  # held while the answers are awaited
     try:
-        for made in _admin(broker).create_topics(topics, request_timeout=_WHOLE_MAX_S).values():
+        for made in admin.create_topics(topics, request_timeout=_WHOLE_MAX_S).values():
             made.result(_WHOLE_MAX_S)
     except KafkaException as error:
         raise BenchError(f"not all streams could be made: {error.args[0].str()}") from None
@@ -102,8 +103,9 @@ def _create(broker: LogboomServer, names: list[str], *, attached: bool = True) -
 
 
 def _delete(broker: LogboomServer, names: list[str]) -> None:
+    admin = _admin(broker)
     try:
-        for gone in _admin(broker).delete_topics(names, request_timeout=_WHOLE_MAX_S).values():
+        for gone in admin.delete_topics(names, request_timeout=_WHOLE_MAX_S).values():
             gone.result(_WHOLE_MAX_S)
     except KafkaException as error:
         raise BenchError(f"not all streams could be deleted: {error.args[0].str()}") from None

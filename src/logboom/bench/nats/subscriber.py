@@ -12,7 +12,7 @@ import uvloop
 
 from logboom.host import keep_buffers
 from logboom.nats.link import commands
-from logboom.nats.link.frames import FrameReader, Ping
+from logboom.nats.link.frames import Alike, FrameReader, Ping
 
 _ANSWER: Final = b'{"stream":"none","seq":1}'
 
@@ -32,7 +32,9 @@ class _Splitter(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         answers = []
         for event in self._reader.feed(data):
-            if isinstance(event, list):
+            if isinstance(event, Alike):
+                answers += [commands.publish(reply, _ANSWER) for reply in event.replies if reply]
+            elif isinstance(event, list):
                 answers += [commands.publish(one.reply, _ANSWER) for one in event if one.reply]
             elif isinstance(event, Ping):
                 answers.append(commands.PONG)
