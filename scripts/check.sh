@@ -40,7 +40,7 @@ run_compiled() {
     step build $python -c "from logboom.base import build; assert build.describe() != build.PLAIN, 'nothing is compiled here'"
     step rooms $python -m pytest -n "${WORKERS:-2}" --dist loadgroup -m "not slow and not uncompiled" \
         tests/records tests/storage tests/broker tests/kafka tests/groups tests/nats
-    step simulation .venv-compiled/bin/logboom sim run --seeds "${SEEDS:-10}"
+    step simulation .venv-compiled/bin/logboom sim run --runs "${SEEDS:-10}"
     step kills $python -m pytest -p no:xdist -m "not slow" tests/faults/test_kill_broker.py tests/faults/test_kill_compaction.py
 }
 

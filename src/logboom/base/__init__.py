@@ -6,5 +6,6 @@
   simulation can stand in for it
 - `settings`, `dynamic`: a setting's description and documentation; a value that can change while the process runs
 - `quantities`, `units`: sizes and durations as people write them; constants
+- `build`: whether this is plain Python or the compiled build
 - `limits`: how much of a limit is used, for metrics; `yaml`: YAML that knows the line of each key
 """
