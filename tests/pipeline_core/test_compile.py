@@ -291,7 +291,10 @@ def test_what_the_checker_says_joins_the_listing() -> None:
             "reads 's', whose records are not parsed; put a parse between",
         ),
         ("  x: {type: filter, inputs: [x], condition: a}", "is its own input: x -> x"),
-        ("  x: {inputs: [s]}", "key 'type' is missing (known here: filter, mask, parse, route, sample)"),
+        (
+            "  x: {inputs: [s]}",
+            "(known here: encrypt, enrich, filter, mask, parse, reshape, route, sample)",
+        ),
         ("  x: 7", "should be a group of keys and values"),
         ("  x: {type: parse, inputs: [s, s], rules: [{format: json}]}", "names 's' twice"),
         ("  x: {type: parse, inputs: [s], rules: []}", "is empty; give it at least one"),
@@ -336,7 +339,10 @@ def test_a_broken_part_is_told_once_and_not_again_by_its_readers() -> None:
     text = with_transforms("  p: {type: parse, inputs: [s], rules: [{format: json}], x: 1}\n"
                            "  x: {type: filter, inputs: [p], condition: 'true'}")  # fmt: skip
     assert problems(text) == [
-        "p.yaml:5: transforms.p.x: unknown key 'x' (known here: blank_lines, inputs, otherwise, rules, type)"
+        (
+            "p.yaml:5: transforms.p.x: unknown key 'x' "
+            "(known here: blank_lines, drop, from_record, inputs, otherwise, rules, type)"
+        )
     ]
 
 

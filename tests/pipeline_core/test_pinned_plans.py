@@ -36,7 +36,7 @@ def test_a_plan_that_was_written_is_read_as_the_plan_it_was() -> None:
     ("file", "content_hash"),
     [
         (PINNED / "everything.yaml", "7d39d6d45e933236"),
-        (EXAMPLES / "pipeline.yaml", "fa5d7630e483abe6"),
+        (EXAMPLES / "pipeline.yaml", "88c690d966b9f435"),
         (EXAMPLES / "logs.pipeline.yaml", "24d5ae1f6d90851e"),
     ],
 )

@@ -201,8 +201,8 @@ def test_a_plan_with_a_kind_that_this_version_lacks_is_no_plan() -> None:
     for example in ("example_upper", "example_errors"):
         known = known.replace(example, "filter, condition: 'true'")
     text = compile_pipeline(known, "p.yaml").to_json()
-    with pytest.raises(ValueError, match="no transform of type 'enrich'"):
-        read_plan(text.replace('"type":"filter"', '"type":"enrich"'))
+    with pytest.raises(ValueError, match="no transform of type 'translate'"):
+        read_plan(text.replace('"type":"filter"', '"type":"translate"'))
     with pytest.raises(ValueError, match="no sink of type 'fax'"):
         read_plan(text.replace('"type":"console"', '"type":"fax"'))
     with pytest.raises(ValueError, match="'example_labels'"):

@@ -125,8 +125,8 @@ class _Dead:
     def letter(self, binding: OutputBinding, pipeline: str) -> Letter:
         """Original bytes, key and headers where the row still has them, which no event has, else the event."""
         reason = self._value("dead_reason")
-        # No rule has read what has no attributes: its original record is in the row, which no event has.
-        is_event = self._value("attributes") is not None
+        # No rule has read what died without attributes: its original record is in the row, which no event has.
+        is_event = reason is None or self._value("attributes") is not None
         form = names.FORM_EVENT if is_event else names.FORM_RAW
         if self._refused is not None:
             value, refusing = self._refused

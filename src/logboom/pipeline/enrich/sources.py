@@ -11,8 +11,6 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 
 from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError
@@ -38,9 +36,7 @@ def read_table(ref: TableRef, directory: Path) -> Rows:
         if ref.kind == "json":
             return rows_of_json(_json_bytes(ref, directory), ref)
         path = directory / ref.location
-        if ref.kind == "csv":
-            return _rows_of(_read_csv(path), ref)
-        return _rows_of(pyarrow.parquet.read_table(path), ref)
+        return _rows_of(_read_csv(path) if ref.kind == "csv" else _read_parquet(path), ref)
     except (OSError, ValueError, pa.ArrowException) as error:  # ArrowInvalid is a ValueError
         raise TableError(f"the table of {ref.name} cannot be read from {ref.location}: {_said(error)}") from error
 
@@ -72,13 +68,21 @@ def _geoip_fault(path: Path) -> str | None:
     return None
 
 
+def _read_parquet(path: Path) -> pa.Table:
+    from pyarrow import parquet  # loads pandas where it is installed, which few need
+
+    return parquet.read_table(path)
+
+
 def _read_csv(path: Path) -> pa.Table:
     """All columns as texts: a number in a table is what is written there."""
+    from pyarrow import csv
+
     with path.open("rb") as file:
         header = file.readline().decode("utf-8-sig", errors="replace")
-    names = pyarrow.csv.read_csv(pa.BufferReader(header.encode() + b"\n")).column_names
-    options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True)
-    return pyarrow.csv.read_csv(path, convert_options=options)
+    names = csv.read_csv(pa.BufferReader(header.encode() + b"\n")).column_names
+    options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True)
+    return csv.read_csv(path, convert_options=options)
 
 
 def _rows_of(table: pa.Table, ref: TableRef) -> Rows:

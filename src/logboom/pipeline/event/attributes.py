@@ -23,7 +23,6 @@ NUMBER: Final = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$"
 _number = re.compile(NUMBER.replace("$", r"\Z"))
 _encode = msgspec.json.encode
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_NO_TEXTS: Final = pa.scalar(None, pa.string())
 
 
 @lru_cache(maxsize=4096)
@@ -52,7 +51,7 @@ def attribute_texts(attributes: pa.Array, name: str) -> pa.Array:
     """The attribute's text by row; null where a row has none. `attributes`: JSON objects, or null."""
     rows = rows_with_attribute(attributes, name)
     if not len(rows):
-        return pa.repeat(_NO_TEXTS, len(attributes))
+        return pa.nulls(len(attributes), pa.string())
     some = attributes if len(rows) == len(attributes) else attributes.take(rows)
     decode, tops = _reader(name)
     joined = b"[" + b",".join(some.cast(pa.binary()).to_pylist()) + b"]"
