@@ -158,6 +158,7 @@ def test_replies_are_those_of_the_general_way(version: int) -> None:
     assert template.response.encode((8, -9), result) == expected
 
 
+@pytest.mark.uncompiled
 def test_pipelined_requests_are_runs_and_each_has_its_own_answer(tmp_path: Path, monkeypatch: Any) -> None:
     runs: list[int] = []
     append_run = Partition.append_run
@@ -251,6 +252,7 @@ def test_a_stream_may_go_and_come_back_between_matching_requests(tmp_path: Path)
     run(body)
 
 
+@pytest.mark.uncompiled
 def test_runs_are_answered_in_the_clients_time(tmp_path: Path, monkeypatch: Any) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
@@ -334,6 +336,7 @@ def test_the_template_knows_the_whole_schema() -> None:
         assert field_names(nested(cls, "topic_data", "partition_data")) == {"index", "records"}
 
 
+@pytest.mark.uncompiled
 def test_waiting_runs_leave_with_their_connection(tmp_path: Path, monkeypatch: Any) -> None:
     async def body() -> None:
         async with running(tmp_path) as node:
