@@ -132,9 +132,8 @@ def _run(plan: Plan) -> None:
     for node in plan.transforms:
         if isinstance(node, ParseTransform):
             batch = RECORDS
-            for rule in node.rules:
-                if rule.when_column is not None:
-                    batch = batch.append_column(rule.when_column, pa.array([True] * batch.num_rows))
+            for column, _ in node.record_conditions:
+                batch = batch.append_column(column, pa.array([True] * batch.num_rows))
             events = node.run(batch, {})
             assert events.num_rows == RECORDS.num_rows
             for mask in plan.transforms:
