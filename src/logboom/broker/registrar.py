@@ -64,19 +64,25 @@ class Registrar:
 
         Raises PeerRefusedError, and what the controller says to a broker that cannot be part of the cluster.
         """
-        logged_s = began_s = self._clock.monotonic_s()
+        logged_s = self._clock.monotonic_s()
+        runs_since_s: float | None = None
         while True:
             try:
                 return await self._ask(command)
             except PeerRefusedError:
                 raise
             except BrokerRunsError:
-                if self._clock.monotonic_s() - began_s > _LEASES * self._config.now.lease_ms / 1_000:
+                # Since the first such answer, and not since the first question, which may have waited for a controller
+                # that then heard a late heartbeat of a process killed before: one that lives is heard again and again.
+                now_s = self._clock.monotonic_s()
+                runs_since_s = now_s if runs_since_s is None else runs_since_s
+                if now_s - runs_since_s > _LEASES * self._config.now.lease_ms / 1_000:
                     raise
             except (PeerUnavailableError, NotControllerError, OutcomeUnknownError) as error:
-                began_s = self._clock.monotonic_s()
-                if began_s - logged_s > _LOG_EVERY_S:
-                    logged_s = began_s
+                runs_since_s = None
+                now_s = self._clock.monotonic_s()
+                if now_s - logged_s > _LOG_EVERY_S:
+                    logged_s = now_s
                     self._log.warning("waiting for the controller of the cluster", reason=str(error))
             await asyncio.sleep(_RETRY_S)
 
