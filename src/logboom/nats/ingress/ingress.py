@@ -22,7 +22,7 @@ from logboom.nats.ingress.attachment import attachment_of
 from logboom.nats.ingress.handover import Gained, Handover
 from logboom.nats.ingress.holding import HeldMessages, HoldingState
 from logboom.nats.ingress.intake import Intake
-from logboom.nats.ingress.plan import Attached, Wish, cannot_be_grouped, wishes
+from logboom.nats.ingress.plan import Attached, Wish, cannot_be_grouped, in_order, wishes
 from logboom.nats.ingress.predecessors import Predecessors
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link.frames import Delivery
@@ -278,11 +278,11 @@ class Ingress:
 
     def _subscribe_to(self, stream_id: StreamId, wanted: set[Wish]) -> None:
         link, subscribed = self._services.link, self._subscribed.setdefault(stream_id, {})
-        for wish in wanted - subscribed.keys():
+        for wish in in_order(wanted - subscribed.keys()):
             subscribed[wish] = link.subscribe(
                 wish.subject, wish.queue, partial(self._receive, wish), partial(self._refused, wish)
             )
-        ended = [subscribed.pop(wish) for wish in subscribed.keys() - wanted]
+        ended = [subscribed.pop(wish) for wish in in_order(subscribed.keys() - wanted)]
         if ended:
             link.unsubscribe(ended)
         if not subscribed:

@@ -60,6 +60,11 @@ def wishes(stream: Attached, led: Iterable[int]) -> set[Wish]:
     return found
 
 
+def in_order(some: Iterable[Wish]) -> list[Wish]:
+    """The order in which subscriptions begin and end: the same in every process, as a set of texts has none."""
+    return sorted(some, key=lambda wish: (wish.subject, -1 if wish.partition is None else wish.partition))
+
+
 def cannot_be_grouped(stream: Attached) -> bool:
     """Whether the stream is in a group, and has more partitions than a group can be split over."""
     plain = any(PARTITION_TOKEN not in subject for subject in stream.subjects)

@@ -143,7 +143,7 @@ class ServiceRecorder:
         link = self._services.link
         for stream_id, recorded in self._recorded.items():
             wanted = set(recorded.services) if self._leads_some(recorded.stream) else set()
-            for pattern in wanted - recorded.subscribed.keys():
+            for pattern in sorted(wanted - recorded.subscribed.keys()):
                 recorded.subscribed[pattern] = link.subscribe(
                     pattern, None, partial(self._requested, stream_id), partial(self._refused, pattern)
                 )
@@ -153,7 +153,7 @@ class ServiceRecorder:
         link = self._services.link
         leading = [each for each in self._recorded.values() if self._leads_some(each.stream)]
         wanted = {pattern for recorded in leading for pattern in recorded.replies}
-        for pattern in wanted - self._replies.keys():
+        for pattern in sorted(wanted - self._replies.keys()):
             self._replies[pattern] = link.subscribe(
                 pattern, None, partial(self._replied, pattern), partial(self._refused, pattern)
             )
