@@ -8,6 +8,8 @@ import pytest
 
 from logboom.broker.partition.message_ids import MessageIds
 from logboom.broker.partition.publish_stage import _Decisions
+from logboom.nats.ingress.intake import Intake
+from logboom.sim.administration import OPERATOR_LANE
 from logboom.sim.cluster import ClusterScenario, run_cluster_seed
 from logboom.sim.coverage import NATS_ACKS, NATS_EXPECTATIONS, NATS_SLOW_CONSUMERS
 from logboom.sim.nats_faults import NATS_LANE
@@ -31,6 +33,18 @@ _TROUBLED: Final = replace(
     ),
 )
 """The server loses what it has, and brokers are killed."""
+_HANDED_OVER: Final = replace(
+    _FEED,
+    partitions=1,
+    troubled_s=6.0,
+    publishers=("plain",) * 8,
+    schedule=tuple(
+        PlannedFault(0.5 + 0.5 * number, OPERATOR_LANE, ("reassign", "elect")[number % 2], 0.0, number)
+        for number in range(10)
+    ),
+    keeps_all=True,
+)
+"""Nothing breaks, and leaderships move again and again."""
 
 
 @pytest.mark.parametrize(
@@ -130,11 +144,17 @@ def test_what_is_published_on_nats_is_kept_once_and_in_order_whatever_breaks() -
 
 
 def test_no_plain_message_is_lost_where_leaders_that_are_alive_hand_over() -> None:
-    """An operator elects, moves replicas and drains brokers meanwhile."""
-    scenario = replace(_FEED, publishers=("plain", "plain"), troubled_s=4.0, trouble_pause_max_s=1.0, schedule=None)
-    outcome = run_cluster_seed(1, replace(scenario.limited_to(("elect", "reassign", "drain")), keeps_all=True))
+    """An operator moves replicas and elects meanwhile."""
+    outcome = run_cluster_seed(2, _HANDED_OVER)
     assert outcome.violations == ()
-    assert outcome.elections > _FEED.partitions
+    assert outcome.elections > _HANDED_OVER.partitions + 2
+
+
+@pytest.mark.slow
+def test_a_leader_that_holds_nothing_for_the_next_one_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Intake, "_hold", lambda *_: None)
+    found = [run_cluster_seed(seed, _HANDED_OVER).violations for seed in range(1, 5)]
+    assert any("that were sent are not there" in violation for violations in found for violation in violations)
 
 
 def test_a_leader_that_takes_messages_whatever_they_expect_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

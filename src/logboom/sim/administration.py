@@ -226,7 +226,8 @@ async def _reassign(operator: Operator) -> None:
 
 async def _cancel(operator: Operator) -> None:
     """Move a partition, and think better of it."""
-    where = (operator.stream, 0)
+    placed = await operator.placed()
+    where = operator.chance.choice(sorted(placed)) if placed else (operator.stream, 0)
     count = min(operator.replicas, len(operator.holders))
     await operator.move({where: operator.chance.sample(operator.holders, count)})
     await operator.last()
@@ -235,8 +236,10 @@ async def _cancel(operator: Operator) -> None:
 
 async def _elect(operator: Operator) -> None:
     """Preferred leaders shall lead again."""
-    partitions = sorted(index for stream, index in await operator.placed() if stream == operator.stream)
-    await operator.elect(_PREFERRED, {operator.stream: partitions})
+    wanted: dict[str, list[int]] = {}
+    for stream, index in sorted(await operator.placed()):
+        wanted.setdefault(stream, []).append(index)
+    await operator.elect(_PREFERRED, wanted)
 
 
 async def _change_settings(operator: Operator) -> None:
