@@ -114,7 +114,7 @@ async def test_subscriptions_come_back_with_the_server(tmp_path: Path) -> None:
                 await said.round_trip()
                 await link.round_trip()
     assert [(one.subject, one.payload) for one in arrived] == [(b"orders.1", b"hi")]
-    assert metrics.disconnects["closed by the server"] == 1
+    assert sum(metrics.disconnects.values()) == 1, "as a close or as a reset, as the kernel has it"
 
 
 @needs_nats_server

@@ -52,7 +52,7 @@ def test_a_run_of_a_cluster_is_the_same_from_its_plan_in_a_file() -> None:
     first = run_cluster_seed(5, ClusterScenario(troubled_s=1.0))
     replay = Replay.from_json(json.loads(json.dumps(Replay(5, 3, 1.0, first.schedule).as_json())))
     again = run_cluster_seed(replay.seed, ClusterScenario(troubled_s=replay.troubled_s, schedule=replay.faults))
-    assert {one.lane for one in first.schedule} == {"n1", "n2", "n3", "network", "operator"}
+    assert {one.lane for one in first.schedule} >= {"n1", "n2", "n3", "network", "operator"}
     assert (again.digest, again.faults) == (first.digest, first.faults)
 
 
