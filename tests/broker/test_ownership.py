@@ -173,8 +173,22 @@ def test_a_partition_without_a_mark_gets_it(tmp_path: Path) -> None:
         written = mark.read_bytes()
         for damaged in (None, b"", b"{", b'{"stream": 1}', b'{"stream": "a", "id": 5, "partition": 0}', b"[]", b"\xff"):
             mark.unlink() if damaged is None else mark.write_bytes(damaged)
-            async with running(tmp_path):
+            async with running(tmp_path) as broker:
                 assert mark.read_bytes() == written
+                assert "written anew" in said(broker)
+
+    run(body)
+
+
+def test_a_mark_that_is_right_is_left_alone(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.catalog.create_stream("orders")
+        mark = tmp_path / "streams" / "orders-0" / "owner.json"
+        written = mark.stat()
+        async with running(tmp_path) as broker:
+            assert "written anew" not in said(broker)
+        assert mark.stat().st_ino == written.st_ino
 
     run(body)
 

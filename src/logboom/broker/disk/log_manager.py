@@ -163,10 +163,12 @@ class LogManager:
     def _check_mark(self, directory: str, expected: Mark) -> None:
         """Refuse the records of another partition, whose directory may have been renamed or restored to this place."""
         found = read_mark(self._disk, directory)
+        if found == expected:
+            return
         if found is None or is_damaged(found, expected):
             self._log.warning("the mark of a partition's directory is written anew", directory=directory)
             write_mark(self._disk, directory, expected)
-        elif found != expected:
+        else:
             raise StorageError(
                 f"the directory {directory} holds {found.stream}-{found.index} of the stream with the id {found.id}, "
                 f"and that of {expected.stream} is {expected.id}; move it away and bring the right one back"
