@@ -79,7 +79,8 @@ class ClusterLoad:
         """Return once `count` records sent from now on were acked, and such ones of each partition."""
         first, deadline = self.sent, time.monotonic() + WAIT_S
         while True:
-            new = [where[0] for number, where in list(self.acked.items()) if number >= first]
+            # dict.copy is one step; a list of its items may be interrupted by the thread that adds more
+            new = [where[0] for number, where in self.acked.copy().items() if number >= first]
             if len(new) >= count and (not each_partition or len(set(new)) == self._partitions):
                 return
             assert not self.problems, self.problems[:5]
@@ -239,7 +240,7 @@ class ClusterLoad:
         if not self._stopping.is_set() or self._threads[0].is_alive():
             return False
         ends: dict[int, int] = defaultdict(int)
-        for index, offset in list(self.acked.values()):
+        for index, offset in self.acked.copy().values():
             ends[index] = max(ends[index], offset + 1)
         return all(self.committed.get(index) == end for index, end in ends.items())
 

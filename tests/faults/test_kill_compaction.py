@@ -83,9 +83,15 @@ def test_killed_while_it_compacts(tmp_path: Path) -> None:
                 broker.restart()
         finally:
             writer.finish()
-        found, records = read_table(broker.kafka)
-        assert found == writer.table
-        assert records < writer.acked / 2, "compaction was at work"
+        deadline = (
+            time.monotonic() + WAIT_S
+        )  # its process has the lowest priority, and gets its turn late when all is busy
+        while True:
+            found, records = read_table(broker.kafka)
+            assert found == writer.table
+            if records < writer.acked / 2:
+                break
+            assert time.monotonic() < deadline, f"{records} of {writer.acked} are left: nothing compacts any more"
 
 
 def compactions(broker: BrokerProcess) -> float:
