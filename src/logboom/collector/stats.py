@@ -155,11 +155,14 @@ _OUTPUT_METRICS = (
 )
 
 
-class _Metrics(Collector):
+class CollectorMetrics(Collector):
+    """A collector's numbers as Prometheus metrics."""
+
     def __init__(self, take: Callable[[], Snapshot]) -> None:
         self._take = take
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of this moment."""
         snapshot = self._take()
         for name, family, text in _OUTPUT_METRICS:
             metric = family(f"logboom_collector_output_{name}", text)
@@ -182,7 +185,7 @@ def serve_metrics(take: Callable[[], Snapshot], address: str) -> str:
     taken."""
     host, port = split_address(address)
     registry = CollectorRegistry()
-    registry.register(_Metrics(take))
+    registry.register(CollectorMetrics(take))
     every_interface = "0.0.0.0"  # noqa: S104  # what `:9600` asks for
     server, _thread = start_http_server(port, host or every_interface, registry)
     return f"{server.server_address[0]!s}:{server.server_address[1]}"

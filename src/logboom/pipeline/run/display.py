@@ -180,11 +180,14 @@ def _print(text: str) -> None:
     print(text, flush=True)
 
 
-class _Metrics(Collector):
+class PipelineMetrics(Collector):
+    """A running pipeline's progress as Prometheus metrics."""
+
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
     def collect(self) -> Iterable[Metric]:
+        """The metrics of this moment."""
         snapshot = self._progress.snapshot()
         ledger, name = snapshot.now, snapshot.pipeline
         for word, label, counts, text in (
@@ -223,5 +226,5 @@ class _Metrics(Collector):
 def serve_metrics(progress: Progress, host: str, port: int) -> None:
     """/metrics on an address, until the process ends."""
     registry = CollectorRegistry()
-    registry.register(_Metrics(progress))
+    registry.register(PipelineMetrics(progress))
     start_http_server(port, addr=host, registry=registry)
