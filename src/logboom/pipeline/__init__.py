@@ -33,7 +33,8 @@ The rooms, lower ones first; a room imports only rooms above it in this list:
   that route it onward. `event`: the columns of an event and its JSON form.
 - `findings`: what compiling a file has found so far.
 - `normalise`, `parse`, `mask`, `reshape`, `seal`, `route`: the work on rows, pure functions over Arrow batches. `sql`:
-  what SQL a condition may use. `enrich`: tables, their versions, and rows found in them.
+  what SQL a condition may use. `enrich`: tables, their versions, and rows found in them. `keyed`, `templates`: what is
+  decided or learnt of an event from others, earlier batches included.
 - `transforms`: one file for each kind of transform; they register themselves, as formats do in `parse.formats`.
 - `execute`: runs a layout's steps over Spark's batches. `spark`: the JVM, the session, readers and writers.
 - `checkpoint`: files that survive a crash. `edge`: records in and out of the log.

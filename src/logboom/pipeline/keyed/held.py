@@ -1,0 +1,45 @@
+"""Rows that wait for a later batch, as a list of tables of which most are written to disk once and then only dropped.
+
+Rows wait about equally long, so that the oldest table is usually free of waiting rows first. A table is made anew only
+where most of its rows have gone, or where there are too many tables. Knows Arrow. Must not know what rows wait for.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from logboom.pipeline.keyed.columns import Mask
+
+TABLES_MAX: Final = 12
+"""More than these are put together, the smallest first."""
+
+Waits = Callable[[pa.Table], Mask]
+"""By row of a table: whether it still waits."""
+
+
+def still_held(tables: Sequence[pa.Table], waits: Waits) -> tuple[pa.Table, ...]:
+    """The tables without those rows that wait no longer, as far as taking them out pays; rows stay in order."""
+    kept: list[pa.Table] = []
+    for table in tables:
+        waiting = waits(table)
+        count = int(waiting.sum())
+        if count:
+            kept.append(table if 2 * count >= table.num_rows else _only(table, waiting))
+    while len(kept) > TABLES_MAX:
+        at = min(range(len(kept) - 1), key=lambda at: kept[at].num_rows + kept[at + 1].num_rows)
+        both = pa.concat_tables(kept[at : at + 2])
+        kept[at : at + 2] = [_only(both, waits(both))]
+    return tuple(kept)
+
+
+def rows_where(tables: Sequence[pa.Table], wanted: Waits) -> pa.Table | None:
+    """The rows of all tables that are wanted, in order; None where there is no table."""
+    return pa.concat_tables([_only(table, wanted(table)) for table in tables]) if tables else None
+
+
+def _only(table: pa.Table, rows: Mask) -> pa.Table:
+    if rows.all():
+        return table.combine_chunks()
+    return table.take(pa.array(np.flatnonzero(rows))).combine_chunks()
