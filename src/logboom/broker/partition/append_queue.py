@@ -15,7 +15,7 @@ Knows the log, the rules of appends and the clock; not the flusher, nor what com
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
 from logboom.base.errors import InvalidProducerEpochError, LogboomError, OutOfOrderSequenceError, StorageError
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
@@ -280,10 +280,13 @@ class AppendQueue:
         outcomes = self._stage.stage(run, self.rules, leader_epoch=self.leader_epoch, now_ms=now_ms)
         self._ids.settled()
         self._counters.duplicate_messages += len(run.duplicates)
-        taken = [one for one in outcomes if not isinstance(one, LogboomError)]
-        self._counters.refused_appends += len(outcomes) - len(taken)
+        failed = [one for one in outcomes if isinstance(one, LogboomError)]
+        self._counters.refused_appends += len(failed)
+        taken = (
+            [one for one in outcomes if not isinstance(one, LogboomError)] if failed else cast("list[Offset]", outcomes)
+        )
         needed, acks = max(taken, default=Offset(-2)) + 1, run.acks
-        if any(isinstance(one, TERM_ERRORS) for one in outcomes):
+        if failed and any(isinstance(one, TERM_ERRORS) for one in failed):
             # What they were compared with is certain once it is committed: until then another leader may take them.
             needed, acks = self._log.log_end_offset, ACKS_ALL
         if self._is_served(needed, before, acks):

@@ -58,7 +58,10 @@ class PublishStage:
     ) -> list[Offset | LogboomError]:
         """Stage what can be taken of a run; for each message its offset, or why it was not taken."""
         limit = min(rules.limits.max_batch_bytes, self._log.config.segment_bytes)
-        decisions = _Decisions(run, rules, self._ids, self._log.log_end_offset, limit)
+        fits_one_batch = len(run.contents) <= rules.limits.max_records and batch_bytes_max(run.contents) <= limit
+        if fits_one_batch and not run.terms and not rules.needs_keys:
+            return self._stage_all(run, rules, leader_epoch=leader_epoch, now_ms=now_ms)
+        decisions = _Decisions(run, rules, self._ids, self._log.log_end_offset, limit, fits_one_batch=fits_one_batch)
         outcomes = decisions.outcomes
         failure: LogboomError | None = None
         for part in decisions.parts(limit):
@@ -75,6 +78,16 @@ class PublishStage:
         if failure is not None:
             decisions.refuse_duplicates_from(self._log.log_end_offset, failure)
         return outcomes
+
+    def _stage_all(
+        self, run: PublishRun, rules: AppendRules, *, leader_epoch: Epoch, now_ms: int
+    ) -> list[Offset | LogboomError]:
+        """Stage as one batch what is not to be decided about message by message, which is most of what comes."""
+        base, count = self._log.log_end_offset, len(run.contents)
+        failure = self._append(rules.batch_of(run.contents, run.received_ms, now_ms), (), leader_epoch, now_ms)
+        if failure is not None:
+            return [failure] * count
+        return list(cast("Iterable[Offset]", range(base, base + count)))
 
     def _append(
         self, batch: Batch, ids: Sequence[tuple[int, bytes]], leader_epoch: Epoch, now_ms: int
@@ -94,23 +107,26 @@ class PublishStage:
 class _Decisions:
     """What is taken of one run, decided as if all that is taken were in the log already."""
 
-    def __init__(self, run: PublishRun, rules: AppendRules, ids: MessageIds, end: Offset, limit: int) -> None:
+    def __init__(
+        self,
+        run: PublishRun,
+        rules: AppendRules,
+        ids: MessageIds,
+        end: Offset,
+        limit: int,
+        *,
+        fits_one_batch: bool,
+    ) -> None:
         """`limit`: the largest batch there can be."""
         self.outcomes: list[Offset | LogboomError] = []
         self._run = run
         self._ids = ids
         self._records_max = rules.limits.max_records
-        self._taken: Sequence[int]
-        contents = run.contents
-        self._fits_one_batch = len(contents) <= self._records_max and batch_bytes_max(contents) <= limit
-        if not run.terms and not rules.needs_keys and self._fits_one_batch:
-            self._taken = range(len(contents))
-            self.outcomes = list(cast("Iterable[Offset]", range(end, end + len(contents))))
-            return
+        self._fits_one_batch = fits_one_batch
         taken: list[int] = []
         new_ids: dict[bytes, Offset] = {}
         last_id = ids.last_id
-        for place, content in enumerate(contents):
+        for place, content in enumerate(run.contents):
             terms = run.terms.get(place)
             first = None if terms is None else self._known(terms, new_ids)
             if first is not None:
@@ -129,7 +145,7 @@ class _Decisions:
             last_id = None if terms is None else terms.message_id
             if last_id is not None:
                 new_ids[last_id] = at
-        self._taken = taken
+        self._taken: Sequence[int] = taken
 
     def _known(self, terms: Terms, new_ids: dict[bytes, Offset]) -> Offset | None:
         """Where a message is already, if it is."""
