@@ -17,6 +17,7 @@ from logboom.pipeline.enrich.sources import table_fault
 from logboom.pipeline.findings import Findings
 from logboom.pipeline.mask.keys import MaskKeyError, load_keys
 from logboom.pipeline.plan.nodes import Sink, Transform
+from logboom.pipeline.sinks.file.paths import fixed_directory
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://|/)")
 _NO_UNNAMED_FILES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
@@ -58,6 +59,12 @@ class DirectoryCheck:
             if sink.output_directory is not None
             and (found := self._resolved(("sinks", sink.name, "path"), sink.output_directory))
         ]
+        self._files = [
+            (sink, found)
+            for sink in sinks
+            if sink.output_file is not None
+            and (found := self._resolved(("sinks", sink.name, "path"), sink.output_file))
+        ]
         self._checkpoint = None if checkpoint is None else self._resolved(("checkpoint",), checkpoint)
 
     def _resolved(self, path: KeyPath, text: str) -> Path | None:
@@ -85,10 +92,29 @@ class DirectoryCheck:
             if how is not None:
                 self._findings.problem(at, f"{how} of the checkpoint: {self._checkpoint}; keep the two apart")
 
+    def check_files(self) -> None:
+        """A file of lines is one sink's alone, and no archive or checkpoint is a place for it."""
+        for number, (sink, found) in enumerate(self._files):
+            at: KeyPath = ("sinks", sink.name, "path")
+            if found.is_dir():
+                self._findings.problem(at, f"{found} is a directory; write the path of a file")
+            for other, taken in self._files[:number]:
+                if found == taken or _is_same(found, taken):
+                    self._findings.problem(
+                        at, f"is the file of the sink {other.name!r} (line {other.line}): {taken}; give each its own"
+                    )
+            owned = [(f"the archive of the sink {other.name!r}", taken) for other, taken in self._archives]
+            owned += [] if self._checkpoint is None else [("the checkpoint", self._checkpoint)]
+            for owner, directory in owned:
+                if found.is_relative_to(directory):
+                    self._findings.problem(at, f"lies in the directory of {owner}: {directory}; keep the two apart")
+
     def check_writable(self) -> None:
         """Whether this machine's directories can be made and written; nothing is made."""
         for sink, found in self._archives:
             self._check_writable(("sinks", sink.name, "path"), found)
+        for sink, found in self._files:
+            self._check_writable(("sinks", sink.name, "path"), Path(fixed_directory(str(found))))
         if self._checkpoint is not None:
             self._check_writable(("checkpoint",), self._checkpoint)
 

@@ -244,6 +244,11 @@ class Sink(Consumer, frozen=True, kw_only=True):
         return None
 
     @property
+    def output_file(self) -> str | None:
+        """The file, or with parts in braces the files, that it writes lines to, as the pipeline's file names it."""
+        return None
+
+    @property
     def batch_records_max(self) -> int:
         """Records of a batch of its delivery. What a sink takes slowly should be some seconds of work, since a batch is
         brought to its end before a run stops; planning and committing one costs the time of thousands of records."""

@@ -2,7 +2,8 @@
 
 A kind of sink is a module of this package with a `SINK`: its name in a pipeline's file, the keys it takes, how these
 become a node of the plan, and how the sink is opened when the pipeline runs (see `base.SinkType`). `registry` collects
-them, so a new sink is one new file here and a line in docs/pipeline.md.
+them, so a new sink is one new file here and a section in docs/sinks.md. `repeats` has what sinks share whose product
+knows no event ids: which events of a batch were delivered before.
 
 A sink is served by a delivery (`logboom.pipeline.run.delivery`): a streaming query that reads the sink's edges from the
 log and hands each batch to the sink's `SinkWriter`, again and again until it takes it or the attempts are used up. A

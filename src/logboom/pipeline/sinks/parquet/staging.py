@@ -12,18 +12,15 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logboom.base.units import MIB
-from logboom.pipeline.event.reading import EventRows, read_events
-from logboom.pipeline.event.spans import Index, Mask
-from logboom.pipeline.plan.names import REPIN_KEY, RETRY_KEY
+from logboom.pipeline.event.reading import read_events
 from logboom.pipeline.sinks.base import Refused
 from logboom.pipeline.sinks.parquet import ParquetSink
-from logboom.pipeline.sinks.parquet.partitioning import by_directory, grouped
+from logboom.pipeline.sinks.parquet.partitioning import by_directory
 from logboom.pipeline.sinks.parquet.writing import parquet_writer
+from logboom.pipeline.sinks.repeats.origins import RecordKeys, RepeatFilter
 
 STAGED_SUFFIX: Final = ".staged"
 REPORT_COLUMN: Final = "report"
@@ -53,11 +50,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[Refused, ...] = ()
 
 
-def origin_key(edge_stream: str, stream: str, partition: int, generation: str | None = None) -> str:
-    """One partition of origin as one edge sees it, and of a batch that was pinned anew its generation."""
-    return " ".join((edge_stream, stream, str(partition), *(() if generation is None else (generation,))))
-
-
 @dataclass(frozen=True, slots=True)
 class ArchiveWriter:
     """Turns one partition of an edge's stream into staged files; called by executors."""
@@ -84,7 +76,7 @@ class _Task:
     """What one task has done so far."""
 
     def __init__(self, job: ArchiveWriter) -> None:
-        self._delivered = _Delivered(job)
+        self._delivered = RepeatFilter(job.high_water, job.retried)
         self._files = _Files(job)
         self._unreadable: list[Refused] = []
         self._rows = 0
@@ -92,13 +84,13 @@ class _Task:
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Decodes, drops repeats and hands on, piece by piece."""
-        keys = _Keys(batch.column("key"))
+        keys = RecordKeys(batch.column("key"))
         for found in read_events(batch.column("value")):
             for row, reason in found.unreadable:
                 self._unreadable.append(_refused(batch, row, reason))
             if not len(found.rows):
                 continue
-            kept = self._delivered.fresh(found, batch.column("topic"), keys)
+            kept = self._delivered.fresh(found.events, found.rows, batch.column("topic"), keys)
             fresh = found.events if kept.all() else found.events.filter(pa.array(kept))
             self._repeats += len(found.rows) - fresh.num_rows
             self._rows += fresh.num_rows
@@ -114,78 +106,6 @@ class _Task:
             retried=tuple(self._delivered.retried),
             unreadable=tuple(self._unreadable),
         )
-
-
-class _Keys:
-    """The keys of a batch's records: most have none; those of some say what their events are (see `plan.names`)."""
-
-    def __init__(self, keys: pa.Array) -> None:
-        self._keys = keys
-        self.retries = self._begin_with(RETRY_KEY)
-        self.generations = self._begin_with(REPIN_KEY)
-
-    def _begin_with(self, prefix: bytes) -> Mask:
-        if self._keys.null_count == len(self._keys):
-            return np.zeros(len(self._keys), np.bool_)
-        found: Mask = pc.fill_null(pc.starts_with(self._keys, prefix.decode()), False).to_numpy(zero_copy_only=False)
-        return found
-
-    def letter(self, row: int) -> str:
-        """The dead letter that a retried record came from."""
-        key: bytes = self._keys[row].as_py()
-        return key.removeprefix(RETRY_KEY).decode(errors="replace")
-
-    def marks(self, rows: Index) -> pa.Array:
-        """The generation of each row; null for all that were written at the first attempt."""
-        kept = pc.if_else(
-            pa.array(self.generations[rows]), self._keys.take(pa.array(rows)), pa.scalar(None, pa.binary())
-        )
-        return kept.cast(pa.string())
-
-
-class _Delivered:
-    """What was delivered before, by which repeats are known.
-
-    The records of a partition of origin come in order of their offsets, also where an attempt that was cut short left
-    some of them a first time: so all that is not above the highest offset seen is a repeat.
-    """
-
-    def __init__(self, job: ArchiveWriter) -> None:
-        self._job = job
-        self.high_water: dict[str, int] = {}
-        """Highest offset of origin that this task has seen, by `origin_key`."""
-        self.retried: list[str] = []
-
-    def fresh(self, found: EventRows, topics: pa.Array, keys: _Keys) -> Mask:
-        """Which events have not been delivered; they count as delivered from now on."""
-        rows, table = found.rows, found.events
-        columns = [topics.take(pa.array(rows)), table.column("stream"), table.column("partition")]
-        if keys.generations[rows].any():
-            # Its records follow those of the first attempt but may be others: they are compared with their own only.
-            columns.append(keys.marks(rows))
-        groups, origins = grouped(columns)
-        offsets = table.column("offset").to_numpy()
-        retries = keys.retries[rows]
-        fresh = np.zeros(len(rows), np.bool_)
-        for group, origin in enumerate(origins):
-            here = np.flatnonzero((groups == group) & ~retries)
-            if len(here):
-                key = origin_key(*origin)
-                floor = self.high_water.get(key, self._job.high_water.get(key, -1))
-                reached = np.maximum.accumulate(np.concatenate(([floor], offsets[here])))
-                fresh[here] = offsets[here] > reached[:-1]
-                self.high_water[key] = int(reached[-1])
-        # A retried event has an old offset; it is known by the dead letter that it came from.
-        for at in np.flatnonzero(retries).tolist():
-            fresh[at] = self._retry(keys.letter(int(rows[at])))
-        return fresh
-
-    def _retry(self, letter: str) -> bool:
-        """Whether the event of a dead letter is delivered for the first time."""
-        if letter in self._job.retried or letter in self.retried:
-            return False
-        self.retried.append(letter)
-        return True
 
 
 class _Files:

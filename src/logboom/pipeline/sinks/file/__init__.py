@@ -1,0 +1,94 @@
+"""The sink `file`: events as lines of files, each event once, rotated by size and age.
+
+`lines` runs on executors: it leaves out what was delivered before and writes the lines of each file, compressed where
+that is asked for, into staged pieces. `appending` runs on the driver, on whose machine the files are: it adds the
+pieces to the files, rotates them, and notes every step in a journal first, so that an attempt that failed, or a crash,
+is undone to the byte. `delivery` puts the two together. `paths` has what a path may say of an event.
+
+This module has what a pipeline's file and plan say of the sink and stays cheap to import; Arrow and Spark are imported
+when it is opened.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pydantic import Field
+
+from logboom.base.settings import DurationMs, Settings, SizeBytes
+from logboom.base.units import DAY_MS, KIB, SECOND_MS
+from logboom.pipeline.plan.nodes import Sink
+from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkModel, SinkReport, SinkType, SinkWriter
+from logboom.pipeline.sinks.file.paths import PARTS, unknown_parts
+
+FileCompression = Literal["none", "gzip", "zstd"]
+FileEncoding = Literal["json", "body"]
+
+
+class RotateModel(Settings):
+    """When a file is moved aside and a new one begun, and how many of those moved aside are kept."""
+
+    size: SizeBytes | None = Field(default=None, ge=64 * KIB)
+    """A file of this size is moved aside; the lines that bring it there, a MiB or one long line, still go into it."""
+
+    every: DurationMs | None = Field(default=None, ge=SECOND_MS, le=366 * DAY_MS)
+    """A file last written in an earlier period of this length (counted from 1970, UTC) is moved aside."""
+
+    keep: int | None = Field(default=None, ge=1)
+    """Files moved aside that are kept, the newest; all, where it is not said."""
+
+
+class FileSinkModel(SinkModel):
+    """Lines in files."""
+
+    type: Literal["file"]
+    path: str
+    """The file, on the machine that the pipeline runs on. `{date}`, `{hour}` (of the event, UTC), `{service}`,
+    `{host}`, `{source}` and `{stream}` stand for the event's own."""
+
+    encoding: FileEncoding = "json"
+    """`json`: the event, one object a line; `body`: its message, as many lines as it has."""
+
+    compression: FileCompression = "none"
+    rotate: RotateModel | None = None
+
+
+class FileSink(Sink, frozen=True, kw_only=True, tag="file"):
+    """Lines in files on the driver's machine."""
+
+    path: str
+    encoding: FileEncoding = "json"
+    compression: FileCompression = "none"
+    rotate_bytes: int | None = None
+    rotate_every_ms: int | None = None
+    keep_files: int | None = None
+
+    @property
+    def output_file(self) -> str:
+        return self.path
+
+
+def _compile(model: FileSinkModel, common: CommonFields, report: SinkReport) -> FileSink:
+    for part in unknown_parts(model.path):
+        report.unknown("path", "part", part, PARTS)
+    rotate = model.rotate or RotateModel()
+    if model.rotate is not None and rotate.size is None and rotate.every is None:
+        report.problem("rotate", "needs a size, or every, or both")
+    return FileSink(
+        **common,
+        path=model.path,
+        encoding=model.encoding,
+        compression=model.compression,
+        rotate_bytes=rotate.size,
+        rotate_every_ms=rotate.every,
+        keep_files=rotate.keep,
+    )
+
+
+def _open(sink: FileSink, context: SinkContext) -> SinkWriter:
+    from logboom.pipeline.sinks.file.delivery import open_files
+
+    return open_files(sink, context)
+
+
+SINK: Final = SinkType("file", FileSinkModel, FileSink, _compile, _open)

@@ -1,0 +1,267 @@
+"""Driver side of the sink `file`: pieces are added to files, all of a batch or none of it.
+
+Every step is in a durable journal before it is taken: the length that a file had before it was added to, and each file
+that is moved aside. A batch is committed by one durable file, which also holds what was delivered by then; a journal of
+a batch that was not committed is undone, last step first. So a file never keeps half a line, or a line of a batch that
+is done again.
+
+Knows files. Must not know Spark, events or what is in a piece.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, Final, TypeVar
+
+import msgspec
+
+from logboom.pipeline.checkpoint.files import make_dir, sync_dir, write_durably
+from logboom.pipeline.sinks.file import FileSink
+from logboom.pipeline.sinks.file.lines import LinesReport, Piece
+from logboom.pipeline.sinks.repeats.fresh import Seen
+
+_OPEN_FILES_MAX: Final = 64
+_COPY_BYTES: Final = 1 << 20
+_LINE_END: Final = b"\n"
+Kept = TypeVar("Kept")
+
+
+class _Extended(msgspec.Struct, frozen=True, tag="extended"):
+    """A file that is added to; `length` is what it had before, None where it was not there."""
+
+    path: str
+    length: int | None
+    inode: int | None
+
+
+class _Moved(msgspec.Struct, frozen=True, tag="moved"):
+    """A file that is moved aside."""
+
+    path: str
+    to: str
+
+
+class _Journal(msgspec.Struct, frozen=True):
+    batch: int
+    steps: tuple[_Extended | _Moved, ...]
+
+
+class LineFiles:
+    """The files of one delivery. `directory` is its own, in its checkpoint; `now` gives seconds since 1970."""
+
+    def __init__(
+        self,
+        sink: FileSink,
+        directory: Path,
+        *,
+        resolve: Callable[[str], Path],
+        now: Callable[[], float],
+        notify: Callable[[str], None],
+    ) -> None:
+        self._sink = sink
+        self._resolve = resolve
+        self._now = now
+        self._notify = notify
+        self._staging = directory / "staging"
+        self._committed = directory / "committed.json"
+        self._journal = directory / "journal.json"
+        self._known = directory / "files.json"
+        make_dir(self._staging)
+        self.seen = _read(self._committed, Seen) or Seen()
+        self._ours = set(_read(self._known, list[str]) or ())
+        self.undo()
+
+    def staging(self) -> str:
+        """An empty directory for the pieces of a batch. An attempt begins here: what the last one left is undone."""
+        self.undo()
+        shutil.rmtree(self._staging, ignore_errors=True)
+        make_dir(self._staging)
+        return str(self._staging)
+
+    def commit(self, batch: int, reports: Iterable[LinesReport]) -> None:
+        """Adds the pieces of a batch, once and for all; OSError leaves the files to `undo`."""
+        assert batch > self.seen.batch
+        done = list(reports)
+        try:
+            touched = _Appender(self, batch).append(piece for report in done for piece in report.pieces)
+        except OSError:
+            with suppress(OSError):  # then the next attempt begins with it
+                self.undo()
+            raise
+        seen = self.seen.after(batch, done)
+        if not touched <= self._ours:
+            self._ours = {path for path in self._ours | touched if Path(path).exists()}
+            write_durably(self._known, msgspec.json.encode(sorted(self._ours)))
+        write_durably(self._committed, msgspec.json.encode(seen))
+        self.seen = seen
+        self._journal.unlink(missing_ok=True)
+        shutil.rmtree(self._staging, ignore_errors=True)
+        for path in touched:
+            self._remove_old(Path(path))
+
+    def undo(self) -> None:
+        """Takes back what a batch that was not committed did to the files."""
+        journal = _read(self._journal, _Journal)
+        if journal is None:
+            return
+        if journal.batch > self.seen.batch:
+            for step in reversed(journal.steps):
+                self._undo(step)
+        self._journal.unlink()
+
+    def _undo(self, step: _Extended | _Moved) -> None:
+        path = Path(step.path)
+        if isinstance(step, _Moved):
+            if Path(step.to).exists():
+                Path(step.to).rename(path)
+                sync_dir(path.parent)
+        elif step.length is None:
+            path.unlink(missing_ok=True)
+            if path.parent.exists():
+                sync_dir(path.parent)
+        elif path.exists() and path.stat().st_ino == step.inode and path.stat().st_size >= step.length:
+            with path.open("r+b") as file:
+                file.truncate(step.length)
+                os.fsync(file.fileno())
+        else:
+            self._notify(
+                f"{self._sink.name}: {path} was replaced while a batch was being written to it; "
+                "where it is now, it may have lines that are written again"
+            )
+
+    def note(self, batch: int, steps: tuple[_Extended | _Moved, ...]) -> None:
+        """Makes the steps of a batch durable before they are taken."""
+        write_durably(self._journal, msgspec.json.encode(_Journal(batch, steps)))
+
+    def is_due(self, path: Path) -> bool:
+        """Whether a file is to be moved aside before more is written to it."""
+        if not path.exists():
+            return False
+        found = path.stat()
+        if self._sink.rotate_bytes is not None and found.st_size >= self._sink.rotate_bytes:
+            return True
+        every_ms = self._sink.rotate_every_ms
+        if every_ms is not None and int(found.st_mtime * 1000) // every_ms != int(self._now() * 1000) // every_ms:
+            return True
+        return str(path) not in self._ours and found.st_size > 0 and not self._can_follow(path)
+
+    def _can_follow(self, path: Path) -> bool:
+        """Whether lines may be put behind what somebody else left in a file: only where that ends with a line."""
+        if self._sink.compression != "none":
+            return False
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == _LINE_END
+
+    def aside(self, path: Path) -> Path:
+        """A name for a file that is moved aside: `app.jsonl` becomes `app-20261123T073000Z.jsonl`."""
+        stem, dot, suffixes = path.name.partition(".")
+        moment = datetime.fromtimestamp(self._now(), UTC).strftime("%Y%m%dT%H%M%SZ")
+        numbers = [number for found, number, _ in self._moved_aside(path) if found == moment]
+        number = f"-{max(numbers) + 1}" if numbers else ""
+        return path.with_name(f"{stem}-{moment}{number}{dot}{suffixes}")
+
+    def _moved_aside(self, path: Path) -> list[tuple[str, int, str]]:
+        """The moment, number and name of each file that `aside` named, oldest first."""
+        stem, dot, suffixes = path.name.partition(".")
+        form = re.compile(rf"{re.escape(stem)}-(\d{{8}}T\d{{6}}Z)(?:-(\d+))?{re.escape(dot + suffixes)}")
+        matches = [match for name in os.listdir(path.parent) if (match := form.fullmatch(name))]
+        return sorted((match[1], int(match[2] or 1), match[0]) for match in matches)
+
+    def resolve(self, path: str) -> Path:
+        """The absolute path of a file."""
+        return self._resolve(path)
+
+    def _remove_old(self, path: Path) -> None:
+        if self._sink.keep_files is None:
+            return
+        for _, _, name in self._moved_aside(path)[: -self._sink.keep_files]:
+            path.with_name(name).unlink(missing_ok=True)
+
+
+class _Appender:
+    """Adds the pieces of one batch to the files that they belong to."""
+
+    def __init__(self, files: LineFiles, batch: int) -> None:
+        self._files = files
+        self._batch = batch
+        self._steps: list[_Extended | _Moved] = []
+        self._extended: set[Path] = set()
+        self._open: dict[Path, BinaryIO] = {}
+
+    def append(self, pieces: Iterable[Piece]) -> set[str]:
+        """Returns the files that were added to, all of them synced."""
+        touched: set[str] = set()
+        with ExitStack() as stack:
+            stack.callback(self._close_all)
+            for piece in pieces:
+                path = self._files.resolve(piece.path)
+                with Path(piece.staged).open("rb") as staged:
+                    staged.seek(piece.start)
+                    _copy(staged, self._opened(path), piece.size_bytes)
+                touched.add(str(path))
+            for path in list(self._open):
+                self._close(path)
+        for directory in {Path(path).parent for path in touched}:
+            sync_dir(directory)
+        return touched
+
+    def _opened(self, path: Path) -> BinaryIO:
+        file = self._open.get(path)
+        if file is not None:
+            file.flush()
+        if self._files.is_due(path):
+            self._close(path)
+            aside = self._files.aside(path)
+            self._step(_Moved(str(path), str(aside)))
+            path.rename(aside)
+            self._extended.discard(path)
+            file = None
+        if file is None:
+            if len(self._open) >= _OPEN_FILES_MAX:
+                self._close(next(iter(self._open)))
+            if path not in self._extended:
+                make_dir(path.parent)
+                there = path.stat() if path.exists() else None
+                length, inode = (None, None) if there is None else (there.st_size, there.st_ino)
+                self._step(_Extended(str(path), length, inode))
+                self._extended.add(path)
+            file = self._open[path] = path.open("ab")
+        return file
+
+    def _step(self, step: _Extended | _Moved) -> None:
+        self._steps.append(step)
+        self._files.note(self._batch, tuple(self._steps))
+
+    def _close(self, path: Path) -> None:
+        file = self._open.pop(path, None)
+        if file is not None:
+            with file:
+                file.flush()
+                os.fsync(file.fileno())
+
+    def _close_all(self) -> None:
+        """After a failure: what is in the files no longer matters, it will be taken back."""
+        for file in self._open.values():
+            try:
+                file.close()
+            except OSError:
+                continue  # the disk is full: closing writes what the buffer still has
+
+
+def _copy(source: BinaryIO, target: BinaryIO, size_bytes: int) -> None:
+    left = size_bytes
+    while left:
+        data = source.read(min(left, _COPY_BYTES))
+        if not data:
+            raise OSError(f"{source.name} ends {left} bytes too early")
+        target.write(data)
+        left -= len(data)
+
+
+def _read(path: Path, kind: type[Kept]) -> Kept | None:
+    return msgspec.json.decode(path.read_bytes(), type=kind) if path.exists() else None

@@ -1,0 +1,55 @@
+"""From a batch's rows to lines in files: tasks make pieces, the driver adds them. Must not know queries or attempts."""
+
+import time
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from logboom.pipeline.sinks.base import Delivered, SinkContext
+from logboom.pipeline.sinks.file import FileSink
+from logboom.pipeline.sinks.file.appending import LineFiles
+from logboom.pipeline.sinks.file.lines import REPORT_COLUMN, LinesReport, LineWriter
+
+
+def open_files(sink: FileSink, context: SinkContext) -> "FileDelivery":
+    """Opens the files of a sink, and takes back what a batch that was cut short left in them."""
+    directory = context.checkpoint / "file"
+    files = LineFiles(sink, directory, resolve=context.resolve, now=time.time, notify=context.notify)
+    return FileDelivery(sink, files, context)
+
+
+class FileDelivery:
+    """Writes lines."""
+
+    def __init__(self, sink: FileSink, files: LineFiles, context: SinkContext) -> None:
+        self._sink = sink
+        self._files = files
+        self._context = context
+
+    def deliver(self, rows: DataFrame, batch: int) -> Delivered:
+        if batch <= self._files.seen.batch:  # committed before the query could note it
+            return Delivered(self._sink.name, batch)
+        writer = LineWriter(sink=self._sink, staging=self._files.staging(), seen=self._files.seen)
+        answers = rows.mapInArrow(writer, f"{REPORT_COLUMN} binary").collect()
+        reports = [msgspec.json.decode(bytes(row[0]), type=LinesReport) for row in answers]
+        unreadable = tuple(record for report in reports for record in report.unreadable)
+        if unreadable:
+            self._context.write_dead_letters(unreadable)
+        self._files.commit(batch, reports)
+        return Delivered(
+            self._sink.name,
+            batch,
+            rows=sum(report.rows for report in reports),
+            repeats=sum(report.repeats for report in reports),
+            dead=len(unreadable),
+        )
+
+    def left(self, rows: DataFrame, batch: int) -> DataFrame:
+        """All records of a batch that is given up: its files were taken back."""
+        return rows
+
+    def idle(self) -> None:
+        """Nothing to tidy."""
+
+    def finish(self) -> None:
+        """Nothing to finish."""

@@ -1,0 +1,67 @@
+"""Which file an event belongs to: the parts that a path may have in braces. Knows text alone.
+
+Whoever writes events chooses their services and hosts, so a value never leads out of its place in the path and is
+never too long for a file system.
+"""
+
+import hashlib
+import re
+import urllib.parse
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+PARTS: Final = ("date", "hour", "service", "host", "source", "stream")
+_PART: Final = re.compile(r"\{([^{}/]*)\}")
+_NO_VALUE: Final = "none"
+_VALUE_MAX_BYTES: Final = 120
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """The parts that a path names, each once.
+
+    >>> parts_of("out/{date}/{service}.jsonl")
+    ('date', 'service')
+    """
+    return tuple(dict.fromkeys(_PART.findall(path)))
+
+
+def unknown_parts(path: str) -> list[str]:
+    """Those that no event has."""
+    return [part for part in parts_of(path) if part not in PARTS]
+
+
+def fixed_directory(path: str) -> str:
+    """The directory that all files of a path are below.
+
+    >>> fixed_directory("out/{date}/{service}.jsonl"), fixed_directory("app-{host}.log"), fixed_directory("/var/log/x")
+    ('out', '.', '/var/log')
+    """
+    directory = _PART.split(path, maxsplit=1)[0].rpartition("/")
+    return directory[0] or ("/" if directory[1] else ".")
+
+
+def filled(path: str, values: dict[str, Any]) -> str:
+    """The path of one file. A date or an hour is given as the hour's number since 1970, None for no time.
+
+    >>> filled("{date}/{hour}-{service}.log", {"date": 0, "hour": 0, "service": "../etc"})
+    '1970-01-01/00-%2E.%2Fetc.log'
+    """
+    return _PART.sub(lambda match: _text(match[1], values[match[1]]), path)
+
+
+def _text(part: str, value: Any) -> str:
+    if part in ("date", "hour"):
+        try:
+            moment = None if value is None else _EPOCH + timedelta(hours=value)
+        except OverflowError:
+            moment = None
+        if moment is None:
+            return _NO_VALUE
+        return moment.date().isoformat() if part == "date" else f"{moment.hour:02}"
+    text = urllib.parse.quote(str(value or _NO_VALUE), safe=" ")
+    if text.startswith("."):
+        text = f"%2E{text[1:]}"
+    if len(text) > _VALUE_MAX_BYTES:
+        text = f"{text[:_VALUE_MAX_BYTES]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return text
