@@ -14,12 +14,13 @@ import typer
 
 from logboom.base.errors import LogboomError
 from logboom.base.settings import SettingsError, split_address, split_bootstrap
-from logboom.cli import pipeline_tools
+from logboom.cli import pipeline_dials, pipeline_tools
 from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, fail, note, plural, print_json, print_table, read_text
 
 pipeline = typer.Typer(no_args_is_help=True, help="Check, test and run a pipeline on Spark.")
 letters = typer.Typer(no_args_is_help=True, help="What could not be parsed or delivered.")
 pipeline.add_typer(letters, name="dead-letters")
+pipeline.add_typer(pipeline_dials.dial, name="dial")
 pipeline_tools.register(pipeline)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline, as YAML.")]
@@ -261,6 +262,7 @@ def repin(
     from logboom.pipeline.mask.keys import load_keys
     from logboom.pipeline.plan.paths import resolved
     from logboom.pipeline.run.batch_planner import BatchPlanner
+    from logboom.pipeline.run.turning import Turning
 
     plan = _compiled(file, check_sql=False)
     checkpoint = resolved(plan, plan.checkpoint)
@@ -268,7 +270,8 @@ def repin(
         fail(f"the pipeline has never run: there is no checkpoint {checkpoint}")
     admin = StreamAdmin(_bootstrap(plan, bootstrap))
     tables = TableStore(checkpoint / "tables", file.parent, note, TableStreams(admin).newest)
-    planner = BatchPlanner(plan, admin, checkpoint, load_keys, note, tables)
+    dials = Turning(plan, admin, note)
+    planner = BatchPlanner(plan, admin, checkpoint, load_keys, note, tables, dials)
     with exclusive_lock(checkpoint / "lock", f"the checkpoint {checkpoint}"):
         written = planner.unfinished()
         if written is None:
@@ -280,6 +283,7 @@ def repin(
         typer.echo("\n".join(written.lines()))
         if not yes:
             fail(f"add --yes to run batch {written.batch} again with the pipeline as it is in {file}")
+        dials.declare()
         planner.repin(written.batch)
     typer.echo(f"batch {written.batch} runs with {file} at the next start")
 

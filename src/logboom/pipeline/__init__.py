@@ -37,7 +37,8 @@ The rooms, lower ones first; a room imports only rooms above it in this list:
   decided or learnt of an event from others, earlier batches included.
 - `transforms`: one file for each kind of transform; they register themselves, as formats do in `parse.formats`.
 - `execute`: runs a layout's steps over Spark's batches. `spark`: the JVM, the session, readers and writers.
-- `checkpoint`: files that survive a crash. `edge`: records in and out of the log.
+- `checkpoint`: files that survive a crash. `edge`: records in and out of the log. `dials`: who turned which dial of a
+  running pipeline, in a stream of the log.
 - `sinks`: one file for each kind of sink; they register themselves. `registry`: reads a written plan, whose nodes are
   those of `transforms` and `sinks`.
 - `config`: from YAML to a plan, with every problem reported at once.

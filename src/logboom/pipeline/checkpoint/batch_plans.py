@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from logboom.pipeline.checkpoint.files import keep_last, make_dir, write_durably
+from logboom.pipeline.plan.dials import DialValues, Value
 from logboom.pipeline.plan.nodes import Plan
 
 _PURPOSE: Final = b"logboom: which key a batch was masked with"
@@ -31,6 +32,7 @@ class _PinFile(msgspec.Struct, frozen=True):
     """None in pins that earlier versions wrote."""
     generation: int = 0
     tables: dict[str, str] = {}
+    dials: dict[str, Value] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,13 @@ class PinnedPlan:
     """How often the batch was pinned anew. Readers of edges tell the records of one generation from another's."""
     tables: Mapping[str, str] = field(default_factory=dict)
     """The versions of the tables that it runs with, by `TableRef.id`."""
+    dials: DialValues = field(default_factory=dict)
+    """Where the dials stand that were turned, by name."""
+
+    @property
+    def turned(self) -> Plan:
+        """What the batch does: the plan with its dials where they stand."""
+        return self.plan.turned(self.dials)
 
 
 def fingerprints(keys: Mapping[str, bytes]) -> dict[str, str]:
@@ -72,7 +81,7 @@ class BatchPlans:
             return None
         pin = msgspec.json.decode(path.read_bytes(), type=_PinFile)
         plan = self._read_plan((self._plans / f"{pin.plan}.plan").read_text())
-        return PinnedPlan(plan, pin.plan, pin.keys, pin.ends, pin.generation, pin.tables)
+        return PinnedPlan(plan, pin.plan, pin.keys, pin.ends, pin.generation, pin.tables, pin.dials)
 
     def pin(
         self,
@@ -82,6 +91,7 @@ class BatchPlans:
         ends: StreamEnds,
         generation: int = 0,
         tables: Mapping[str, str] | None = None,
+        dials: DialValues | None = None,
     ) -> None:
         """Durably pins a batch to a plan, before anything of it is written; `ends` as in `PinnedPlan`."""
         name = plan.content_hash()
@@ -89,7 +99,7 @@ class BatchPlans:
         if not kept.exists():
             write_durably(kept, plan.to_json().encode())
         known_ends = {stream: dict(offsets) for stream, offsets in ends.items()}
-        pin = _PinFile(name, fingerprints(keys), known_ends, generation, dict(tables or {}))
+        pin = _PinFile(name, fingerprints(keys), known_ends, generation, dict(tables or {}), dict(dials or {}))
         write_durably(self._batches / f"{batch}.json", msgspec.json.encode(pin))
         keep_last(self._batches, KEPT_BATCHES)
 

@@ -14,6 +14,7 @@ import msgspec
 from logboom.pipeline.checkpoint.files import keep_last, make_dir, numbered, write_durably
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.execute.stages import BYTES_IN, BYTES_OUT, COPIES, IN, MASKED, MISSED, PLACE
+from logboom.pipeline.plan.dials import DialValues, Value
 from logboom.pipeline.plan.layout import Layout, Place
 
 KEPT_BATCHES: Final = 1_000
@@ -87,6 +88,8 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     total: Ledger
     tables: dict[str, str] = {}
     """The version of each table that it used, by `TableRef.id`."""
+    dials: dict[str, Value] = {}
+    """Where the dials stood that had been turned, by name."""
 
 
 class BatchLedgers:
@@ -105,6 +108,7 @@ class BatchLedgers:
         duration_ms: int,
         ledger: Ledger,
         tables: Mapping[str, str] | None = None,
+        dials: DialValues | None = None,
     ) -> BatchRecord:
         """Keeps a balanced batch durably; BalanceError, and nothing kept, for one that is not."""
         ledger.check()
@@ -118,6 +122,7 @@ class BatchLedgers:
             ledger=ledger,
             total=total,
             tables=dict(tables or {}),
+            dials=dict(dials or {}),
         )
         write_durably(self._directory / f"{batch}.json", msgspec.json.encode(entry))
         keep_last(self._directory, KEPT_BATCHES)

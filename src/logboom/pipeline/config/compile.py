@@ -32,6 +32,7 @@ from logboom.pipeline.plan.nodes import (
     StreamSource,
     Transform,
 )
+from logboom.pipeline.transforms.dialled import check_dials
 
 Checker = Callable[[Sequence[Expression]], Sequence[str | None]]
 """For each expression what is wrong with it, or None."""
@@ -59,6 +60,7 @@ def compile_pipeline(
     sources, transforms, sinks = _parts(findings, document)
     graph = _graph(findings, document, sources, transforms, sinks)
     ordered = arrange(findings, graph.in_order())
+    check_dials(findings, graph.transforms)
     graph.check_shapes()
     tests = _tests(findings, document, transforms)
     if not findings.problems:

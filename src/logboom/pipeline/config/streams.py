@@ -80,7 +80,7 @@ class StreamCheck:
         self._sinks = sinks
         self._internal = {
             names.edge_stream(pipeline, edge) for node in (*sources, *transforms) for edge in node.outputs
-        }
+        } | {names.DIALS_STREAM}
 
     def run(self) -> None:
         """Reports everything that is wrong."""

@@ -37,6 +37,9 @@ HEADER_PART: Final = "logboom-dead-part"
 RETRY_KEY: Final = b"retry:"
 """In an edge's stream: start of the key of a record that was retried; the dead letter it came from follows."""
 
+DIALS_STREAM: Final = "__pipeline_dials"
+"""The compacted stream in which the dials of all pipelines of a log are turned."""
+
 REPIN_KEY: Final = b"repin:"
 """In an edge's stream: start of the key of a record of a batch that was pinned to another plan after it had run.
 

@@ -19,10 +19,11 @@ from __future__ import annotations
 import hashlib
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 import msgspec
 
+from logboom.pipeline.plan.dials import Dial, DialValues, NamedDial
 from logboom.pipeline.plan.outcomes import LayerScope, Outcome
 from logboom.pipeline.plan.tables import TableRef
 
@@ -142,6 +143,30 @@ class Consumer(Node, frozen=True, kw_only=True):
 class Transform(Consumer, frozen=True, kw_only=True):
     """What every transform has. Each kind of transform extends one of the two classes below in its own file in
     `logboom.pipeline.transforms`."""
+
+    named_dials: tuple[NamedDial, ...] | msgspec.UnsetType = msgspec.UNSET
+    """The dials that the pipeline's file names. Left out of a plan that has none, as before there were any."""
+
+    @property
+    def settings_with_dials(self) -> tuple[Dial, ...]:
+        """What of it can be changed while the pipeline runs. The first has a dial of the transform's name, if the file
+        names none, the others have `TRANSFORM.SETTING`."""
+        return ()
+
+    @property
+    def dials(self) -> tuple[Dial, ...]:
+        """Its dials under their names."""
+        own = {named.setting: named for named in self.named_dials or ()}
+        found = []
+        for number, dial in enumerate(self.settings_with_dials):
+            name = dial.name or (self.name if number == 0 else f"{self.name}.{dial.setting}")
+            named = own.get(dial.setting, NamedDial(setting=dial.setting, name=name))
+            found.append(dial.named(named))
+        return tuple(found)
+
+    def turned(self, values: DialValues) -> Self:
+        """The transform with these values, by setting. Its outputs and places stay what they are."""
+        return msgspec.structs.replace(self, **values)
 
     @property
     def key_refs(self) -> tuple[KeyRef, ...]:
@@ -381,6 +406,25 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def table_refs(self) -> tuple[TableRef, ...]:
         """The tables that are read before a batch runs."""
         return tuple(ref for node in self.transforms for ref in node.table_refs)
+
+    def dials(self) -> tuple[Dial, ...]:
+        """All that can be changed while it runs."""
+        return tuple(dial for node in self.transforms for dial in node.dials)
+
+    def turned(self, values: DialValues) -> Plan:
+        """The plan with its dials at these values, by name. Names that it does not have, and values that it does not
+        take, change nothing."""
+        if not values:
+            return self
+        nodes = []
+        for node in self.transforms:
+            taken = {
+                dial.setting: values[dial.name]
+                for dial in node.dials
+                if dial.name in values and dial.problem(values[dial.name]) is None
+            }
+            nodes.append(node.turned(taken) if taken else node)
+        return msgspec.structs.replace(self, transforms=tuple(nodes))
 
     def key_refs(self) -> tuple[KeyRef, ...]:
         """The secret keys to be found before the plan can run."""

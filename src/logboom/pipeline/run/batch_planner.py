@@ -34,6 +34,7 @@ from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import KeyRef, Plan
 from logboom.pipeline.registry import read_plan
 from logboom.pipeline.run.outputs import output_streams
+from logboom.pipeline.run.turning import Turning
 
 LoadKeys = Callable[[tuple[KeyRef, ...]], Mapping[str, bytes]]
 _REPIN: Final = "logboom pipeline repin"
@@ -92,10 +93,12 @@ class BatchPlanner:
         load_keys: LoadKeys,
         notify: Callable[[str], None],
         tables: TableStore | None = None,
+        dials: Turning | None = None,
     ) -> None:
-        """`tables`: None for a plan that has none."""
+        """`tables`: None for a plan that has none. `dials`: None where all stand as the file says."""
         self._plan = plan
         self._tables = tables
+        self._dials = dials
         self._admin = admin
         self._query = checkpoint / "router"
         self._load_keys = load_keys
@@ -171,8 +174,9 @@ class BatchPlanner:
         keys = self._load_keys(self._plan.key_refs())
         ends = self._admin.ends(outputs)
         tables = {} if self._tables is None else self._tables.current(self._plan.table_refs())
-        self._plans.pin(batch, self._plan, keys, ends, generation, tables)
-        return PinnedPlan(self._plan, self._plan.content_hash(), fingerprints(keys), ends, generation, tables)
+        dials = {} if self._dials is None else self._dials.values()
+        self._plans.pin(batch, self._plan, keys, ends, generation, tables, dials)
+        return PinnedPlan(self._plan, self._plan.content_hash(), fingerprints(keys), ends, generation, tables, dials)
 
     def _written(self, batch: int, pin: PinnedPlan) -> Iterator[tuple[str, int]]:
         """Streams and how many records of the batch stand in them, a few at a time."""

@@ -204,6 +204,14 @@ class PipelineMetrics(Collector):
             for key, count in counts.items():
                 family.add_metric([name, key], count)
             yield family
+        dials = GaugeMetricFamily(
+            f"{_NAMESPACE}_dial",
+            "Where a dial stood in the last batch; a switch is 1 or 0",
+            labels=["pipeline", "dial"],
+        )
+        for dial, at in snapshot.dials.items():
+            dials.add_metric([name, dial], float(at))
+        yield dials
         for word, value, text in (
             ("bytes_in", ledger.bytes_in, "Bytes of the values read"),
             ("bytes_out", ledger.bytes_out, "Bytes of the values written"),

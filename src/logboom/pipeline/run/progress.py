@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from logboom.pipeline.checkpoint.ledger import EMPTY, BatchRecord, Ledger
+from logboom.pipeline.plan.dials import DialValues, Value
 from logboom.pipeline.sinks.base import Delivered
 
 _RATE_WINDOW_S: Final = 10.0
@@ -49,12 +50,18 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     now: Ledger
     total: Ledger
     sinks: dict[str, SinkProgress]
+    dials: dict[str, Value] = {}
+    """Where every dial stood in the last batch, those included that nobody has turned."""
 
 
 class Progress:
     """Written by the threads of all queries, read by the display and /metrics; thread-safe."""
 
-    def __init__(self, pipeline: str, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, pipeline: str, *, dials: DialValues | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`dials`: where they stand when nobody turns them."""
+        self._dials = dict(dials or {})
         self._lock = threading.Lock()
         self._pipeline = pipeline
         self._clock = now
@@ -131,4 +138,5 @@ class Progress:
                 now=self._now,
                 total=self._total,
                 sinks=dict(self._sinks),
+                dials={**self._dials, **({} if self._last is None else self._last.dials)},
             )

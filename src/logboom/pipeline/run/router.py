@@ -34,10 +34,12 @@ from logboom.pipeline.plan.nodes import RAW_COLUMNS, Plan, StreamSource
 from logboom.pipeline.plan.paths import resolved
 from logboom.pipeline.run.batch_planner import BatchPlanner, KeyChangedError, LoadKeys
 from logboom.pipeline.run.outputs import bindings_of, place_streams
+from logboom.pipeline.run.turning import Turning
 from logboom.pipeline.spark.kafka import kafka_reader, spark_name
 from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX, SETTINGS
 
 QUERY_NAME: Final = "router"
+_PREPARED_MAX: Final = 16
 
 
 class StoppedError(Exception):
@@ -70,7 +72,8 @@ class Router:
         self._on_batch = on_batch
         base = resolved(plan, ".")
         self._tables = TableStore(checkpoint / "tables", base, notify, TableStreams(admin).newest)
-        self._planner = BatchPlanner(plan, admin, checkpoint, load_keys, notify, self._tables)
+        self._dials = Turning(plan, admin, notify)
+        self._planner = BatchPlanner(plan, admin, checkpoint, load_keys, notify, self._tables, self._dials)
         self.ledgers = BatchLedgers(checkpoint / "ledger")
         self.fatal: PipelineError | None = None
         """Set where going on would lose records unseen, or trying again cannot help."""
@@ -82,6 +85,7 @@ class Router:
     def prepare(self, partitions: int) -> Layout:
         """Makes the streams the plan writes, those that are missing with so many partitions."""
         self._partitions = partitions
+        self._dials.declare()
         return self._prepared(self._plan).layout
 
     def start(self, *, once: bool) -> StreamingQuery:
@@ -137,7 +141,7 @@ class Router:
         except (KeyChangedError, TableError) as error:
             self.fatal = error
             raise
-        prepared = self._prepared(pinned.plan)
+        prepared = self._prepared(pinned.turned)
         emitter = LogTaskEmitter(prepared.encoder(batch, pinned.generation), self._admin.bootstrap)
         # A limit in bytes costs as much as all the rest of a batch. Without one, lines of some 100 KiB can be more than
         # the JVM takes at once. So a batch that was begun and not finished, which may have ended the JVM, gets one.
@@ -161,6 +165,7 @@ class Router:
                 duration_ms=round((time.monotonic() - start) * 1_000),
                 ledger=ledger_of(prepared.layout, counts),
                 tables=pinned.tables,
+                dials=pinned.dials,
             )
         except BalanceError as error:
             self.fatal = error
@@ -171,6 +176,8 @@ class Router:
         """What a plan needs to run; creates the streams that are missing."""
         name = plan.content_hash()
         if name not in self._prepared_plans:
+            while len(self._prepared_plans) >= _PREPARED_MAX:  # each turn of a dial makes one
+                self._prepared_plans.pop(next(iter(self._prepared_plans)))
             layout = Layout(plan)
             wanted = place_streams(layout)
             counts = {stream: 1 if dead else self._partitions for stream, dead in wanted.values()}

@@ -87,7 +87,7 @@ class Runner:
         self._plan = plan
         self._options = options
         self._display = display
-        self.progress = Progress(plan.name)
+        self.progress = Progress(plan.name, dials={dial.name: dial.value for dial in plan.dials()})
         self._stop = threading.Event()
         self._admin = StreamAdmin(options.bootstrap)
         self._checkpoint = resolved(plan, plan.checkpoint)

@@ -2,10 +2,14 @@
 
 from typing import Final, Literal
 
+import msgspec
+
 from logboom.pipeline.findings import Part
+from logboom.pipeline.plan.dials import Dial
 from logboom.pipeline.plan.nodes import RoutingTransform
 from logboom.pipeline.plan.outcomes import Choice, LayerScope, Outcome
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
+from logboom.pipeline.transforms.dialled import DialParts, Switch
 
 
 class FilterModel(TransformModel):
@@ -13,6 +17,8 @@ class FilterModel(TransformModel):
 
     type: Literal["filter"]
     condition: str
+    enabled: Switch = True
+    """Off lets everything through."""
 
 
 class FilterTransform(RoutingTransform, frozen=True, kw_only=True, tag="filter"):
@@ -20,14 +26,30 @@ class FilterTransform(RoutingTransform, frozen=True, kw_only=True, tag="filter")
 
     condition: str
     condition_line: int = 0
+    enabled: bool | msgspec.UnsetType = msgspec.UNSET
+    """False lets everything through. Left out of a plan where it is true, as before it was there."""
+
+    @property
+    def settings_with_dials(self) -> tuple[Dial, ...]:
+        return (Dial(setting="enabled", kind="switch", value=self.enabled is not False),)
 
     def outcome(self, layer: LayerScope) -> Outcome:
-        return Choice(layer.condition(self.condition), layer.follow(self.name), layer.dropped(), layer.dead())
+        # A plan has the same places, and so the same streams, however its dials stand.
+        condition = "true" if self.enabled is False else self.condition
+        return Choice(layer.condition(condition), layer.follow(self.name), layer.dropped(), layer.dead())
 
 
 def _compile(model: FilterModel, common: CommonFields, part: Part) -> FilterTransform:
     line = part.expression("condition", model.condition)
-    return FilterTransform(**common, condition=model.condition, condition_line=line)
+    dials = DialParts(part)
+    is_on = dials.switch("enabled", model.enabled)
+    return FilterTransform(
+        **common,
+        condition=model.condition,
+        condition_line=line,
+        enabled=msgspec.UNSET if is_on else False,
+        named_dials=dials.named(),
+    )
 
 
 TRANSFORM: Final = TransformType("filter", FilterModel, FilterTransform, _compile)

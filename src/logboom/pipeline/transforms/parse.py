@@ -5,7 +5,7 @@ any particular format.
 """
 
 from collections.abc import Container, Mapping
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import msgspec
@@ -22,6 +22,7 @@ from logboom.pipeline.parse.formats.base import RuleModel
 from logboom.pipeline.parse.formats.registry import format_types, read_format
 from logboom.pipeline.parse.record_fields import HEADER, RECORD_PARTS, with_record_fields
 from logboom.pipeline.parse.rule import ParseRule
+from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.names import NODE_NAME
 from logboom.pipeline.plan.nodes import WHEN_COLUMNS, KernelTransform
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
@@ -73,6 +74,17 @@ class ParseTransform(KernelTransform, frozen=True, kw_only=True, tag="parse"):
     """Records that are dropped before any rule reads them. Left out of a plan that has none, as before it was there."""
     from_record: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
     """Attributes, and what of the record each is filled with: see `parse.record_fields`."""
+
+    @property
+    def settings_with_dials(self) -> tuple[Dial, ...]:
+        return tuple(
+            Dial(setting=rule.name, name=f"{self.name}.{rule.name}", kind="switch", value=True)
+            for rule in self.drop or ()
+        )
+
+    def turned(self, values: DialValues) -> Self:
+        left = tuple(rule for rule in self.drop or () if values.get(rule.name, True))
+        return msgspec.structs.replace(self, drop=left or msgspec.UNSET)
 
     @property
     def record_conditions(self) -> tuple[tuple[str, str], ...]:

@@ -1,26 +1,31 @@
 """The transform `sample`: keeps one event in so many, by a hash (see `logboom.pipeline.plan.sampling`)."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import msgspec
 from pydantic import Field
 
 from logboom.pipeline.findings import Findings, Part
+from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.nodes import RoutingTransform, Transform
 from logboom.pipeline.plan.outcomes import Choice, LayerScope, Outcome
 from logboom.pipeline.plan.sampling import Sampling
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
+from logboom.pipeline.transforms.dialled import Dialled, DialParts
+
+RATIO_MIN: Final = 1e-9
+"""The smallest part that a dial takes."""
 
 
 class SampleModel(TransformModel):
     """Keeps a part."""
 
     type: Literal["sample"]
-    rate: float | None = Field(default=None, ge=1, allow_inf_nan=False)
+    rate: Dialled[Annotated[float, Field(ge=1, allow_inf_nan=False)]] | None = None
     """Keep one in so many."""
 
-    ratio: float | None = Field(default=None, gt=0, le=1)
+    ratio: Dialled[Annotated[float, Field(gt=0, le=1)]] | None = None
     """Keep this part."""
 
     key: str = "trace_id"
@@ -43,6 +48,16 @@ class SampleTransform(RoutingTransform, frozen=True, kw_only=True, tag="sample")
     """Set where every sample before this one used the same key."""
 
     @property
+    def settings_with_dials(self) -> tuple[Dial, ...]:
+        if any(named.setting == "ratio" for named in self.named_dials or ()):
+            return (Dial(setting="ratio", value=1 / self.rate, min=RATIO_MIN, max=1),)
+        return (Dial(setting="rate", value=self.rate, min=1),)
+
+    def turned(self, values: DialValues) -> Self:
+        rate = values["rate"] if "rate" in values else 1 / values["ratio"]
+        return msgspec.structs.replace(self, rate=float(rate))
+
+    @property
     def sampling(self) -> Sampling:
         """What it decides by."""
         return Sampling(rate=self.rate, key=self.key, exclude=self.exclude, follows_weight=self.follows_weight)
@@ -56,11 +71,17 @@ def _compile(model: SampleModel, common: CommonFields, part: Part) -> SampleTran
     if (model.rate is None) == (model.ratio is None):
         part.problem((), "needs exactly one of rate (one in so many) and ratio (this part)")
         return None
-    rate = model.rate if model.rate is not None else 1 / model.ratio if model.ratio else 1.0
+    dials = DialParts(part)
+    if model.rate is not None:
+        rate = dials.number("rate", model.rate, at_least=1)
+    else:
+        rate = 1 / max(dials.number("ratio", model.ratio or 1.0, at_least=RATIO_MIN, at_most=1), RATIO_MIN)
     line = part.expression("key", model.key, wants="any")
     if model.exclude is not None:
         line = part.expression("exclude", model.exclude)
-    return SampleTransform(**common, rate=rate, key=model.key, exclude=model.exclude, condition_line=line)
+    return SampleTransform(
+        **common, rate=rate, key=model.key, exclude=model.exclude, condition_line=line, named_dials=dials.named()
+    )
 
 
 def _mark_chains(findings: Findings, transforms: Sequence[Transform]) -> list[Transform]:

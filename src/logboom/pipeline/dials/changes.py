@@ -1,0 +1,128 @@
+"""The changes of dials as they stand in the control stream, and which of them holds at a moment. Pure.
+
+Every change is a record with a key of its own, `PIPELINE/DIAL/TIME-NUMBER`, so that compaction leaves the history and
+no writer can replace another's change; the stream has one partition, whose order is the order of changes. Beside them
+each pipeline has one record, with its name as the key: the dials that it has. A record without a value takes a change
+out of the history.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from logboom.pipeline.plan.dials import Dial, Value
+
+KEPT_CHANGES: Final = 100
+"""Of each dial; older ones are taken out of the stream when the next is written."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of a dial."""
+
+    dial: str
+    value: Value | None
+    """None: back to what the pipeline's file says."""
+    by: str
+    why: str | None = None
+    at_ms: int
+    """When, in milliseconds since 1970, by the clock of who turned it."""
+    expires_ms: int | None = None
+    """From then on it does not hold any more."""
+
+    def holds_at(self, now_ms: int) -> bool:
+        """Whether it has not expired."""
+        return self.expires_ms is None or now_ms < self.expires_ms
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """The dials of a pipeline, as it last started with them."""
+
+    dials: tuple[Dial, ...]
+
+    def named(self) -> dict[str, Dial]:
+        """By name."""
+        return {dial.name: dial for dial in self.dials}
+
+
+_change = msgspec.json.Decoder(Change)
+_declared = msgspec.json.Decoder(Declared)
+_encode = msgspec.json.Encoder().encode
+
+
+class Dials:
+    """What the control stream says of one pipeline."""
+
+    def __init__(self, pipeline: str) -> None:
+        self._pipeline = pipeline
+        self._changes: dict[str, Change] = {}
+        self.declared: Declared | None = None
+
+    def take(self, key: str, value: bytes | None) -> str | None:
+        """The next record of the stream; what is wrong with it, where it is left out."""
+        if key == self._pipeline:
+            return self._take_declared(value)
+        if not key.startswith(f"{self._pipeline}/"):
+            return None
+        if value is None:
+            self._changes.pop(key, None)
+            return None
+        try:
+            change = _change.decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return f"the record {key} of the dials is no change of a dial: {error}"
+        self._changes.pop(key, None)  # a record that was written again counts where it stands now
+        self._changes[key] = change
+        return None
+
+    def _take_declared(self, value: bytes | None) -> str | None:
+        try:
+            self.declared = None if value is None else _declared.decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return f"the record {self._pipeline} of the dials does not say which dials there are: {error}"
+        return None
+
+    def history(self, dial: str | None = None) -> list[Change]:
+        """The changes of a dial, or of all, oldest first."""
+        return [change for change in self._changes.values() if dial in (None, change.dial)]
+
+    def in_effect(self, now_ms: int) -> dict[str, Change]:
+        """By dial: the change that holds. It is the newest that has not expired, so that the change before it holds
+        again from then on; a dial that was set back, or never turned, is not here."""
+        found: dict[str, Change] = {}
+        for change in self._changes.values():
+            if change.holds_at(now_ms):
+                found[change.dial] = change
+        return {name: change for name, change in found.items() if change.value is not None}
+
+    def to_forget(self, dial: str) -> list[str]:
+        """Keys of the changes that are too many once another is written."""
+        keys = [key for key, change in self._changes.items() if change.dial == dial]
+        return keys[: max(0, len(keys) - KEPT_CHANGES + 1)]
+
+
+def values_of(changes: Mapping[str, Change], dials: Iterable[Dial]) -> tuple[dict[str, Value], list[str]]:
+    """Where dials stand that were turned, and a sentence for each change that a dial does not take (it may have been
+    another dial when it was turned)."""
+    values: dict[str, Value] = {}
+    refused: list[str] = []
+    for dial in dials:
+        change = changes.get(dial.name)
+        if change is None or change.value is None:
+            continue
+        problem = dial.problem(change.value)
+        if problem is None:
+            values[dial.name] = change.value
+        else:
+            refused.append(f"the dial {dial.name} stays as the file says: {change.value} of {change.by} {problem}")
+    return values, refused
+
+
+def change_record(pipeline: str, change: Change, number: int) -> tuple[str, bytes]:
+    """Key and value of a change. `number`: tells changes of the same millisecond apart."""
+    return f"{pipeline}/{change.dial}/{change.at_ms}-{number:08x}", _encode(change)
+
+
+def declared_record(pipeline: str, declared: Declared) -> tuple[str, bytes]:
+    """Key and value of a pipeline's dials."""
+    return pipeline, _encode(declared)

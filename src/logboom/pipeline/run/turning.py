@@ -1,0 +1,57 @@
+"""The dials of a running pipeline: which stand where when a batch begins.
+
+Knows the control stream and a plan's dials. Must not know Spark or how a batch is run.
+"""
+
+import time
+from collections.abc import Callable
+
+from logboom.pipeline.dials.changes import Declared, declared_record, values_of
+from logboom.pipeline.dials.control import ControlStream
+from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.plan.dials import Value, value_text
+from logboom.pipeline.plan.nodes import Plan
+
+
+class Turning:
+    """Answers where the dials of a plan stand. A plan without dials asks nobody."""
+
+    def __init__(self, plan: Plan, admin: StreamAdmin, notify: Callable[[str], None]) -> None:
+        self._dials = plan.dials()
+        self._control = ControlStream(admin, plan.name, notify)
+        self._pipeline = plan.name
+        self._notify = notify
+        self._complaints: frozenset[str] = frozenset()
+        self._last: dict[str, Value] = {}
+        self._is_open = False
+
+    def declare(self) -> None:
+        """Makes the control stream, and tells there which dials the pipeline has; before the first batch."""
+        if not self._dials and not self._control.exists():
+            return
+        self._control.ensure()
+        declared = Declared(dials=self._dials)
+        if self._control.refresh().declared != declared:
+            self._control.write(dict([declared_record(self._pipeline, declared)]))
+        self._is_open = True
+
+    def values(self) -> dict[str, Value]:
+        """The dials that were turned, and where they stand now. A change that a dial does not take is named once."""
+        if not self._dials or not self._is_open:
+            return {}
+        in_effect = self._control.refresh().in_effect(time.time_ns() // 1_000_000)
+        values, complaints = values_of(in_effect, self._dials)
+        for complaint in complaints:
+            if complaint not in self._complaints:
+                self._notify(complaint)
+        self._complaints = frozenset(complaints)
+        self._tell(values)
+        return values
+
+    def _tell(self, values: dict[str, Value]) -> None:
+        """Says which dials stand elsewhere than in the batch before."""
+        for dial in self._dials:
+            before, now = self._last.get(dial.name, dial.value), values.get(dial.name, dial.value)
+            if before != now:
+                self._notify(f"the dial {dial.name} stands at {value_text(now)} (before: {value_text(before)})")
+        self._last = values

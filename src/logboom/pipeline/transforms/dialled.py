@@ -1,0 +1,108 @@
+"""Settings of transforms that a pipeline's file may give as a dial: `rate: 10`, or
+`rate: {dial: sampled, default: 10, min: 1, max: 1000}`.
+
+Knows models of settings. Must not know any particular transform.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from pydantic import Discriminator, Field, Tag
+
+from logboom.base.settings import Settings
+from logboom.pipeline.findings import Findings, Part
+from logboom.pipeline.plan.dials import NamedDial
+from logboom.pipeline.plan.nodes import Transform
+
+_Number = TypeVar("_Number", bound=float)
+_DIAL, _PLAIN = "a dial", "a value"
+DIAL_NAME: Final = r"[A-Za-z_][A-Za-z0-9_.-]{0,159}"
+
+
+class NumberDial(Settings):
+    """A number that can be changed while the pipeline runs."""
+
+    dial: str = Field(pattern=f"^{DIAL_NAME}$")
+    """Its name."""
+
+    default: float = Field(allow_inf_nan=False)
+    """What it stands at where nobody has turned it."""
+
+    min: float | None = Field(default=None, allow_inf_nan=False)
+    max: float | None = Field(default=None, allow_inf_nan=False)
+
+
+class SwitchDial(Settings):
+    """A switch that can be turned while the pipeline runs."""
+
+    dial: str = Field(pattern=f"^{DIAL_NAME}$")
+    """Its name."""
+
+    default: bool = True
+    """What it stands at where nobody has turned it."""
+
+
+def _shape(value: Any) -> str:
+    return _DIAL if isinstance(value, dict | Settings) else _PLAIN
+
+
+Dialled = Annotated[Annotated[_Number, Tag(_PLAIN)] | Annotated[NumberDial, Tag(_DIAL)], Discriminator(_shape)]
+"""A number, or a dial for it."""
+Switch = Annotated[Annotated[bool, Tag(_PLAIN)] | Annotated[SwitchDial, Tag(_DIAL)], Discriminator(_shape)]
+"""True or false, or a dial for it."""
+
+
+class DialParts:
+    """Collects the dials that one transform of a pipeline's file names."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._named: list[NamedDial] = []
+
+    def number(
+        self, key: str, given: float | NumberDial, *, at_least: float | None = None, at_most: float | None = None
+    ) -> float:
+        """The number that holds where nobody has turned the dial. The bounds are those of the setting itself: a dial
+        may narrow them. What is wrong is reported."""
+        if not isinstance(given, NumberDial):
+            return given
+        self._check(key, given, at_least, at_most)
+        self._named.append(NamedDial(setting=key, name=given.dial, min=given.min, max=given.max))
+        return given.default
+
+    def _check(self, key: str, given: NumberDial, at_least: float | None, at_most: float | None) -> None:
+        for name in ("default", "min", "max"):
+            value = getattr(given, name)
+            if value is not None and at_least is not None and value < at_least:
+                self._part.problem((key, name), f"should be at least {at_least:g}, got {value:g}")
+            if value is not None and at_most is not None and value > at_most:
+                self._part.problem((key, name), f"should be at most {at_most:g}, got {value:g}")
+        if given.min is not None and given.max is not None and given.min > given.max:
+            self._part.problem((key, "max"), f"is below min, {given.min:g}")
+        elif (given.min is not None and given.default < given.min) or (
+            given.max is not None and given.default > given.max
+        ):
+            self._part.problem((key, "default"), f"{given.default:g} is not between min and max")
+
+    def switch(self, key: str, given: bool | SwitchDial) -> bool:
+        """What holds where nobody has turned the dial."""
+        if not isinstance(given, SwitchDial):
+            return given
+        self._named.append(NamedDial(setting=key, name=given.dial))
+        return given.default
+
+    def named(self) -> tuple[NamedDial, ...] | msgspec.UnsetType:
+        """For the node."""
+        return tuple(self._named) or msgspec.UNSET
+
+
+def check_dials(findings: Findings, transforms: Sequence[Transform]) -> None:
+    """Names of dials are unique in the whole file: changes, counts and batches carry them alone."""
+    seen: dict[str, str] = {}
+    for node in transforms:
+        for dial in node.dials:
+            if dial.name in seen:
+                path = ("transforms", node.name)
+                findings.problem(path, f"the dial {dial.name!r} is taken: it is one of {seen[dial.name]!r}")
+            seen.setdefault(dial.name, node.name)

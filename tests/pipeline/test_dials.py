@@ -1,0 +1,114 @@
+"""Dials turned on the command line, with the router of a real pipeline behind them."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.running import ok, refused
+from tests.pipeline.support import Said, ledger, make_stream, needs_java, publish, records
+from tests.support.server import BrokerProcess
+
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.run.runner import Runner, RunOptions
+
+pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+
+FILE = """
+name: turned
+sources:
+  web: {type: stream, stream: turned-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  clean: {type: filter, inputs: [parsed], condition: "severity_number > 4"}
+  sampled: {type: sample, inputs: [clean], rate: {dial: noise, default: 1, min: 1, max: 100}, key: event_id}
+sinks:
+  out: {type: stream, inputs: [sampled], stream: turned-out}
+"""
+LINES = 400
+
+
+def _run(spark: Any, plan: Plan, broker: BrokerProcess) -> Said:
+    said = Said()
+    Runner(plan, RunOptions(bootstrap=broker.kafka, once=True), said).run_in(spark)
+    return said
+
+
+def test_a_turned_dial_holds_from_the_next_batch_on(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
+    bootstrap = broker.kafka
+    make_stream(bootstrap, "turned-web", 2)
+    file = tmp_path / "turned.yaml"
+    file.write_text(FILE)
+    plan = compile_pipeline(FILE, str(file))
+    lines = [json.dumps({"level": "INFO", "msg": str(number)}).encode() for number in range(LINES)]
+    weights: list[float] = []
+
+    def batch() -> dict[str, Any]:
+        publish(bootstrap, "turned-web", lines, 2)
+        _run(spark, plan, broker)
+        weights[:] = [json.loads(message.value())["weight"] for message in records(bootstrap, "turned-out")]
+        return ledger(tmp_path / "checkpoints" / "turned")
+
+    assert "no pipeline 'turned' has run" in refused("pipeline", "dial", "list", "turned", bootstrap=bootstrap)
+    first = batch()
+    assert (first["dials"], set(weights)) == ({}, {1.0})
+
+    # A run has told which dials there are; from then on the name of the pipeline is enough.
+    wrong = refused("pipeline", "dial", "set", "turned", "noise", "101", bootstrap=bootstrap)
+    assert "noise 101: should be 1 to 100 (noise takes 1 to 100; nothing was changed)" in wrong
+    assert "did you mean 'noise'?" in refused("pipeline", "dial", "set", "turned", "nois", "5", bootstrap=bootstrap)
+    ok("pipeline", "dial", "set", "turned", "noise", "20", "--why", "less noise", "--by", "ann", bootstrap=bootstrap)
+    ok("pipeline", "dial", "set", str(file), "noise", "4", "--for", "1h", "--why", "deploy", bootstrap=bootstrap)
+    noise = next(
+        one
+        for one in ok("pipeline", "dial", "list", "turned", "--json", bootstrap=bootstrap).json_lines
+        if one["dial"] == "noise"
+    )
+    assert (noise["value"], noise["default"], noise["why"]) == (4, 1, "deploy")
+    second = batch()
+    assert second["dials"] == {"noise": 4}
+    kept = len(weights) - LINES
+    assert sorted(set(weights)) == [1.0, 4.0]
+    assert LINES // 8 < kept < LINES // 2
+    assert second["ledger"]["dropped"]["sampled"] == LINES - kept
+
+    ok("pipeline", "dial", "set", "turned", "clean", "off", bootstrap=bootstrap)
+    ok("pipeline", "dial", "set", "turned", "noise", "50", "--for", "1ms", bootstrap=bootstrap)
+    time.sleep(0.002)  # its expiry, by this machine's clock
+    third = batch()
+    assert third["dials"] == {"noise": 4, "clean": False}
+    ok("pipeline", "dial", "reset", "turned", "noise", bootstrap=bootstrap)
+    assert batch()["dials"] == {"clean": False}
+
+    told = ok("pipeline", "dial", "history", "turned", "noise", "--json", bootstrap=bootstrap).json_lines
+    assert [one["value"] for one in told] == [20, 4, 50, None]
+    assert (told[0]["by"], told[0]["why"], told[0]["until"]) == ("ann", "less noise", None)
+    assert "deploy" in ok("pipeline", "dial", "history", "turned", bootstrap=bootstrap).out
+
+
+@pytest.mark.slow
+def test_a_batch_that_runs_again_keeps_the_dials_it_began_with(
+    spark: Any, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch fails behind its writes, the dial is turned, and the batch runs again: the same events, once more."""
+    from logboom.pipeline.checkpoint.ledger import BatchLedgers
+
+    bootstrap, text = broker.kafka, FILE.replace("turned", "again")
+    make_stream(bootstrap, "again-web", 2)
+    file = tmp_path / "again.yaml"
+    file.write_text(text)
+    plan = compile_pipeline(text, str(file))
+    publish(bootstrap, "again-web", [json.dumps({"msg": str(n), "level": "INFO"}).encode() for n in range(LINES)], 2)
+    ok("pipeline", "dial", "set", str(file), "noise", "4", bootstrap=bootstrap)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(BatchLedgers, "record", lambda *_, **__: (_ for _ in ()).throw(OSError("no space left")))
+        with pytest.raises(Exception, match="no space left"):
+            _run(spark, plan, broker)
+    ok("pipeline", "dial", "set", str(file), "noise", "90", bootstrap=bootstrap)
+    _run(spark, plan, broker)
+    assert ledger(tmp_path / "checkpoints" / "again")["dials"] == {"noise": 4}
+    ids = [json.loads(message.value())["event_id"] for message in records(bootstrap, "again-out")]
+    assert len(ids) == 2 * len(set(ids)) > 0
