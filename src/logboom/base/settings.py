@@ -27,7 +27,7 @@ from logboom.base.quantities import (
     split_address,
     split_bootstrap,
 )
-from logboom.base.yaml import KeyPath, read
+from logboom.base.yaml import KeyPath, Substitute, read
 
 __all__ = [
     "BOOTSTRAP_DEFAULT",
@@ -40,6 +40,7 @@ __all__ = [
     "Settings",
     "SettingsError",
     "SizeBytes",
+    "Substitute",
     "YamlDocument",
     "decode_yaml",
     "describe_error",
@@ -81,6 +82,9 @@ class Problem:
 
     message: str
 
+    file: str | None = None
+    """The file, where the document was put together of several and it is not the first."""
+
 
 class SettingsError(LogboomError):
     """Everything that is wrong with one configuration; its text is one line per problem, `FILE:LINE: path: message`.
@@ -90,13 +94,13 @@ class SettingsError(LogboomError):
 
     def __init__(self, name: str, problems: Iterable[Problem]) -> None:
         self.name = name
-        self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
+        self.problems = tuple(sorted(problems, key=lambda problem: (problem.file or "", problem.line or 0)))
         assert self.problems
         super().__init__("\n".join(_problem_line(name, problem) for problem in self.problems))
 
 
 def _problem_line(name: str, problem: Problem) -> str:
-    file = None if problem.line is None else f"{name}:{problem.line}"
+    file = None if problem.line is None else f"{problem.file or name}:{problem.line}"
     line = ": ".join(part for part in (file, problem.where, problem.message) if part)
     # Keys and values come from a file and may hold control characters: escaped, a problem is one harmless line.
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
@@ -109,6 +113,8 @@ class YamlDocument:
     data: Any
     name: str = ""
     lines: Mapping[KeyPath, int] = field(default_factory=dict, repr=False)
+    files: Mapping[KeyPath, str] = field(default_factory=dict, repr=False)
+    """The file of each part that comes from another one than `name`, and so of all inside it."""
 
     def line_of(self, path: KeyPath) -> int | None:
         """Line (from 1) of a value, or of the nearest thing around it that stands in the document."""
@@ -116,7 +122,11 @@ class YamlDocument:
 
     def problem(self, path: KeyPath, message: str) -> Problem:
         """A problem at a value of this document."""
-        return Problem(dotted(path), self.line_of(path), message)
+        return Problem(dotted(path), self.line_of(path), message, self.file_of(path))
+
+    def file_of(self, path: KeyPath) -> str | None:
+        """The file in which a value stands; None for the first one."""
+        return next((self.files[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.files), None)
 
 
 class Settings(BaseModel):
@@ -226,9 +236,11 @@ def decode_yaml(raw: bytes, name: str) -> str:
         raise SettingsError(name, [Problem("", line, message)]) from None
 
 
-def parse_yaml(text: str, name: str) -> YamlDocument:
-    """The document in `text`; `name` stands for it in messages. Raises SettingsError with every fault found."""
-    reading = read(text)
+def parse_yaml(text: str, name: str, substitute: Substitute | None = None) -> YamlDocument:
+    """The document in `text`; `name` stands for it in messages. Raises SettingsError with every fault found.
+
+    `substitute` may change the texts of values before they are read."""
+    reading = read(text, substitute)
     if reading.faults:
         raise SettingsError(name, [Problem(dotted(fault.path), fault.line, fault.message) for fault in reading.faults])
     return YamlDocument(reading.data, name, reading.lines or {(): 1})

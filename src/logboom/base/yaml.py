@@ -6,7 +6,7 @@ because of the bounds a "billion laughs" document is an error and does not exhau
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ VALUES_MAX: Final = 100_000
 """Values in the document, each alias counted as all the values it stands for."""
 
 KeyPath = tuple[str | int, ...]
+Substitute = Callable[[KeyPath, str], str]
+"""From the place and the text of a value to the text that stands there instead; ValueError with what is wrong."""
 
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,40}|0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,4})?")
@@ -69,11 +71,15 @@ class _AbortError(Exception):
     """The text exceeds a bound or cannot be understood from here on; its fault was noted."""
 
 
-def read(text: str) -> Reading:
-    """Parse `text`. Never raises because of its content; a syntax error is the last fault."""
+def read(text: str, substitute: Substitute | None = None) -> Reading:
+    """Parse `text`. Never raises because of its content; a syntax error is the last fault.
+
+    `substitute` changes the texts of values, not of keys, before those without quotes are read as numbers or words:
+    what it puts in can be no YAML of its own.
+    """
     if len(text) > TEXT_MAX_CHARS:
         return Reading(None, {}, (Fault((), 1, f"the text is longer than {TEXT_MAX_CHARS} characters"),))
-    reader = _Reader()
+    reader = _Reader(substitute)
     try:
         for event in _events(text):
             reader.take(event)
@@ -102,7 +108,8 @@ def _sentence(error: MarkedYAMLError) -> str:
 class _Reader:
     """Builds data out of events, with a stack of its own: recursion would exhaust the interpreter's on a deep text."""
 
-    def __init__(self) -> None:
+    def __init__(self, substitute: Substitute | None) -> None:
+        self._substitute = substitute
         self.data: Any = None
         self.lines: dict[KeyPath, int] = {}
         self.faults: list[Fault] = []
@@ -159,10 +166,20 @@ class _Reader:
         if self._expects_key():
             self._key(event.value, line)
             return
-        value = _plain(event.value) if event.implicit[0] else event.value
+        text = self._substituted(event.value, line)
+        value = _plain(text) if event.implicit[0] else text
         self._put(value, 1, line)
         if event.anchor:
             self._anchors[event.anchor] = (value, 1)
+
+    def _substituted(self, text: str, line: int) -> str:
+        if self._substitute is None:
+            return text
+        try:
+            return self._substitute(self._path(), text)
+        except ValueError as error:
+            self.faults.append(Fault(self._path(), line, str(error)))
+            return text
 
     def _key(self, key: str, line: int) -> None:
         top = self._stack[-1]

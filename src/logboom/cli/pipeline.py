@@ -54,9 +54,10 @@ def _compiled(
             check,
             bootstrap=_checked(bootstrap),
             environ=os.environ if to_run else None,
+            variables=os.environ,
         )
     for warning in plan.warnings:
-        place = f"{file}:{warning.line}" if warning.line is not None else str(file)
+        place = f"{warning.file or file}:{warning.line}" if warning.line is not None else str(file)
         note(f"{place}: {warning.where}: warning: {warning.message}")
     return plan
 
@@ -110,7 +111,10 @@ def check(file: File, as_json: AsJson = False) -> None:
     except SettingsError as error:
         if not as_json:
             raise
-        problems = [{"line": at.line, "where": at.where, "message": at.message} for at in error.problems]
+        problems = [
+            {"file": at.file or str(file), "line": at.line, "where": at.where, "message": at.message}
+            for at in error.problems
+        ]
         print_json({"file": str(file), "ok": False, "problems": problems})
         raise typer.Exit(1) from error
     if as_json:
@@ -195,7 +199,10 @@ def run(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a pipeline until Ctrl-C or SIGTERM; the batch that runs is brought to its end."""
+    """Run a pipeline until Ctrl-C or SIGTERM; the batch that runs is brought to its end.
+
+    SIGHUP takes the file as it is then, as `logboom pipeline reload` does, where no terminal shows the run.
+    """
     from logboom.pipeline.spark.settings import LOG_LEVELS, SessionOptions
 
     if spark_log.upper() not in LOG_LEVELS:
@@ -215,10 +222,13 @@ def run(
             http=split_address(http) if http else None,
             jvm=jvm,
             renamed_from=renamed_from,
+            recompile=functools.partial(_compiled, file, to_run=True, bootstrap=bootstrap),
         )
         runner = Runner(plan, options, make_display(as_json=as_json))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: runner.stop())
+        if not sys.stdout.isatty():  # on a terminal it means that the terminal is gone
+            signal.signal(signal.SIGHUP, lambda _number, _frame: runner.reload())
         runner.run()
         has_worked = sum(runner.progress.snapshot().now.records_in.values()) > 0
     finally:
@@ -243,6 +253,25 @@ def _pairs(given: list[str] | None) -> dict[str, str]:
         if not equals:
             fail(f"--spark {key}: write it as KEY=VALUE")
     return {key: value for key, _, value in pairs}
+
+
+@pipeline.command("reload")
+def reload(
+    file: File,
+    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait.")] = 120,
+) -> None:
+    """Let a running pipeline go on with its file as it is now, between two batches; nothing is lost or repeated.
+
+    A file that does not check is refused with all that is wrong with it, and the pipeline goes on as it was.
+    """
+    from logboom.pipeline.plan.paths import resolved
+    from logboom.pipeline.run.reloading import ask_running
+
+    plan = _compiled(file)
+    answer = ask_running(resolved(plan, plan.checkpoint), timeout)
+    if answer.problem is not None:
+        fail(f"{plan.name} {answer.message}")
+    typer.echo(f"{plan.name} {answer.message}")
 
 
 @pipeline.command("repin")

@@ -178,7 +178,7 @@ def _plan(pipeline: str) -> Any:
         return None
     from logboom.cli.common import read_text
 
-    return compile_pipeline(read_text(file), pipeline)
+    return compile_pipeline(read_text(file), pipeline, variables=os.environ)
 
 
 def _turn(

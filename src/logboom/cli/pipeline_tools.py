@@ -90,7 +90,7 @@ def graph(
     from logboom.pipeline.drawing.mermaid import mermaid
     from logboom.pipeline.drawing.svg import svg
 
-    plan = compile_pipeline(read_text(file), str(file))
+    plan = compile_pipeline(read_text(file), str(file), variables=os.environ)
     if out is None:
         typer.echo(mermaid(graph_of(plan)), nl=False)
         return

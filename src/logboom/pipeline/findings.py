@@ -48,7 +48,11 @@ class Findings:
 
     def warning(self, path: KeyPath, message: str) -> None:
         """Something that runs but is hardly meant."""
-        self.warnings.append(PlanWarning(where=dotted(path), line=self.document.line_of(path), message=message))
+        self.warnings.append(
+            PlanWarning(
+                where=dotted(path), line=self.document.line_of(path), message=message, file=self.document.file_of(path)
+            )
+        )
 
     def part(self, model: type[Model], path: KeyPath, value: Any) -> Model | None:
         """A part of the document as its model, or None and its problems."""
@@ -59,7 +63,8 @@ class Findings:
         except SettingsError as error:
             for found in error.problems:
                 where = ".".join(filter(None, (dotted(path), found.where))).replace(".[", "[")
-                self.problems.append(Problem(where, found.line or self.document.line_of(path), found.message))
+                line, file = found.line or self.document.line_of(path), self.document.file_of(path)
+                self.problems.append(Problem(where, line, found.message, file))
             return None
 
     def typed_part(
@@ -150,7 +155,7 @@ class Part:
         place = self.findings.document.problem(self._path(key), "")
         line = self.findings.line(self._path(key))
         self.findings.expressions.append(
-            Expression(sql=sql, columns=tuple(columns), line=line, where=place.where, wants=wants)
+            Expression(sql=sql, columns=tuple(columns), line=line, where=place.where, wants=wants, file=place.file)
         )
         return line
 

@@ -62,3 +62,15 @@ def exclusive_lock(path: Path, what: str) -> Iterator[None]:
         except BlockingIOError as error:
             raise PipelineError(f"{what} is in use by another process; stop that one first") from error
         yield
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds a lock file."""
+    try:
+        with path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False

@@ -12,10 +12,10 @@ from logboom.base.settings import (
     Problem,
     SettingsError,
     YamlDocument,
-    parse_yaml,
     split_bootstrap,
 )
 from logboom.pipeline.config.directories import DirectoryCheck, check_keys, check_tables
+from logboom.pipeline.config.document import read_document
 from logboom.pipeline.config.graph import Graph, arrange, check_names
 from logboom.pipeline.config.model import PipelineModel
 from logboom.pipeline.config.parts import sink_part, source_part, test_part, transform_part
@@ -47,13 +47,15 @@ def compile_pipeline(
     *,
     bootstrap: str | None = None,
     environ: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan a YAML text describes; raises SettingsError with all problems, those of `check` included.
 
     `bootstrap`: the brokers it will run on, where that is not what the file says. `environ`: the environment it will
-    run in; with it, the files and directories that a run needs are checked on this machine too.
+    run in; with it, the files and directories that a run needs are checked on this machine too. `variables`: what
+    `${NAME}` stands for in values; None where it stands for itself.
     """
-    document = parse_yaml(text, file)
+    document = read_document(text, file, variables)
     findings = Findings(document)
     top = _top(findings, document)
     findings.patterns = _own_patterns(findings, top)
@@ -187,7 +189,7 @@ def _checkpoint(name: str, given: str | None) -> str:
 def _faults(found: Sequence[Expression], check: Checker) -> list[Problem]:
     answers = check(found)
     return [
-        Problem(expression.where, expression.line, message)
+        Problem(expression.where, expression.line, message, expression.file)
         for expression, message in zip(found, answers, strict=True)
         if message is not None
     ]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from logboom.base.settings import Bootstrap, DurationMs, Settings
+from logboom.base.settings import Bootstrap, DurationMs, Settings, Texts
 
 
 class BatchModel(Settings):
@@ -23,6 +23,9 @@ class BatchModel(Settings):
 
 class PipelineModel(Settings):
     """The document; its parts are loaded one by one so that a fault in one hides none in another."""
+
+    include: Texts = Field(default_factory=list)
+    """Files with more patterns, sources, transforms, sinks and tests; `*` stands for any characters of a name."""
 
     name: str
     """Name of the pipeline: of its checkpoint, its route streams and its dead letters."""

@@ -164,8 +164,10 @@ def _expectation(
             findings.problem((*path, "fields", field), f"unknown field {field!r} ({hint(field, names)})")
     if model.condition is not None:
         at = (*path, "condition")
-        where = findings.document.problem(at, "").where
-        sql = Expression(sql=model.condition, columns=columns, line=findings.line(at), where=where)
+        place = findings.document.problem(at, "")
+        sql = Expression(
+            sql=model.condition, columns=columns, line=findings.line(at), where=place.where, file=place.file
+        )
         findings.expressions.append(sql)
     return TestExpectation(
         at=model.at,

@@ -32,8 +32,10 @@ def check_pattern(findings: Findings, path: KeyPath, pattern: str) -> bool:
         findings.problem(path, f"{pattern!r} is no regular expression: {error}")
         return False
     if _PLAIN_PATTERN.fullmatch(pattern) is None:
-        line, where = findings.line(path), findings.document.problem(path, "").where
-        findings.expressions.append(Expression(sql=pattern, columns=(), line=line, where=where, wants="pattern"))
+        line, place = findings.line(path), findings.document.problem(path, "")
+        findings.expressions.append(
+            Expression(sql=pattern, columns=(), line=line, where=place.where, wants="pattern", file=place.file)
+        )
     return True
 
 

@@ -326,6 +326,8 @@ class Expression(msgspec.Struct, frozen=True, kw_only=True):
     line: int
     where: str
     wants: Literal["boolean", "any", "pattern", "timestamp", "int"] = "boolean"
+    file: str | None = None
+    """The file that it stands in, where that is an included one."""
 
 
 class PlanWarning(msgspec.Struct, frozen=True, kw_only=True):
@@ -334,6 +336,8 @@ class PlanWarning(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     line: int | None
     message: str
+    file: str | None = None
+    """The file that it is about, where that is an included one."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

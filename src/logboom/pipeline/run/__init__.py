@@ -2,7 +2,8 @@
 
 `runner.Runner` owns the life of a run: wait for the streams, start Spark, take the checkpoint's lock, make everything
 ready, start the queries, then once in half a second: show progress, trim edges, start again what failed. States, as
-`progress` shows them: waiting, starting, running, stopping, stopped.
+`progress` shows them: waiting, starting, running, reloading, stopping, stopped. An edited file is taken between two
+batches (`reloading`): the queries end as at a stop, and start again with the new plan in the session that is there.
 
 A batch of the router (`router.Router._batch`, called by Spark's foreachBatch on the driver):
 

@@ -79,6 +79,13 @@ class Progress:
         with self._lock:
             self._state = name
 
+    def edited(self, dials: DialValues) -> None:
+        """The pipeline goes on with another plan, whose dials stand so when nobody turns them, and whose sinks will be
+        told."""
+        with self._lock:
+            self._dials = dict(dials)
+            self._sinks = {}
+
     def sink(self, name: str) -> None:
         """A delivery that exists, though it has done nothing yet."""
         with self._lock:
@@ -138,5 +145,11 @@ class Progress:
                 now=self._now,
                 total=self._total,
                 sinks=dict(self._sinks),
-                dials={**self._dials, **({} if self._last is None else self._last.dials)},
+                dials=_standing(self._dials, self._last),
             )
+
+
+def _standing(dials: DialValues, last: BatchRecord | None) -> dict[str, Value]:
+    """Where all dials stand; the last batch may have had others."""
+    turned = {} if last is None else last.dials
+    return {name: turned.get(name, value) for name, value in dials.items()}

@@ -33,6 +33,7 @@ from logboom.pipeline.run.dead_letters import write_dead_letters
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import Display, serve_metrics
 from logboom.pipeline.run.progress import Progress
+from logboom.pipeline.run.reloading import Recompile, Reloading
 from logboom.pipeline.run.renaming import check_nothing_left
 from logboom.pipeline.run.router import Router
 from logboom.pipeline.sinks.base import SinkContext, SinkWriter
@@ -64,6 +65,8 @@ class RunOptions:
     """The JVM of the session, where one is coming up already."""
     renamed_from: str | None = None
     """The former name of the pipeline whose checkpoint this is."""
+    recompile: Recompile | None = None
+    """Reads the pipeline's file again, where the run may go on with another plan."""
 
 
 @dataclass(slots=True)
@@ -89,12 +92,22 @@ class Runner:
         self._display = display
         self.progress = Progress(plan.name, dials={dial.name: dial.value for dial in plan.dials()})
         self._stop = threading.Event()
+        self._halt = threading.Event()
+        """Set to end the queries of the plan of now: at a stop, or before another plan."""
+        self._changed: Plan | None = None
         self._admin = StreamAdmin(options.bootstrap)
         self._checkpoint = resolved(plan, plan.checkpoint)
+        recompile = None if options.once else options.recompile
+        self._reloading = Reloading(self._checkpoint, recompile, display.notify)
 
     def stop(self) -> None:
         """Asks for a clean end after the batch that is running; may be called from a signal handler."""
         self._stop.set()
+        self._halt.set()
+
+    def reload(self) -> None:
+        """Asks for the file to be taken as it is now, between two batches; may be called from a signal handler."""
+        self._reloading.ask()
 
     def run(self) -> None:
         """Until stopped, or with `once` until all there is has gone through. PipelineError where it cannot go on."""
@@ -128,18 +141,56 @@ class Runner:
         counts = self._wait() if counts is None else counts
         make_dir(self._checkpoint)
         with exclusive_lock(self._checkpoint / "lock", f"the checkpoint {self._checkpoint}"):
+            self._reloading.open()
             if self._options.http is not None:
                 serve_metrics(self.progress, *self._options.http)
             listener = LagListener(self._on_lag)
             spark.streams.addListener(listener)
             try:
-                prepared = self._prepare_or_wait(spark, max(counts.values(), default=1))
-                if prepared is not None:
-                    self._run(*prepared)
+                self._run_plans(spark, max(counts.values(), default=1))
                 self.progress.state("stopped")
             finally:
                 spark.streams.removeListener(listener)
                 self._display.close(self.progress.snapshot())
+
+    def _run_plans(self, spark: SparkSession, partitions: int) -> None:
+        """Runs the plan, and those that take its place meanwhile."""
+        prepared = self._prepare_or_wait(spark, partitions)
+        while prepared is not None:
+            self._run(*prepared)
+            changed, self._changed = self._changed, None
+            if changed is None or self._stop.is_set():
+                return
+            prepared = self._prepare_changed(spark, partitions, changed)
+
+    def _prepare_changed(
+        self, spark: SparkSession, partitions: int, changed: Plan
+    ) -> tuple[Router, list[Delivery], Trimmer] | None:
+        """The changed plan made ready to run, or, where it cannot run here, the one that ran before."""
+        before = self._plan
+        try:
+            self._use(changed)
+            self._load_keys(changed.key_refs())
+            wanted = [name for source in changed.sources for name in source.streams]
+            patterns = [source.pattern for source in changed.sources if source.pattern is not None]
+            found, missing = self._admin.look_for(wanted, patterns)
+            if missing:
+                raise PipelineError(_missing(missing, patterns))
+            prepared = self._prepare(spark, max(partitions, *found.values()))
+        except PipelineError as error:
+            self._use(before)
+            self._reloading.refuse(str(error))
+            return self._prepare_or_wait(spark, partitions)
+        self._reloading.accept(changed)
+        return prepared
+
+    def _use(self, plan: Plan) -> None:
+        """Goes on with a plan whose queries are to be started."""
+        self._plan = plan
+        self.progress.edited({dial.name: dial.value for dial in plan.dials()})
+        self._halt = threading.Event()
+        if self._stop.is_set():
+            self._halt.set()
 
     def _wait(self) -> Mapping[str, int]:
         """Until every source stream is there; with `once`, which must end, PipelineError where one is not."""
@@ -199,7 +250,7 @@ class Runner:
             self._admin,
             self._checkpoint,
             self._load_keys,
-            self._stop,
+            self._halt,
             self.progress.batch,
             self._display.notify,
         )
@@ -250,17 +301,20 @@ class Runner:
         start.update({delivery.sink.name: partial(delivery.start, once=False) for delivery in deliveries})
         queries = [_SupervisedQuery(name, begin()) for name, begin in start.items()]
         try:
-            while not self._stop.wait(_TICK_S):
+            while not self._halt.wait(_TICK_S):
                 self._display.show(self.progress.snapshot())
                 trimmer.tick()
+                self._changed = self._reloading.changed_plan(self._plan)
+                if self._changed is not None:
+                    return
                 for each in queries:
                     if not each.query.isActive:
                         self._schedule_restart(each, router)
                         if each.restart_at is not None and time.monotonic() >= each.restart_at:
                             each.query, each.restart_at = start[each.name](), None
         finally:
-            self.progress.state("stopping")
-            self._stop.set()
+            self.progress.state("stopping" if self._changed is None else "reloading")
+            self._halt.set()
             self._stop_queries([each.query for each in queries])
 
     def _schedule_restart(self, ended: _SupervisedQuery, router: Router) -> None:
@@ -319,7 +373,7 @@ class Runner:
                     admin=admin,
                     checkpoint=checkpoint,
                     writer=self._open(sink, checkpoint),
-                    stop=self._stop,
+                    stop=self._halt,
                     on_delivered=self.progress.delivered,
                 )
             )

@@ -1,0 +1,180 @@
+"""The document of a pipeline: its file, the files that it includes, and `${NAME}` in their values.
+
+Knows YAML, files and variables. Must not know what any key means, but for the sections that an included file may add
+to. Every value keeps its own file and line, so that what is wrong with it is told there.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from logboom.base.settings import (
+    KeyPath,
+    Problem,
+    SettingsError,
+    Substitute,
+    YamlDocument,
+    decode_yaml,
+    nearest,
+    parse_yaml,
+)
+
+SECTIONS: Final = ("patterns", "sources", "transforms", "sinks")
+"""Groups of named things: names are unique over all files."""
+FILES_MAX: Final = 100
+
+_VARIABLE: Final = re.compile(r"\$?\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_SECRET: Final = re.compile(
+    r"password|passwd|secret|token|credential|api_?key|access_?key|authorization", re.IGNORECASE
+)
+_NO_SECRET: Final = ("_env", "_file", "_name")
+
+
+def substitution(variables: Mapping[str, str]) -> Substitute:
+    """Puts the values of variables in place of `${NAME}` and `${NAME:-default}`; `$${NAME}` is `${NAME}` itself.
+
+    As in a shell the default also holds for a variable that is empty. ValueError where there is neither, and where the
+    name of the variable or of the key says that the value is a secret: plans are written to the checkpoint.
+    """
+
+    def substitute(path: KeyPath, text: str) -> str:
+        def value_of(found: re.Match[str]) -> str:
+            if found[0].startswith("$$"):
+                return found[0][1:]
+            key = next((step for step in reversed(path) if isinstance(step, str)), "")
+            if _SECRET.search(found[1]) or (_SECRET.search(key) and not key.endswith(_NO_SECRET)):
+                raise ValueError(
+                    f"${{{found[1]}}} is no place for a secret: values are written into the checkpoint; name the "
+                    "variable itself with the key for that, such as password_env"
+                )
+            value = variables.get(found[1])
+            if found[2] is not None:
+                return value or found[2]
+            if value is None:
+                close = nearest(found[1], variables)
+                advice = f"did you mean {close}? " if close else ""
+                raise ValueError(
+                    f"the environment variable {found[1]} is not set ({advice}${{{found[1]}:-...}} gives a default)"
+                )
+            return value
+
+        return _VARIABLE.sub(value_of, text)
+
+    return substitute
+
+
+def read_document(text: str, file: str, variables: Mapping[str, str] | None = None) -> YamlDocument:
+    """The document of a pipeline's file with all that it includes. SettingsError with every fault of all files.
+
+    `variables`: None where `${NAME}` stands for itself.
+    """
+    reader = _Reader(file, None if variables is None else substitution(variables))
+    return reader.read(text)
+
+
+class _Reader:
+    """Reads a file and, one after the other, those that it includes."""
+
+    def __init__(self, file: str, substitute: Substitute | None) -> None:
+        self._file = file
+        self._substitute = substitute
+        self._problems: list[Problem] = []
+        self._seen = {Path(file).resolve()}
+        self._lines: dict[KeyPath, int] = {}
+        self._files: dict[KeyPath, str] = {}
+
+    def read(self, text: str) -> YamlDocument:
+        """All of it."""
+        try:
+            main = parse_yaml(text, self._file, self._substitute)
+        except SettingsError as error:
+            raise SettingsError(self._file, error.problems) from None
+        if not isinstance(main.data, dict) or "include" not in main.data:
+            return main
+        data = dict(main.data)
+        self._lines.update(main.lines)
+        for at, path in self._included(main, self._file):
+            self._include(data, path, at)
+        if self._problems:
+            raise SettingsError(self._file, self._problems)
+        return YamlDocument(data, self._file, self._lines, self._files)
+
+    def _problem(self, file: str, line: int | None, where: str, message: str) -> None:
+        self._problems.append(Problem(where, line, message, None if file == self._file else file))
+
+    def _included(self, document: YamlDocument, file: str) -> Iterator[tuple[tuple[str, int | None], Path]]:
+        """The files that a document includes, and where it says so."""
+        given = document.data.get("include")
+        for index, name in enumerate([given] if isinstance(given, str) else given if isinstance(given, list) else []):
+            line = document.line_of(("include", index) if isinstance(given, list) else ("include",))
+            if not isinstance(name, str) or not name.strip() or "\0" in name:
+                self._problem(file, line, "include", "should be the name of a file")
+                continue
+            directory = Path(file).parent
+            found = sorted(directory.glob(name)) if "*" in name and not Path(name).is_absolute() else [directory / name]
+            if not found:
+                self._problem(file, line, "include", f"no file matches {name!r}")
+            yield from (((file, line), path) for path in found)
+
+    def _include(self, data: dict[str, Any], path: Path, at: tuple[str, int | None]) -> None:
+        """Adds what a file has to the document."""
+        name = str(path)
+        if path.resolve() in self._seen:
+            self._problem(*at, "include", f"{name} is included already")
+            return
+        if len(self._seen) == FILES_MAX:
+            self._problem(*at, "include", f"includes more than {FILES_MAX} files")
+            return
+        self._seen.add(path.resolve())
+        try:
+            part = parse_yaml(decode_yaml(path.read_bytes(), name), name, self._substitute)
+        except OSError as error:
+            self._problem(*at, "include", f"{name} cannot be read: {error.strerror}")
+            return
+        except SettingsError as error:
+            self._problems += [Problem(each.where, each.line, each.message, name) for each in error.problems]
+            return
+        if part.data is None:
+            return
+        if not isinstance(part.data, dict):
+            self._problem(name, 1, "", f"should be groups of keys and values: {', '.join((*SECTIONS, 'tests'))}")
+            return
+        for key, value in part.data.items():
+            self._add(data, part, key, value)
+        for place, inner in self._included(part, name):
+            self._include(data, inner, place)
+
+    def _add(self, data: dict[str, Any], part: YamlDocument, key: str, value: Any) -> None:
+        line = part.line_of((key,))
+        if key in SECTIONS and isinstance(value, dict):
+            section = data.get(key)
+            data[key] = section = dict(section) if isinstance(section, dict) else {}
+            for name, thing in value.items():
+                if name in section:
+                    first = f"{self._files.get((key, name), self._file)}:{self._lines.get((key, name))}"
+                    self._problem(part.name, part.line_of((key, name)), f"{key}.{name}", f"stands in {first} already")
+                    continue
+                section[name] = thing
+                self._place(part, (key, name), (key, name))
+        elif key == "tests" and isinstance(value, list):
+            tests = data.get(key)
+            data[key] = tests = list(tests) if isinstance(tests, list) else []
+            for index, test in enumerate(value):
+                self._place(part, (key, index), (key, len(tests)))
+                tests.append(test)
+        elif key in (*SECTIONS, "tests"):
+            if value is not None:
+                what = "a list" if key == "tests" else "a group of keys and values"
+                self._problem(part.name, line, key, f"should be {what}")
+        elif key != "include":
+            known = ", ".join((*SECTIONS, "tests", "include"))
+            self._problem(part.name, line, key, f"goes into the pipeline's own file; an included one has {known}")
+
+    def _place(self, part: YamlDocument, there: KeyPath, here: KeyPath) -> None:
+        """Notes the lines and the file of a thing that comes to the document."""
+        depth = len(there)
+        self._files[here] = part.name
+        for path, line in part.lines.items():
+            if path[:depth] == there:
+                self._lines[(*here, *path[depth:])] = line

@@ -1,0 +1,130 @@
+"""How a running pipeline is asked to take its edited file, and how it answers. Knows plans and two small files.
+
+`logboom pipeline reload` puts `reload.request` into the checkpoint, which the run looks for twice a second, and waits
+for `reload.answer` with the same id. A signal asks without a file, and gets its answer on the run's display alone.
+"""
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from logboom.base.errors import LogboomError
+from logboom.pipeline.checkpoint.files import is_locked, write_durably
+from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.plan.paths import resolved
+
+_REQUEST: Final = "reload.request"
+_ANSWER: Final = "reload.answer"
+_POLL_S: Final = 0.1
+
+Recompile = Callable[[], Plan]
+"""The plan of the file as it is now; LogboomError with all that is wrong with it."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a request."""
+
+    id: str
+    problem: str | None
+    """Why the pipeline goes on as it was; None where it goes on with the edited file."""
+    message: str
+
+
+class Reloading:
+    """The side of the run."""
+
+    def __init__(self, checkpoint: Path, recompile: Recompile | None, notify: Callable[[str], None]) -> None:
+        """`recompile`: None for a run that cannot take another file."""
+        self._request = checkpoint / _REQUEST
+        self._answer = checkpoint / _ANSWER
+        self._recompile = recompile
+        self._notify = notify
+        self._is_asked = False
+        self._id: str | None = None
+
+    def open(self) -> None:
+        """Forgets what an earlier run was asked."""
+        self._request.unlink(missing_ok=True)
+
+    def ask(self) -> None:
+        """Asks for the file to be read again; may be called from a signal handler."""
+        self._is_asked = True
+
+    def changed_plan(self, running: Plan) -> Plan | None:
+        """The plan to go on with, where one was asked for and can be taken; `accept` or `refuse` has to follow."""
+        if self._recompile is None or not self._is_due():
+            return None
+        try:
+            plan = self._recompile()
+        except LogboomError as error:
+            self.refuse(str(error))
+            return None
+        problem = _not_reloadable(running, plan)
+        if problem is not None:
+            self.refuse(problem)
+            return None
+        if plan.content_hash() == running.content_hash():
+            self._tell(None, f"{plan.file} says what the pipeline does already")
+            return None
+        return plan
+
+    def accept(self, plan: Plan) -> None:
+        """The pipeline goes on with this plan."""
+        self._tell(None, f"goes on with {plan.file} as it is now")
+
+    def refuse(self, problem: str) -> None:
+        """The pipeline goes on as it was."""
+        self._tell(problem, f"goes on as it was: {problem}")
+
+    def _is_due(self) -> bool:
+        asked, self._is_asked = self._is_asked, False
+        self._id = None
+        with contextlib.suppress(FileNotFoundError):
+            self._id = self._request.read_text()
+            self._request.unlink()
+        return asked or self._id is not None
+
+    def _tell(self, problem: str | None, message: str) -> None:
+        self._notify(f"reload: {message}")
+        if self._id is not None:
+            answer = Answer(id=self._id, problem=problem, message=message)
+            write_durably(self._answer, msgspec.json.encode(answer))
+
+
+def _not_reloadable(running: Plan, plan: Plan) -> str | None:
+    """What of a plan a running pipeline cannot take up."""
+    for what, before, now in (
+        ("name", running.name, plan.name),
+        ("checkpoint", str(resolved(running, running.checkpoint)), str(resolved(plan, plan.checkpoint))),
+        ("bootstrap", running.bootstrap, plan.bootstrap),
+    ):
+        if before != now:
+            return f"the {what} is {now} in the file and {before} in the run: stop it and start it again"
+    return None
+
+
+def ask_running(checkpoint: Path, timeout_s: float) -> Answer:
+    """Asks the run of a checkpoint to read its file again, and waits; PipelineError where none does."""
+    request, answer = checkpoint / _REQUEST, checkpoint / _ANSWER
+    if not is_locked(checkpoint / "lock"):
+        raise PipelineError("the pipeline is not running: its next start takes the file as it is then")
+    name = secrets.token_hex(8)
+    write_durably(request, name.encode())
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError):
+            found = msgspec.json.decode(answer.read_bytes(), type=Answer)
+            if found.id == name:
+                return found
+        time.sleep(_POLL_S)
+    request.unlink(missing_ok=True)
+    raise PipelineError(
+        f"the run did not answer within {timeout_s:g} s; one with --once takes no other file, and others do so between "
+        "two batches"
+    )

@@ -1,0 +1,83 @@
+"""A running pipeline takes its edited file between two batches, and goes on as it was where it cannot."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.cli.running import ok, refused
+from tests.pipeline.support import RouterProcess, make_stream, needs_java, publish, records, wait_until
+from tests.support.server import BrokerProcess
+
+pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(600)]
+
+FILE = """
+name: reloaded
+include: [parts/*.yaml]
+batch: {interval: 100ms}
+sources:
+  web: {type: stream, stream: reloaded-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+sinks:
+  archive: {type: parquet, inputs: [parsed], path: ./archive}
+"""
+PART = """
+sinks:
+  out: {type: stream, inputs: [parsed], stream: reloaded-STREAM}
+"""
+MORE = """
+sources:
+  more: {type: stream, stream: reloaded-more}
+transforms:
+  again: {type: parse, inputs: [more], rules: [{format: json}]}
+sinks:
+  out: {type: stream, inputs: [parsed, again], stream: reloaded-two}
+"""
+
+
+def _lines(first: int, behind: int) -> list[bytes]:
+    return [json.dumps({"msg": str(number)}).encode() for number in range(first, behind)]
+
+
+def _bodies(bootstrap: str, stream: str) -> list[str]:
+    return sorted(json.loads(message.value())["body"] for message in records(bootstrap, stream))
+
+
+def test_an_edited_file_is_taken_between_two_batches(broker: BrokerProcess, tmp_path: Path) -> None:
+    bootstrap = broker.kafka
+    for stream in ("reloaded-web", "reloaded-more"):
+        make_stream(bootstrap, stream, 2)
+    file, part = tmp_path / "reloaded.yaml", tmp_path / "parts" / "out.yaml"
+    part.parent.mkdir()
+    file.write_text(FILE)
+    part.write_text(PART.replace("STREAM", "one"))
+    assert "the pipeline is not running" in refused("pipeline", "reload", str(file), bootstrap=bootstrap)
+    publish(bootstrap, "reloaded-web", _lines(0, 10), 2)
+    with RouterProcess(file, bootstrap) as router:
+        wait_until(lambda: len(_bodies(bootstrap, "reloaded-one")) == 10, "the first batch", every_s=1)
+        assert "says what the pipeline does already" in ok("pipeline", "reload", str(file), bootstrap=bootstrap).out
+
+        part.write_text(PART.replace("STREAM", "one").replace("[parsed]", "[parsd]"))
+        assert f"{part}:3: sinks.out.inputs: unknown input 'parsd'" in refused(
+            "pipeline", "reload", str(file), bootstrap=bootstrap
+        )
+        router.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "goes on as it was" in router.log_text(), "the refusal of a file that does not check")
+        part.write_text(MORE.replace("reloaded-more", "reloaded-gone"))
+        told = refused("pipeline", "reload", str(file), bootstrap=bootstrap)
+        assert "goes on as it was: the stream reloaded-gone does not exist" in told
+        publish(bootstrap, "reloaded-web", _lines(10, 20), 2)
+        wait_until(lambda: len(_bodies(bootstrap, "reloaded-one")) == 20, "a batch as before", every_s=1)
+
+        part.write_text(MORE)
+        assert "goes on with" in ok("pipeline", "reload", str(file), bootstrap=bootstrap).out
+        publish(bootstrap, "reloaded-web", _lines(20, 30), 2)
+        publish(bootstrap, "reloaded-more", _lines(30, 40), 2)
+        wait_until(lambda: len(_bodies(bootstrap, "reloaded-two")) == 20, "both sources", every_s=1)
+        assert router.alive()
+        assert router.sigterm() == 0
+    assert _bodies(bootstrap, "reloaded-one") == sorted(map(str, range(20)))
+    assert _bodies(bootstrap, "reloaded-two") == sorted(map(str, range(20, 40)))
+    assert os.path.exists(tmp_path / "archive")

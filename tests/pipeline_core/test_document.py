@@ -1,0 +1,175 @@
+"""The document of a pipeline: included files and variables, and that what is wrong is told at its own file and line."""
+
+from pathlib import Path
+
+import pytest
+
+from logboom.base.settings import SettingsError
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.config.document import FILES_MAX, read_document
+from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.sinks.stream import StreamSink
+from logboom.pipeline.transforms.sample import SampleTransform
+
+MAIN = """\
+name: shop
+include: [parts/*.yaml]
+sources:
+  web: {type: stream, stream: web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+"""
+SAMPLED = """\
+# the team of the shop
+transforms:
+  sampled: {type: sample, inputs: [parsed], rate: 10}
+tests:
+  - {name: kept, input: {source: web, value: '{}'}, expect: {at: out}}
+"""
+OUT = """\
+sinks:
+  out: {type: stream, inputs: [sampled], stream: out}
+tests:
+  - {name: sent, input: {source: web, value: '{}'}, expect: {at: out}}
+"""
+
+
+def write(directory: Path, **files: str) -> Path:
+    (directory / "parts").mkdir(exist_ok=True)
+    for name, text in files.items():
+        (directory / "parts" / f"{name}.yaml").write_text(text)
+    return directory / "shop.yaml"
+
+
+def plan_of(file: Path, text: str = MAIN, **variables: str) -> Plan:
+    return compile_pipeline(text, str(file), variables=variables)
+
+
+def problems_of(file: Path, text: str = MAIN, **variables: str) -> list[str]:
+    with pytest.raises(SettingsError) as failed:
+        plan_of(file, text, **variables)
+    return str(failed.value).replace(f"{file.parent}/", "").splitlines()
+
+
+def test_included_files_add_to_the_sections(tmp_path: Path) -> None:
+    plan = plan_of(write(tmp_path, sampled=SAMPLED, out=OUT))
+    assert [node.name for node in plan.nodes()] == ["web", "parsed", "sampled", "out"]
+    assert [test.name for test in plan.tests] == ["sent", "kept"]
+    whole = MAIN.replace("include: [parts/*.yaml]\n", "") + "".join((SAMPLED + OUT).split("tests:\n")[0][23:])
+    whole += "sinks:\n  out: {type: stream, inputs: [sampled], stream: out}\n"
+    whole = whole.replace("transforms:\n  sampled", "  sampled")
+    assert plan.content_hash() == compile_pipeline(whole, "whole.yaml").content_hash()
+
+
+def test_what_is_wrong_is_told_at_its_own_file_and_line(tmp_path: Path) -> None:
+    bad_sample = SAMPLED.replace("rate: 10", "rate: 0").replace("expect: {at: out}", "expect: {at: ouch}")
+    bad_sink = OUT.replace("inputs: [sampled]", "inputs: [sampld]")
+    found = problems_of(
+        write(tmp_path, sampled=bad_sample, out=bad_sink), MAIN.replace("format: json", "format: jason")
+    )
+    assert [line.split(": ")[0] for line in found] == [
+        "shop.yaml:6",
+        "parts/out.yaml:2",
+        "parts/sampled.yaml:3",
+        "parts/sampled.yaml:5",
+    ]
+
+
+def test_faults_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+    file = write(tmp_path, a="sinks: [1", b="bootstrap: x\nsources: 7\n", c="- 1\n", d="sources: {web: 1}\n")
+    found = problems_of(file, MAIN.replace("[parts/*.yaml]", "[parts/*.yaml, gone.yaml, parts/a.yaml, 'no*']"))
+    sections = "patterns, sources, transforms, sinks, tests"
+    assert found == [
+        "shop.yaml:2: include: gone.yaml cannot be read: No such file or directory",
+        "shop.yaml:2: include: parts/a.yaml is included already",
+        "shop.yaml:2: include: no file matches 'no*'",
+        found[3],
+        f"parts/b.yaml:1: bootstrap: goes into the pipeline's own file; an included one has {sections}, include",
+        "parts/b.yaml:2: sources: should be a group of keys and values",
+        "parts/c.yaml:1: should be groups of keys and values: patterns, sources, transforms, sinks, tests",
+        "parts/d.yaml:1: sources.web: stands in shop.yaml:4 already",
+    ]
+    assert found[3].startswith("parts/a.yaml:")
+
+
+def test_files_that_include_each_other_end(tmp_path: Path) -> None:
+    (found,) = problems_of(write(tmp_path, a="include: a.yaml\n"))
+    assert found == "parts/a.yaml:1: include: parts/a.yaml is included already"
+
+
+def test_there_is_a_bound_on_files(tmp_path: Path) -> None:
+    files = {f"f{number:03}": "" for number in range(FILES_MAX)}
+    (found,) = problems_of(write(tmp_path, **files))
+    assert found.endswith(f"includes more than {FILES_MAX} files")
+
+
+VARIABLES = """\
+name: ${NAME}
+sources:
+  web: {type: stream, stream: "${STREAM:-web}"}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  sampled:
+    type: sample
+    inputs: [parsed]
+    rate: ${RATE:-10}
+sinks:
+  out: {type: stream, inputs: [sampled], stream: "${NAME}-out"}
+"""
+
+
+def sample_and_sink(plan: Plan) -> tuple[SampleTransform, StreamSink]:
+    (sample,) = (node for node in plan.transforms if isinstance(node, SampleTransform))
+    (sink,) = plan.sinks
+    assert isinstance(sink, StreamSink)
+    return sample, sink
+
+
+def test_variables_stand_in_values(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path / "shop.yaml", VARIABLES, NAME="shop", RATE="25", STREAM="")
+    sample, sink = sample_and_sink(plan)
+    assert (plan.name, sample.rate, sink.stream) == ("shop", 25.0, "shop-out")
+    assert plan.sources[0].streams == ("web",)
+
+
+def test_variables_stand_in_included_files_too(tmp_path: Path) -> None:
+    file = write(tmp_path, sampled=SAMPLED.replace("rate: 10", "rate: '${RATE}'"), out=OUT)
+    assert sample_and_sink(plan_of(file, RATE="7"))[0].rate == 7.0
+    (problem,) = problems_of(file, RAT="7")
+    assert problem == (
+        "parts/sampled.yaml:3: transforms.sampled.rate: the environment variable RATE is not set (did you mean RAT? "
+        "${RATE:-...} gives a default)"
+    )
+
+
+def test_a_value_is_no_yaml(tmp_path: Path) -> None:
+    found = problems_of(tmp_path / "shop.yaml", VARIABLES, NAME="x\nsinks: {}", RATE="1")
+    assert any("should be letters, digits" in line for line in found)
+
+
+def test_values_that_are_wrong_are_told_at_the_line_of_the_variable(tmp_path: Path) -> None:
+    found = problems_of(tmp_path / "shop.yaml", VARIABLES, NAME="shop", RATE="few")
+    assert found == ["shop.yaml:9: transforms.sampled.rate: should be a number, got 'few'"]
+
+
+def test_two_dollars_are_no_variable(tmp_path: Path) -> None:
+    text = VARIABLES.replace("${NAME}-out", "out").replace("${NAME}", "shop")
+    text += "tests: [{name: t, input: {source: web, value: 'a $${HOME} ${} $x'}, expect: {at: dead}}]\n"
+    assert plan_of(tmp_path / "shop.yaml", text).tests[0].inputs[0].value == "a ${HOME} ${} $x"
+
+
+def test_without_variables_nothing_is_put_in() -> None:
+    assert read_document("a: ${HOME}", "shop.yaml").data == {"a": "${HOME}"}
+
+
+@pytest.mark.parametrize(
+    "line", ["password: ${PW}", "url: 'https://ann:${SHOP_PASSWORD}@host'", "headers: {Authorization: '${A}'}"]
+)
+def test_secrets_are_refused(line: str) -> None:
+    with pytest.raises(SettingsError, match="is no place for a secret") as failed:
+        read_document(line, "shop.yaml", {"PW": "pssst", "SHOP_PASSWORD": "pssst", "A": "pssst"})
+    assert "pssst" not in str(failed.value)
+
+
+def test_names_of_variables_that_hold_secrets_may_be_given() -> None:
+    assert read_document("password_env: ${WHERE}", "shop.yaml", {"WHERE": "PW"}).data == {"password_env": "PW"}
