@@ -7,6 +7,7 @@ from tests.clients.tools import Tool, tools
 from tests.support.server import BrokerProcess
 
 from logboom.bench.servers.process import UnavailableError
+from logboom.metadata.records import LEVEL_NEWEST
 
 CONFIGS, TOPICS, FEATURES = (
     "kafka.admin.ConfigCommand",
@@ -68,9 +69,12 @@ def test_the_level_of_the_log_is_a_broker_logger(tool: Tool) -> None:
 def test_the_metadata_level_is_a_feature(tool: Tool) -> None:
     level = "logboom.metadata.version"
     shown = tool(FEATURES, "describe")
-    assert f"Feature: {level}\tSupportedMinVersion: 1\tSupportedMaxVersion: 2\tFinalizedVersionLevel: 2" in shown
-    assert f"{level} was upgraded to 2" in tool(FEATURES, "upgrade", "--feature", f"{level}=2")
-    assert "the controller speaks metadata levels 1 to 2" in tool(
-        FEATURES, "upgrade", "--feature", f"{level}=3", fails=True
+    spoken = f"SupportedMinVersion: 1\tSupportedMaxVersion: {LEVEL_NEWEST}\tFinalizedVersionLevel: {LEVEL_NEWEST}"
+    assert f"Feature: {level}\t{spoken}" in shown
+    assert f"{level} was upgraded to {LEVEL_NEWEST}" in tool(
+        FEATURES, "upgrade", "--feature", f"{level}={LEVEL_NEWEST}"
+    )
+    assert f"the controller speaks metadata levels 1 to {LEVEL_NEWEST}" in tool(
+        FEATURES, "upgrade", "--feature", f"{level}={LEVEL_NEWEST + 1}", fails=True
     )
     assert "hold records of level 2" in tool(FEATURES, "downgrade", "--feature", f"{level}=1", fails=True)

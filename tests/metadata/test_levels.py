@@ -60,7 +60,9 @@ def test_the_level_is_raised_once_every_broker_speaks_it() -> None:
 
 def test_what_the_controller_does_not_speak_is_refused() -> None:
     for level in (0, OWN_LEVELS.newest + 1):
-        with pytest.raises(InvalidUpdateVersionError, match="the controller speaks metadata levels 1 to 2"):
+        with pytest.raises(
+            InvalidUpdateVersionError, match=f"the controller speaks metadata levels 1 to {OWN_LEVELS.newest}"
+        ):
             set_level(joined(Image(), 1), level, may_lower=True, told={})
 
 

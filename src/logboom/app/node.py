@@ -212,6 +212,11 @@ class Node:
             return self._phase
         return self.broker.health.unready_reason()
 
+    def note_slow_consumer(self, line: str) -> None:
+        """The nats-server of this process has cut off a client that did not read; `line` is what it says of that."""
+        if self.broker is not None:
+            self.broker.advisories.note("nats.server.slow_consumer", message=line)
+
     async def expelled(self) -> LogboomError:
         """Return once the cluster takes no part of this process any more; why. After the start."""
         assert self.broker is not None

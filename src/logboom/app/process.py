@@ -82,6 +82,8 @@ async def _live(config: NodeConfig, log: FilteringBoundLogger, announce: Callabl
         config = config.model_copy(update={"nats": config.nats.model_copy(update={"servers": [nats.url]})})
     try:
         node = Node(config, log, process_metrics=collectors, set_log_level=set_level)
+        if nats is not None:
+            nats.on_slow_consumer = node.note_slow_consumer
         await _live_node(node, log, announce, signals)
     finally:
         if nats is not None:

@@ -10,6 +10,7 @@ What a door calls. `Broker.start` gives an object with narrow parts, and a door 
     replicas       the partitions: find one, then append, read, watch it
     publishing     appends for doors whose publishers send messages and not batches; refuses where others wait
     groups         consumer groups: join, sync, heartbeat, commit, ...
+    advisories     notes what went wrong where no client could be told
     producer_ids   ids for idempotent producers
     quotas         what each client has used of its quotas, over all doors
     health         what is offline, and why the broker is not ready
@@ -96,6 +97,7 @@ Rooms, lowest first; each imports only those before it:
     log_ends       how far the logs of replicas go, for the controller that has to choose among them
     replication/   fetches between brokers, and proposals of in-sync replicas
     groups/        coordinators of the consumer groups that this broker leads, on `__consumer_offsets`
+    advisories/    what went wrong without a client that could be told, as records of `__advisories`
     health         what is offline and why
     broker         wiring, start, stop
     publishing     messages from doors without batches: quotas and back pressure, then a partition's publications

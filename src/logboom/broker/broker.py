@@ -1,8 +1,8 @@
 """One broker: composes the parts of this package, starts them in order and stops them in order.
 
 The doors call the parts, not the broker: `catalog` (streams, quotas, settings and their changes), `replicas` (the
-partitions), `publishing`, `groups`, `producer_ids`, `quotas`, `health`. This file has how they are wired, and in which
-order a committed change of metadata reaches them. Knows no protocol.
+partitions), `publishing`, `groups`, `advisories`, `producer_ids`, `quotas`, `health`. This file has how they are wired,
+and in which order a committed change of metadata reaches them. Knows no protocol.
 
 Life: `start` (recovers and leads everything), then any number of calls on the loop, then `stop`, once.
 """
@@ -19,6 +19,7 @@ from logboom.base.errors import LogboomError, NotLeaderError, StorageError
 from logboom.base.ids import NO_BROKER, BrokerId, Epoch, PartitionIndex, StreamName
 from logboom.base.ports import Disk
 from logboom.base.units import SECOND_MS
+from logboom.broker.advisories.service import Advisories
 from logboom.broker.catalog import Catalog, ProducerIds
 from logboom.broker.cluster import ClusterMember, ClusterParts
 from logboom.broker.cluster_identity import check_cluster, discover_cluster, open_group
@@ -130,6 +131,7 @@ class Broker:
         self.catalog.watch_quotas(self.quotas.update)  # before any door does: doors then ask for meters anew
         self.publishing = Publishing(self.quotas, self.flusher)
         self.groups = self._group_service()
+        self.advisories = _advisories_of(self)
         self.expelled: asyncio.Future[LogboomError] = asyncio.get_running_loop().create_future()
         """Why the cluster takes no part of this process any more, once that is so: it has to end."""
         self._background: list[asyncio.Task[None]] = []
@@ -296,6 +298,7 @@ class Broker:
             marks = await asyncio.to_thread(high_watermarks.load, self._disk)
             await self.replicas.open(image, marks)
             self._log_ends.serve()
+            self.advisories.start()
             await self.cluster.adopt_streams(self._led_here)
             await self.cluster.state.begin_following(self)
             for work, interval_s in _BACKGROUND:
@@ -394,6 +397,7 @@ class Broker:
     async def stop(self) -> None:
         """Take nothing new, flush and answer what was taken, close every log cleanly, give the directory back."""
         await self.groups.stop()
+        await self.advisories.stop()
         await self.cluster.drain()
         await self._close(NotLeaderError("the broker is shutting down"))
         self.log.info("broker stopped")
@@ -415,6 +419,20 @@ class Broker:
         self._read_cache.close()
         self._disk.stop_async_syncs()
         self._data_dir.close()
+
+
+def _advisories_of(broker: Broker) -> Advisories:
+    return Advisories(
+        broker.identity.broker_id,
+        lambda: broker.config.groups.offsets_replication_factor,
+        image=lambda: broker.catalog.image,
+        find_partition=broker.replicas.find,
+        ensure_stream=broker.catalog.ensure_internal_stream,
+        peers=broker.peers,
+        runtime=broker.runtime,
+        counters=broker.counters,
+        log=broker.log,
+    )
 
 
 def _partition_settings(config: BrokerConfig) -> tuple[object, ...]:

@@ -76,6 +76,13 @@ class Counters:
     segment_bytes_deleted: Counter[str] = field(default_factory=Counter)
     """Bytes of deleted segments, by the same reasons."""
 
+    advisories: Counter[str] = field(default_factory=Counter)
+    """What was noted for people to know, by type (`broker.advisories`)."""
+    advisory_records: int = 0
+    """Records about them that were written, one for all of a kind that a second has brought."""
+    failed_advisory_writes: int = 0
+    """Attempts to write some that failed; they are written later."""
+
     def as_dict(self) -> dict[str, int]:
         """All single numbers by name."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}

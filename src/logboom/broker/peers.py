@@ -37,6 +37,8 @@ class FrameKind(IntEnum):
     leases cannot wait for so many bytes."""
     HANDOVER = 7
     """A leader asks the one before it for messages that this one could not store (`nats.ingress.handover`)."""
+    ADVISORIES = 8
+    """A broker has advisories for the leader of their stream to append (`broker.advisories`)."""
 
 
 class Lane(IntEnum):
@@ -58,6 +60,7 @@ LANES: Final = {
     FrameKind.LOG_ENDS: Lane.CONTROL,
     FrameKind.SNAPSHOT: Lane.RECORDS,
     FrameKind.HANDOVER: Lane.RECORDS,
+    FrameKind.ADVISORIES: Lane.RECORDS,
 }
 
 

@@ -47,6 +47,8 @@ _HELP: Final = {
     "compacted_written_bytes": "Bytes written by key compaction: those that stay.",
     "compacted_away_records": "Records removed by key compaction.",
     "scrubbed_bytes": "Bytes that the scrubber read and checked.",
+    "advisory_records": "Records written to __advisories.",
+    "failed_advisory_writes": "Attempts to write to __advisories that failed; what they held is written later.",
     "scrub_damages": "Damaged places that the scrubber found; one that is still there, in each pass anew.",
 }
 
@@ -92,6 +94,9 @@ def broker_metrics(broker: Broker, version: str, build: str, partition_series_ma
     )
     yield _labelled_counter(
         "segment_bytes_deleted", "Bytes of those segments.", "reason", broker.counters.segment_bytes_deleted
+    )
+    yield _labelled_counter(
+        "advisories", "What was noted in __advisories, by type.", "type", broker.counters.advisories
     )
     yield from _cleaner_metrics(broker.cleaner.state)
     yield from _scrubber_metrics(broker.scrubber.state)

@@ -51,9 +51,10 @@ from logboom.metadata.stream_config import (
 NAME_LENGTH_MAX: Final = 249
 """Kafka's limit: with `-` and a partition index of five digits the name fits in a file name of 255 bytes."""
 _INTERNAL_NAMES: Final = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__advisories"}
 )
-"""Kafka's internal topics. Other names that start with `__` are for clients, such as Debezium's heartbeats."""
+"""Kafka's internal topics, and one of Logboom. Other names that start with `__` are for clients, such as those of
+Debezium's heartbeats."""
 _INTERNAL_PREFIX: Final = "__logboom"
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -242,7 +242,7 @@ _VERSIONS: Final = {
     "metadata_level_set": 1,
 }
 LEVEL_OLDEST: Final = 1
-LEVEL_NEWEST: Final = 2
+LEVEL_NEWEST: Final = 3
 LEVEL_OF: Final = {(MetadataLevelSet, 1): 2, (BrokerRegistered, 3): 2}
 """The metadata levels that versions of records need, where that is not the oldest one."""
 _encoder: Final = msgspec.json.Encoder()

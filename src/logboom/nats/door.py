@@ -33,7 +33,9 @@ class NatsDoor:
         self.metrics = NatsMetrics()
         limited = RateLimitedLog(log, broker.clock, self._hits)
         name = f"logboom-{broker.identity.broker_id}"
+        self._advisories = broker.advisories
         self._link = Link(config, name, ids=broker.runtime.ids, log=limited, metrics=self.metrics)
+        self._link.on_lost = self._lost
         self._budget = Budget(
             config.max_inflight_bytes,
             lambda: broker.publishing.is_backpressured,
@@ -50,6 +52,7 @@ class NatsDoor:
             publishing=broker.publishing,
             budget=self._budget,
             metrics=self.metrics,
+            advisories=broker.advisories,
             log=limited,
             clock=broker.clock,
             ids=broker.runtime.ids,
@@ -68,9 +71,13 @@ class NatsDoor:
 
     def start(self) -> None:
         """Begin to connect, and to subscribe. Where NATS is not there yet, it is tried until it is."""
+        self._advisories.expect()
         self._link.start()
         self._ingress.start()
         self._recorder.start()
+
+    def _lost(self, kind: str, why: str) -> None:
+        self._advisories.note("nats.disconnected", reason=kind, message=why)
 
     async def stop(self, grace_s: float) -> None:
         """Give other leaders what they have to store; subscribe to nothing any more and answer what has arrived, for

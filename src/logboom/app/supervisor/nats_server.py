@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -72,6 +73,8 @@ class EmbeddedNats:
         self.restarts = 0
         self.slow_consumers = 0
         """How often it has said that it cut off a client which did not read."""
+        self.on_slow_consumer: Callable[[str], None] = lambda line: None
+        """Called with what it says of such a client."""
 
     @property
     def url(self) -> str:
@@ -156,6 +159,7 @@ class EmbeddedNats:
         if _SLOW_CONSUMER in line:
             level = "warning"
             self.slow_consumers += 1
+            self.on_slow_consumer(line)
         getattr(self._log, level)("nats-server", line=line)
 
 

@@ -161,6 +161,7 @@ class Handover:
                 answers = await self._ask(before, gained)
         except (TimeoutError, LogboomError) as error:
             services.metrics.failed_handovers += len(gained)
+            services.advisories.note("nats.handover_failed", count=len(gained), message=f"of broker {before}: {error}")
             services.log.warning(
                 f"handover {before}",
                 "a leader did not say in time which messages from NATS it had not stored",

@@ -299,3 +299,4 @@ class Ingress:
         self._services.log.warning(
             f"refused {name}", "NATS does not allow a subscription", stream=name, subject=wish.subject, why=why
         )
+        self._services.advisories.note("nats.subscription_refused", stream=name, message=why)

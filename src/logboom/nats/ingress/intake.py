@@ -14,11 +14,9 @@ from logboom.base.errors import (
     LogboomError,
     NotLeaderError,
     OverloadedError,
-    WrongLastMessageIdError,
-    WrongLastOffsetError,
 )
 from logboom.base.ids import Offset
-from logboom.broker.partition.publications import AppendInDoubtError, Published, Terms
+from logboom.broker.partition.publications import TERM_ERRORS, AppendInDoubtError, Published, Terms
 from logboom.nats.ingress.answers import acks_of
 from logboom.nats.ingress.holding import MESSAGE_BYTES, Doubt, Epochs, HeldMessages, Unstored, sizes
 from logboom.nats.ingress.services import IngressServices
@@ -27,11 +25,14 @@ from logboom.nats.link.frames import Alike, Delivery
 from logboom.nats.metrics import reason_of
 from logboom.nats.wire.acks import ack, error_ack
 from logboom.nats.wire.envelope import Sealed
+from logboom.nats.wire.errors import WrongStreamError
 from logboom.nats.wire.messages import Message, Reader
 
 CLIENT_ID: Final = "nats"
 """Whose quota of produced bytes messages from NATS are charged to."""
 _MS_NS: Final = 1_000_000
+_REFUSED_BY_TERMS: Final = (*TERM_ERRORS, WrongStreamError)
+"""What a publisher asked to be refused with: nothing that others need to know of."""
 _BY_ALL: Final = attrgetter("by_all")
 _MESSAGE: Final = attrgetter("message")
 
@@ -264,7 +265,7 @@ class Intake:
                 self.give_up([unstored])
         elif isinstance(error, NotLeaderError) and holding.is_handing_over:
             self._hold(holding, unstored)
-        elif isinstance(error, (WrongLastOffsetError, WrongLastMessageIdError)) and not self._is_certain(holding):
+        elif isinstance(error, TERM_ERRORS) and not self._is_certain(holding):
             # By the end of a log that may not be the partition's any more. Who leads now has heard the message, too,
             # and may store it.
             self.give_up([unstored])
@@ -321,6 +322,8 @@ class Intake:
         not; without an answer publishers try again."""
         unanswered = sum(1 for one in some if one.message.reply)
         self._services.metrics.unanswered += unanswered
+        if unanswered:
+            self._services.advisories.note("nats.unanswered", stream=self._name, count=unanswered)
         if len(some) > unanswered:
             error = NotLeaderError(f"another broker leads the partition of {self._name}, and did not ask for these")
             self._refuse([b""] * (len(some) - unanswered), error)
@@ -342,7 +345,13 @@ class Intake:
                 messages=dropped,
                 why=str(error),
             )
+            self._note("nats.dropped", reason, dropped, error)
+        if answers and not isinstance(error, _REFUSED_BY_TERMS):
+            self._note("nats.refused", reason, len(answers), error)
         self._answer(answers)
+
+    def _note(self, kind: str, reason: str, count: int, error: LogboomError) -> None:
+        self._services.advisories.note(kind, stream=self._name, reason=reason, count=count, message=str(error))
 
     def _answer(self, answers: Sequence[bytes]) -> None:
         if answers:

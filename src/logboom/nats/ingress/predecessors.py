@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from logboom.base.ids import NO_BROKER, BrokerId, StreamId
 from logboom.metadata import Image, Stream
+from logboom.metadata.levels import HANDOVER_FROM
 
 
 class Predecessors:
@@ -28,7 +29,10 @@ class Predecessors:
         self._last.pop(stream_id, None)
 
     def of(self, stream_id: StreamId, index: int) -> BrokerId | None:
-        """The broker that has led a partition last, as long as it counts as alive; one that is shutting down does."""
-        last = self._last.get(stream_id, {}).get(index)
-        found = None if last is None else self._image().brokers.get(last)
+        """The broker that has led a partition last, as long as it counts as alive; one that is shutting down does. None
+        at metadata levels at which it may not know the question."""
+        image, last = self._image(), self._last.get(stream_id, {}).get(index)
+        if last is None or image.level < HANDOVER_FROM:
+            return None
+        found = image.brokers.get(last)
         return None if found is None or found.fenced else last

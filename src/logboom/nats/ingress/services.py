@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from logboom.base.ids import BrokerId
 from logboom.base.ports import Clock, Ids
+from logboom.broker.advisories.service import Advisories
 from logboom.broker.partition.services import LeadershipChanges
 from logboom.broker.peers import Peers
 from logboom.broker.publishing import Publishing
@@ -26,6 +27,7 @@ class IngressServices:
     publishing: Publishing
     budget: Budget
     metrics: NatsMetrics
+    advisories: Advisories
     log: RateLimitedLog
     clock: Clock
     ids: Ids

@@ -69,6 +69,9 @@ class Link:
         self._is_clustered = False
         self.on_up: Callable[[], None] = lambda: None
         """Called whenever a connection is up, after its subscriptions were asked for."""
+        self.on_lost: Callable[[str, str], None] = lambda kind, why: None
+        """Called whenever a connection that was up is lost: the kind of reason, a word of metrics, and what was the
+        matter."""
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -104,6 +107,7 @@ class Link:
                 assert self._lost is not None
                 reason = await self._lost
                 self._metrics.disconnects[_kind(reason)] += 1
+                self.on_lost(_kind(reason), reason)
                 self._log.warning("lost", "the connection to NATS was lost", server=str(server), why=reason)
             else:
                 self._metrics.failed_connections += 1

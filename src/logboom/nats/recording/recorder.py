@@ -258,6 +258,7 @@ class ServiceRecorder:
             messages=count,
             why=str(error),
         )
+        self._services.advisories.note("nats.dropped", stream=name, reason=reason, count=count, message=str(error))
 
     # --- time ---------------------------------------------------------------------------------------------------
 
