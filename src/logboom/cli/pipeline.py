@@ -184,6 +184,12 @@ def run(
     file: File,
     once: Annotated[bool, typer.Option("--once", help="End when everything that is there has gone through.")] = False,
     master: Master = "local[*]",
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            "--environment", metavar="ARCHIVE", help="Python packages for the machines of a cluster (`package`)."
+        ),
+    ] = None,
     bootstrap: Where = None,
     http: Annotated[
         str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve /metrics on this address.")
@@ -207,7 +213,15 @@ def run(
 
     if spark_log.upper() not in LOG_LEVELS:
         fail(f"--spark-log {spark_log}: should be one of {', '.join(LOG_LEVELS)}")
-    session = SessionOptions(master=master, ui=ui, log_level=spark_log.upper(), settings=_pairs(spark_settings))
+    session = SessionOptions(
+        master=master,
+        ui=ui,
+        log_level=spark_log.upper(),
+        environment=environment,
+        settings=_pairs(spark_settings),
+    )
+    if environment is not None and session.is_local:
+        fail(f"--environment is for a cluster: with --master {master} everything runs here")
     jvm, has_worked = _early_jvm(session, once=once), False
     try:
         # All this is loaded, and the file checked, while the JVM comes up.

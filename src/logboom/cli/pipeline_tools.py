@@ -1,5 +1,5 @@
-"""`logboom pipeline decrypt`, `suggest` and `graph`: what an `encrypt` has sealed, for whoever holds the key; rules
-proposed from sample lines; a pipeline as a picture."""
+"""`logboom pipeline decrypt`, `suggest`, `graph` and `package`: what was encrypted, for whoever holds the key; rules
+proposed from sample lines; a pipeline as a picture; what it needs on the machines of a cluster."""
 
 import os
 import sys
@@ -103,8 +103,30 @@ def graph(
         fail(f"{out}: {error.strerror}")
 
 
+def package(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="Where to write it; its name ends with .tar.gz.")
+    ] = Path("environment.tar.gz"),
+) -> None:
+    """Pack what executors import, for `run --environment` on a Spark cluster.
+
+    The machines of the cluster need Spark and Python of the same versions as here, and no more.
+    """
+    from rich.console import Console
+
+    from logboom.base.units import MIB
+    from logboom.pipeline.spark.environment import pack
+
+    if not out.name.endswith((".tar.gz", ".tgz")):
+        fail(f"--out {out}: the name should end with .tar.gz, by which Spark knows how to unpack it")
+    with Console(stderr=True).status("packing") as status:
+        packed = pack(out, lambda name: status.update(f"packing {name}"))
+    note(f"{out}: {plural(packed.distributions, 'package')}, {packed.size_bytes / MIB:.0f} MiB")
+
+
 def register(pipeline: typer.Typer) -> None:
     """Adds the commands to `logboom pipeline`."""
     pipeline.command("decrypt")(decrypt)
     pipeline.command("suggest")(suggest)
     pipeline.command("graph")(graph)
+    pipeline.command("package")(package)

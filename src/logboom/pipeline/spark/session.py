@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Final
 from logboom.base.settings import split_address
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.spark.causes import cause_of
+from logboom.pipeline.spark.environment import environment_settings, executor_python
 from logboom.pipeline.spark.gateway import SparkJvm
 from logboom.pipeline.spark.jars import PACKAGES, cache_dir, spark_settings
 from logboom.pipeline.spark.jvm import check_java_version, find_java, spark_jars
 from logboom.pipeline.spark.jvm_archive import ClassArchive
 from logboom.pipeline.spark.settings import (
     CLASS_PATH,
+    CLUSTER_SETTINGS,
     JAVA_OPTIONS,
     QUIET,
     SETTINGS,
@@ -68,15 +70,14 @@ def start_jvm(options: SessionOptions, *, write_archive: bool = False) -> Starte
     why there is none. `write_archive`: write the archive of classes when it ends, where there is none."""
     java = find_java()
     _check_master(options.master)
-    # Executors must run this very interpreter: the kernels are imported there.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if options.is_local else "")
+    _choose_interpreter(options)
     connector = spark_settings(local=options.is_local)
     settings = {
         **SETTINGS,
         **memory_settings(),
         **connector,
+        **({} if options.is_local else CLUSTER_SETTINGS),
+        **({} if options.environment is None else environment_settings(options.environment)),
         "spark.ui.enabled": str(options.ui).lower(),
         "spark.master": options.master,
         **options.settings,
@@ -92,6 +93,15 @@ def start_jvm(options: SessionOptions, *, write_archive: bool = False) -> Starte
     if archive is None or not archive.exists:  # one was written by this Java: its version was looked at before that
         check_java_version(java)
     return StartedJvm(SparkJvm(settings, silent=options.log_level == QUIET), settings, archive)
+
+
+def _choose_interpreter(options: SessionOptions) -> None:
+    """Executors must import the kernels: with this very interpreter, or with an archive that travels to them."""
+    python = sys.executable if options.environment is None else executor_python(options.environment)
+    os.environ.setdefault("PYSPARK_PYTHON", python)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if options.is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 def start_session(name: str, options: SessionOptions, started: StartedJvm | None = None) -> "SparkSession":

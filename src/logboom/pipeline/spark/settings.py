@@ -66,6 +66,13 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.streaming.stopTimeout": "20s",
 }
 
+CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
+    # A Spark that pip installed has no file that says which Scala it is for. A worker that was not started by Spark's
+    # own scripts then finds no jars for an executor. From version 4 on there is only one.
+    "spark.executorEnv.SPARK_SCALA_VERSION": "2.13",
+}
+"""What a master other than `local` needs besides."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
@@ -77,6 +84,8 @@ class SessionOptions:
     ui: bool = False
     log_level: str = QUIET
     """How much Spark says on standard error."""
+    environment: str | None = None
+    """Path or URL of an archive with the Python environment of executors (see `environment`)."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Spark settings of the user's own; they win."""
 
