@@ -61,7 +61,7 @@ def _walk(layout: Layout, verdicts: dict[str, int]) -> list[str]:
         if isinstance(step, KernelPass):
             for node in step.nodes:
                 at = [node.leaves if code in node.arrivals else code for code in at]
-        else:
+        elif isinstance(step, Layer):
             at = [after for code in at for after in _routed(step, code, verdicts)]
     places = {place.code: place for place in layout.places}
     assert all(code < 0 or code >= FINAL_FROM for code in at), "a record is left on its way"

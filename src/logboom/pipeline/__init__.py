@@ -25,7 +25,9 @@ The way of a record, batch by batch:
    stream of its edge and hands batches to the sink's writer (`sinks`). A sink that hangs delays no other.
 
 A batch may be done again at any time, from its start, after a crash of anything. So nothing in a kernel or a condition
-may depend on the clock, on chance or on earlier batches; repeats are recognised by the order of their origins.
+may depend on the clock, on chance or on earlier batches; repeats are recognised by the order of their origins. What
+does depend on earlier batches is a transform with a state (`plan.stateful`): the batch is cut there into jobs of
+Spark's with files between them (`execute.exchange`), and begins with what the one before it left (`checkpoint.states`).
 
 The rooms, lower ones first; a room imports only rooms above it in this list:
 
@@ -35,6 +37,7 @@ The rooms, lower ones first; a room imports only rooms above it in this list:
 - `normalise`, `parse`, `mask`, `reshape`, `seal`, `route`: the work on rows, pure functions over Arrow batches. `sql`:
   what SQL a condition may use. `enrich`: tables, their versions, and rows found in them. `keyed`, `templates`: what is
   decided or learnt of an event from others, earlier batches included.
+- `state`: what transforms with a state are made of; `dedupe`: repeats by their fingerprints.
 - `transforms`: one file for each kind of transform; they register themselves, as formats do in `parse.formats`.
 - `execute`: runs a layout's steps over Spark's batches. `spark`: the JVM, the session, readers and writers.
 - `checkpoint`: files that survive a crash. `edge`: records in and out of the log. `dials`: who turned which dial of a

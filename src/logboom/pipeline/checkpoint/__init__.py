@@ -5,6 +5,7 @@
     streams.json         ids of the source streams: offsets mean nothing in a stream made anew (`stream_identity`)
     pins/batches, plans  which plan each batch runs with, where its dials stand, and where its output streams ended
                          before it (`batch_plans`)
+    state/               what transforms with a state remember behind each batch (`states`)
     ledger/              counts of each batch, and their totals (`ledger`)
     router/, deliveries/NAME/query   Spark's own checkpoints of the queries (read by `spark_log`, written by Spark)
     deliveries/NAME/     where a delivery began, and its identity in an archive

@@ -33,6 +33,7 @@ class _PinFile(msgspec.Struct, frozen=True):
     generation: int = 0
     tables: dict[str, str] = {}
     dials: dict[str, Value] = {}
+    wall_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class PinnedPlan:
     """The versions of the tables that it runs with, by `TableRef.id`."""
     dials: DialValues = field(default_factory=dict)
     """Where the dials stand that were turned, by name."""
+    wall_ms: int = 0
+    """The time of day when the batch was begun, in milliseconds since 1970, and later than that of the batch before."""
 
     @property
     def turned(self) -> Plan:
@@ -81,7 +84,7 @@ class BatchPlans:
             return None
         pin = msgspec.json.decode(path.read_bytes(), type=_PinFile)
         plan = self._read_plan((self._plans / f"{pin.plan}.plan").read_text())
-        return PinnedPlan(plan, pin.plan, pin.keys, pin.ends, pin.generation, pin.tables, pin.dials)
+        return PinnedPlan(plan, pin.plan, pin.keys, pin.ends, pin.generation, pin.tables, pin.dials, pin.wall_ms)
 
     def pin(
         self,
@@ -92,16 +95,22 @@ class BatchPlans:
         generation: int = 0,
         tables: Mapping[str, str] | None = None,
         dials: DialValues | None = None,
+        wall_ms: int = 0,
     ) -> None:
-        """Durably pins a batch to a plan, before anything of it is written; `ends` as in `PinnedPlan`."""
+        """Durably pins a batch to a plan, before anything of it is written; `ends`, `wall_ms` as in `PinnedPlan`."""
         name = plan.content_hash()
         kept = self._plans / f"{name}.plan"
         if not kept.exists():
             write_durably(kept, plan.to_json().encode())
         known_ends = {stream: dict(offsets) for stream, offsets in ends.items()}
-        pin = _PinFile(name, fingerprints(keys), known_ends, generation, dict(tables or {}), dict(dials or {}))
+        pin = _PinFile(name, fingerprints(keys), known_ends, generation, dict(tables or {}), dict(dials or {}), wall_ms)
         write_durably(self._batches / f"{batch}.json", msgspec.json.encode(pin))
         keep_last(self._batches, KEPT_BATCHES)
+
+    def wall_ms(self, batch: int) -> int:
+        """The time of day that a batch is pinned to; 0 where it has never run."""
+        path = self._batches / f"{batch}.json"
+        return msgspec.json.decode(path.read_bytes(), type=_PinFile).wall_ms if path.exists() else 0
 
     def last_name(self) -> str | None:
         """The name of the pipeline whose plan the newest pinned batch has."""

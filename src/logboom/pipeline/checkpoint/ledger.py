@@ -1,6 +1,9 @@
 """What came in and what became of it, per batch: the balance that must hold, and where it is kept.
 
-Records in + copies = records out + dropped by a named rule + dead letters.
+    records in + copies + made + held before = records out + dropped by a named rule + dead letters + held behind
+
+What is held are events that a transform has in its state; what is made are events that it has made of others, which are
+dropped under its name.
 
 Knows counts and the layout they were taken by. Must not know Spark.
 """
@@ -13,7 +16,21 @@ import msgspec
 
 from logboom.pipeline.checkpoint.files import keep_last, make_dir, numbered, write_durably
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.execute.stages import BYTES_IN, BYTES_OUT, COPIES, IN, MASKED, MISSED, PLACE
+from logboom.pipeline.execute.stages import (
+    ABANDONED,
+    BYTES_IN,
+    BYTES_OUT,
+    COPIES,
+    HELD_AFTER,
+    HELD_BEFORE,
+    IN,
+    MADE,
+    MASKED,
+    MISSED,
+    NOTED,
+    PLACE,
+    REMEMBERED,
+)
 from logboom.pipeline.plan.dials import DialValues, Value
 from logboom.pipeline.plan.layout import Layout, Place
 
@@ -44,12 +61,23 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     batches: int = 1
     missed: dict[str, int] = {}
     """Keys that a table did not have, by the transform that looked them up."""
+    made: dict[str, int] = {}
+    """New events, by the transform that made them."""
+    held_before: dict[str, int] = {}
+    """Events that a transform had in its state when the batch, or the first of several, began."""
+    held: dict[str, int] = {}
+    """Events that a transform has in its state behind it."""
+    remembered: dict[str, int] = {}
+    """Keys, windows and the like that a transform has in its state behind it."""
+    noted: dict[str, int] = {}
+    """What else a transform counted, as `TRANSFORM.WHAT`."""
 
     @property
     def missing(self) -> int:
         """How many records are unaccounted for; 0 where the batch balances, below 0 where there are too many."""
-        gone = sum(self.out.values()) + sum(self.dropped.values()) + sum(self.dead.values())
-        return sum(self.records_in.values()) + self.copies - gone
+        came = (self.records_in, self.made, self.held_before)
+        gone = (self.out, self.dropped, self.dead, self.held)
+        return self.copies + sum(sum(some.values()) for some in came) - sum(sum(some.values()) for some in gone)
 
     def check(self) -> None:
         """BalanceError where the records do not add up."""
@@ -57,7 +85,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             raise BalanceError(f"the batch does not balance, {self.missing} records are unaccounted for: {self}")
 
     def plus(self, other: "Ledger") -> "Ledger":
-        """Both together."""
+        """Both together; the other comes behind this one."""
         return Ledger(
             records_in=_sum(self.records_in, other.records_in),
             bytes_in=self.bytes_in + other.bytes_in,
@@ -69,6 +97,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             masked=_sum(self.masked, other.masked),
             batches=self.batches + other.batches,
             missed=_sum(self.missed, other.missed),
+            made=_sum(self.made, other.made),
+            held_before=self.held_before if self.batches else other.held_before,
+            held=other.held,
+            remembered=other.remembered,
+            noted=_sum(self.noted, other.noted),
         )
 
 
@@ -151,16 +184,25 @@ def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
                 found[name] = found.get(name, 0) + counts.get(f"{PLACE}:{place.code}", 0)
         return found
 
+    def by_name(kind: str) -> dict[str, int]:
+        head = f"{kind}:"
+        return {name.removeprefix(head): number for name, number in counts.items() if name.startswith(head)}
+
     return Ledger(
         records_in={source.name: counts.get(f"{IN}:{source.name}", 0) for source in layout.plan.sources},
         bytes_in=counts.get(BYTES_IN, 0),
         copies=counts.get(COPIES, 0),
         out=at("direct", "edge"),
         bytes_out=counts.get(BYTES_OUT, 0),
-        dropped=at("dropped"),
+        dropped=_sum(at("dropped"), by_name(ABANDONED)),
         dead=at("dead"),
         masked={label: counts.get(f"{MASKED}:{label}", 0) for label in layout.plan.mask_labels()},
         missed={label: counts.get(f"{MISSED}:{label}", 0) for label in layout.plan.miss_labels()},
+        made=by_name(MADE),
+        held_before=by_name(HELD_BEFORE),
+        held=by_name(HELD_AFTER),
+        remembered=by_name(REMEMBERED),
+        noted=by_name(NOTED),
     )
 
 

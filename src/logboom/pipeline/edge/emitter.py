@@ -13,7 +13,7 @@ import numpy as np
 
 from logboom.pipeline.edge.log_writer import LogWriter
 from logboom.pipeline.edge.record_encoder import RecordEncoder
-from logboom.pipeline.execute.stages import BYTES_OUT, PLACE, Counts, count
+from logboom.pipeline.execute.stages import BYTES_OUT, PLACE, Counts, count, counts_report
 from logboom.pipeline.route.rows import Rows
 
 
@@ -45,8 +45,9 @@ class _Emitter:
         for code, rows_dropped in zip(dropped.tolist(), many.tolist(), strict=True):
             count(counts, f"{PLACE}:{code}", rows_dropped)
 
-    def finish(self) -> None:
+    def finish(self, counts: Counts) -> bytes:
         self._writer.settle()
+        return counts_report(counts)
 
 
 _writers: dict[str, LogWriter] = {}

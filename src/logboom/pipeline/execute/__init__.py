@@ -7,5 +7,8 @@ same stages in this process, with Spark's expressions in a bare JVM (`local`), o
 (`on_spark`). Counts travel as rows beside the records, so that an attempt of Spark's that fails takes its counts with
 it.
 
+A transform with a state cuts the batch into jobs: the rows in front of it stay in files (`exchange`), its shards answer
+what their parts asked, and the rows go on from the files. `stateful` is the driver's side of it.
+
 Must not know streams, sinks or checkpoints.
 """

@@ -10,6 +10,8 @@ Knows plans and how a record is compared with what was expected of it. Must not 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +19,7 @@ import pyarrow as pa
 
 from logboom.pipeline.event.schema import HEADERS
 from logboom.pipeline.execute.local import LocalFlow
+from logboom.pipeline.execute.stateful import Directories, StatefulBatch
 from logboom.pipeline.plan.layout import Layout, Place
 from logboom.pipeline.plan.nodes import (
     PipelineTest,
@@ -27,6 +30,7 @@ from logboom.pipeline.plan.nodes import (
     TestInput,
 )
 from logboom.pipeline.route.rows import AT
+from logboom.pipeline.state.memory import Memory
 
 ARRIVAL: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """The timestamp of a test's record that has none in the file."""
@@ -65,24 +69,30 @@ class _Found:
 
 def run_examples(plan: Plan, keys: Mapping[str, bytes], collect: Collect) -> list[Failure]:
     """What was not as expected, in the order of the file. `collect` takes the records through the pipeline."""
-    given = [given for test in plan.tests for given in test.inputs]
-    if not given:
-        return []
-    conditions = [want.condition for test in plan.tests for want in test.expect if want.condition is not None]
     layout = Layout(_tapped(plan))
+    tests = [test for test in plan.tests if test.inputs]
+    # Records of one test must not meet those of another in a state.
+    runs = [[test] for test in tests] if layout.stateful() else [tests] if tests else []
+    return [failure for run in runs for failure in _run_together(plan, layout, run, keys, collect)]
+
+
+def _run_together(
+    plan: Plan, layout: Layout, tests: Sequence[PipelineTest], keys: Mapping[str, bytes], collect: Collect
+) -> Iterator[Failure]:
+    given = [given for test in tests for given in test.inputs]
+    conditions = [want.condition for test in tests for want in test.expect if want.condition is not None]
     found = _found(layout, *collect(layout, keys, _records(plan, given), conditions))
-    failures: list[Failure] = []
     first = 0
     asked = iter(range(len(conditions)))
-    for test in plan.tests:
-        mine = [record for record in found if first <= record.input < first + len(test.inputs)]
+    for test in tests:
+        end = first + len(test.inputs)
+        mine = found if len(tests) == 1 else [record for record in found if first <= record.input < end]
         for want in test.expect:
             index = next(asked) if want.condition is not None else None
             message = _fault(plan, want, mine, index)
             if message is not None:
-                failures.append(Failure(test.name, want.line, message))
-        first += len(test.inputs)
-    return failures
+                yield Failure(test.name, want.line, message)
+        first = end
 
 
 def _tapped(plan: Plan) -> Plan:
@@ -126,8 +136,29 @@ def collect_here(
 ) -> tuple[list[Row], list[list[bool]]]:
     """Takes the records through the pipeline in this process."""
     with LocalFlow(layout, keys) as flow:
-        rows = flow.rows(raw)
+        rows = _rows_and_what_is_held(flow, layout, raw) if layout.stateful() else flow.rows(raw)
         return rows.to_pylist(), flow.conditions(rows, conditions)
+
+
+def _rows_and_what_is_held(flow: LocalFlow, layout: Layout, raw: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of one batch and of a second one without records, behind which nothing comes."""
+    wall_ms = max((int(ARRIVAL.timestamp() * 1_000), *_milliseconds(raw.column("timestamp"))))
+    with TemporaryDirectory(prefix="logboom-test-") as name:
+        directories = Directories(Path(name, "exchange"), Path(name, "segments"))
+        for node in layout.stateful():
+            (directories.segments / node.name).mkdir(parents=True)
+        memory, found = Memory(), []
+        for number, records in enumerate((raw, raw.slice(0, 0))):
+            batch = StatefulBatch(
+                layout, memory, number, wall_ms + number, directories, keeps_dropped=True, ends=number > 0
+            )
+            found.append(flow.rows(records, batch))
+            memory = batch.memory()
+    return pa.Table.from_batches(found).combine_chunks().to_batches()[0]
+
+
+def _milliseconds(times: pa.Array) -> list[int]:
+    return [microseconds // 1_000 for microseconds in times.cast(pa.int64()).to_pylist()]
 
 
 def _found(layout: Layout, rows: Sequence[Row], met: Sequence[Sequence[bool]]) -> list[_Found]:

@@ -6,24 +6,32 @@ kernels cannot; all else happens in the stages between (see `logboom.pipeline.ex
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
 from logboom.pipeline.execute.stages import (
     REPORT,
     REPORT_AT,
+    Counts,
     ExecutionStage,
     OpenTaskEmitter,
     StageRunner,
+    TaskEmitter,
+    add_counts,
     execution_stages,
     flat_columns,
     record_conditions,
+    sum_reports,
     value_as_json,
 )
-from logboom.pipeline.plan.layout import Condition, KernelNode, Layer, Layout
+from logboom.pipeline.execute.stateful import OpenPart, ResumedTask, ShardTask, StatefulBatch
+from logboom.pipeline.plan.layout import Condition, KernelNode, Layer, Layout, StatefulStep
 from logboom.pipeline.plan.nodes import RAW_COLUMNS
 from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.route.rows import AT
@@ -38,35 +46,66 @@ _ATTRIBUTES: Final = re.compile(r"\battributes\b", re.IGNORECASE)
 class Flow:
     """Moves rows through the steps of one layout."""
 
-    def __init__(self, spark: SparkSession, layout: Layout, keys: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, spark: SparkSession, layout: Layout, keys: Mapping[str, bytes], stateful: StatefulBatch | None = None
+    ) -> None:
+        """`stateful`: given where transforms of the layout have a state."""
         self._spark = spark
         self._layout = layout
         self._keys = keys
+        self._stateful = stateful
 
     def rows(self, raw: DataFrame) -> DataFrame:
         """Rows with `flat_columns`, from rows with RAW_COLUMNS."""
         return self._through(raw, None).where(F.col(AT) != REPORT_AT)
 
-    def sent(self, raw: DataFrame, emitter: OpenTaskEmitter) -> DataFrame:
-        """One row per task with its counts in REPORT, once the emitter has written all of them."""
-        return self._through(raw, emitter)
+    def sent(self, raw: DataFrame, emitter: OpenTaskEmitter) -> Counts:
+        """The counts of the batch, once the emitter has written all of it."""
+        counts = sum_reports(_reports(self._through(raw, emitter)))
+        if self._stateful is not None:
+            add_counts(counts, self._stateful.counts)
+        return counts
 
     def _through(self, raw: DataFrame, emitter: OpenTaskEmitter | None) -> DataFrame:
         found = execution_stages(self._layout.steps)
         rows = raw.select(*(name for name, _ in RAW_COLUMNS))
+        tasks: Sequence[ResumedTask] = ()
         for number, stage in enumerate(found):
-            rows = self._with_answers(rows, stage)
+            step = found[number + 1].behind if number + 1 < len(found) else None
             last = number + 1 == len(found)
             runner = StageRunner(
                 stage=stage,
                 keys=self._keys,
                 entries=self._layout.entries if number == 0 else None,
-                emitter=emitter if last else None,
+                emitter=emitter if last else None if step is None else _OpenPart(self._batch.open_part(step)),
                 file=self._layout.plan.file,
             )
-            columns = ((REPORT, "binary"),) if last and emitter is not None else flat_columns()
-            rows = rows.mapInArrow(runner, ", ".join(f"`{name}` {kind}" for name, kind in columns))
+            columns = flat_columns() if runner.emitter is None else ((REPORT, "binary"),)
+            types = ", ".join(f"`{name}` {kind}" for name, kind in columns)
+            if stage.behind is None:
+                rows = self._with_answers(rows, stage).mapInArrow(runner, types)
+            else:
+                rows = self._numbers(len(tasks)).mapInArrow(_Resumed(runner, tuple(tasks)), types)
+            if step is not None:
+                tasks = self._through_shards(step, _reports(rows))
         return rows
+
+    @property
+    def _batch(self) -> StatefulBatch:
+        assert self._stateful is not None, "whoever runs a layout with a state gives it"
+        return self._stateful
+
+    def _through_shards(self, step: StatefulStep, parts: Sequence[bytes]) -> Sequence[ResumedTask]:
+        """Lets the shards of a step answer; what gives the rows behind it."""
+        slots = self._spark.sparkContext.defaultParallelism
+        tasks = self._batch.shard_tasks(step, parts, slots)
+        runner = _Shards(tuple(tasks))
+        answers = _reports(self._numbers(len(tasks)).mapInArrow(runner, f"`{REPORT}` binary"))
+        return self._batch.resumed_tasks(step, parts, answers, slots)
+
+    def _numbers(self, count: int) -> DataFrame:
+        """One task of Spark's for each number from 0; an odd one for none."""
+        return self._spark.range(0, max(1, count), 1, max(1, count))
 
     def _with_answers(self, rows: DataFrame, stage: ExecutionStage) -> DataFrame:
         """The rows with the values of those conditions that Spark evaluates in front of a stage."""
@@ -116,6 +155,50 @@ class Flow:
     def _verdict(self, condition: Condition) -> Column:
         here = F.col(AT).isin(*condition.at)
         return F.when(here, guarded_condition(self._spark, condition.sql)).otherwise(FALSE)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenPart:
+    """Opens the writer of the part that a task of Spark's has."""
+
+    open_part: OpenPart
+
+    def __call__(self) -> TaskEmitter:
+        context = TaskContext.get()
+        assert context is not None, "runs on executors alone"
+        return self.open_part(context.partitionId())
+
+
+@dataclass(frozen=True, slots=True)
+class _Shards:
+    """Runs the shards of the numbers that it is given."""
+
+    tasks: tuple[ShardTask, ...]
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in _given(numbers):
+            yield pa.RecordBatch.from_pydict({REPORT: pa.array([self.tasks[number]()], pa.binary())})
+
+
+@dataclass(frozen=True, slots=True)
+class _Resumed:
+    """A stage over the rows behind a step with a state, by the numbers of what gives them."""
+
+    runner: StageRunner
+    tasks: tuple[ResumedTask, ...]
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        given = [number for number in _given(numbers) if number < len(self.tasks)]
+        return self.runner(batch for number in given for batch in self.tasks[number]())
+
+
+def _given(numbers: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    for batch in numbers:
+        yield from batch.column(0).to_pylist()
+
+
+def _reports(rows: DataFrame) -> list[bytes]:
+    return [bytes(row[REPORT]) for row in rows.collect()]
 
 
 def guarded_condition(spark: SparkSession, sql: str) -> Column:

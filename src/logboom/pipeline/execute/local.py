@@ -11,20 +11,25 @@ Knows layouts, stages and Catalyst. Must not know what is expected of the record
 import base64
 import contextlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from logboom.pipeline.execute.stages import (
+    REPORT,
     REPORT_AT,
     ExecutionStage,
+    OpenTaskEmitter,
     StageRunner,
     execution_stages,
+    flat_schema,
     record_conditions,
     value_as_json,
 )
-from logboom.pipeline.plan.layout import Condition, KernelNode, Layer, Layout, Weight
+from logboom.pipeline.execute.stateful import StatefulBatch, run_shards
+from logboom.pipeline.plan.layout import Condition, KernelNode, Layer, Layout, StatefulStep, Weight
 from logboom.pipeline.plan.nodes import DEAD_COLUMNS, EVENT_COLUMNS, WHEN_COLUMNS, Column
 from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.route.conditions import simple_condition
@@ -60,22 +65,35 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def rows(self, raw: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows with `flat_columns` at their last place, of records with RAW_COLUMNS."""
-        rows = raw
-        for number, stage in enumerate(execution_stages(self._layout.steps)):
+    def rows(self, raw: pa.RecordBatch, stateful: StatefulBatch | None = None) -> pa.RecordBatch:
+        """Rows with `flat_columns` at their last place, of records with RAW_COLUMNS. `stateful`: given where
+        transforms of the layout have a state."""
+        moved, found = [raw], execution_stages(self._layout.steps)
+        for number, stage in enumerate(found):
+            step = found[number + 1].behind if number + 1 < len(found) else None
             runner = StageRunner(
                 stage=stage,
                 keys=self._keys,
                 entries=self._layout.entries if number == 0 else None,
-                emitter=None,
+                emitter=None if step is None else self._open_part(stateful, step),
                 file=self._layout.plan.file,
             )
-            moved = (
-                pa.Table.from_batches(list(runner([self._with_answers(rows, stage)]))).combine_chunks().to_batches()[0]
-            )
-            rows = moved.filter(pa.compute.not_equal(moved.column(AT), REPORT_AT))
-        return rows
+            given = moved if stage.behind is not None else [self._with_answers(batch, stage) for batch in moved]
+            moved = list(runner(given))
+            if step is not None:
+                assert stateful is not None, "whoever runs a layout with a state gives it"
+                parts = [report.as_py() for batch in moved for report in batch.column(REPORT)]
+                answers = run_shards(stateful.shard_tasks(step, parts, 1))
+                resumed = stateful.resumed_tasks(step, parts, answers, 1)
+                moved = [batch for task in resumed for batch in task()]
+        rows = pa.Table.from_batches(moved, flat_schema()).combine_chunks()
+        rows = rows.filter(pa.compute.not_equal(rows.column(AT), REPORT_AT)).combine_chunks()
+        return rows.to_batches()[0] if rows.num_rows else pa.RecordBatch.from_pylist([], flat_schema())
+
+    @staticmethod
+    def _open_part(stateful: StatefulBatch | None, step: StatefulStep) -> OpenTaskEmitter:
+        assert stateful is not None, "whoever runs a layout with a state gives it"
+        return partial(stateful.open_part(step), 0)
 
     def conditions(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[list[bool]]:
         """By condition and row: whether it is true of the row, dead or alive."""

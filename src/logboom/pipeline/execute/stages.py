@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from logboom.pipeline.errors import placed, working_on
 from logboom.pipeline.event.schema import ARROW_TYPES
 from logboom.pipeline.parse.lines import decoded_texts
-from logboom.pipeline.plan.layout import KernelNode, KernelPass, Layer, Step
+from logboom.pipeline.plan.layout import KernelNode, KernelPass, Layer, StatefulStep, Step
 from logboom.pipeline.plan.nodes import DEAD_COLUMNS, DROPPED, EVENT_COLUMNS, WHEN_COLUMNS, mask_column, missed_column
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.routing import needs_spark, route_rows
@@ -28,6 +28,8 @@ REPORT_AT: Final = -1_000_000
 REPORT: Final = "report"
 IN, BYTES_IN, BYTES_OUT, COPIES, MASKED, PLACE = "in", "bytes_in", "bytes_out", "copies", "masked", "place"
 MISSED: Final = "missed"
+MADE, HELD_BEFORE, HELD_AFTER, ABANDONED, NOTED = "made", "held_before", "held_after", "abandoned", "noted"
+REMEMBERED: Final = "remembered"
 
 _TIMES: Final = r"yyyy-MM-dd\'T\'HH:mm:ss.SSSSSSXXX"
 
@@ -55,22 +57,32 @@ def _count_columns(step: KernelPass) -> dict[str, str]:
 _FLAT: Final = _schema(())
 
 
+def flat_schema() -> pa.Schema:
+    """Rows between two stages, in Arrow."""
+    return _FLAT
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutionStage:
     """Steps that follow each other without Spark."""
 
     spark_layer: Layer | None
     """The layer in front of them whose conditions Spark evaluates; None for the first stage."""
-    steps: tuple[Step, ...]
+    steps: tuple[Layer | KernelPass, ...]
     values_of: KernelNode | None = None
     """The transform that begins it and for whose rows Spark computes values (`KernelTransform.event_values`)."""
+    behind: StatefulStep | None = None
+    """The transforms with a state that its rows come from."""
 
 
 def execution_stages(steps: Iterable[Step]) -> tuple[ExecutionStage, ...]:
     """The steps of a layout, cut in front of each layer whose conditions Spark has to evaluate, and of each pass
-    that begins with values that Spark has to compute."""
+    that begins with values that Spark has to compute, and behind each step with a state."""
     found = [ExecutionStage(None, ())]
     for step in steps:
+        if isinstance(step, StatefulStep):
+            found.append(ExecutionStage(None, (), behind=step))
+            continue
         if isinstance(step, Layer) and needs_spark(step):
             found.append(ExecutionStage(step, ()))
             continue
@@ -116,8 +128,9 @@ class TaskEmitter(Protocol):
         """Takes the rows and counts them; may return before they have arrived."""
         ...
 
-    def finish(self) -> None:
-        """Returns when everything has arrived; raises where that cannot be."""
+    def finish(self, counts: Counts) -> bytes:
+        """Returns when everything has arrived, with what the driver gets to know of the task; raises where that
+        cannot be. `counts` are the task's, those of `send` among them."""
         ...
 
 
@@ -131,8 +144,8 @@ class OpenTaskEmitter(Protocol):
 class StageRunner:
     """A stage as executors call it: an iterator of batches to an iterator of batches.
 
-    With an emitter, rows leave through it, and one row with the counts of the task comes out. Without one, the rows
-    come out with `flat_columns`, and the counts behind them at REPORT_AT.
+    With an emitter, rows leave through it, and one row with its report comes out. Without one, the rows come out with
+    `flat_columns`, and the counts of the task behind them at REPORT_AT.
     """
 
     stage: ExecutionStage
@@ -161,8 +174,7 @@ class StageRunner:
         if emitter is None:
             yield _report_row(task.counts)
         else:
-            emitter.finish()
-            yield pa.RecordBatch.from_pydict({REPORT: pa.array([_encode(task.counts)], pa.binary())})
+            yield pa.RecordBatch.from_pydict({REPORT: pa.array([emitter.finish(task.counts)], pa.binary())})
 
 
 @dataclass(slots=True)
@@ -227,8 +239,13 @@ def add_counts(counts: Counts, others: Mapping[str, int]) -> None:
         count(counts, name, more)
 
 
+def counts_report(counts: Counts) -> bytes:
+    """The report of an emitter that has nothing to say but the counts of its task."""
+    return _encode(counts)
+
+
 def sum_reports(reports: Sequence[bytes]) -> Counts:
-    """The sum of the counts that the tasks of a batch reported."""
+    """The sum of the counts that tasks gave as `counts_report`."""
     total: Counts = {}
     for report in reports:
         add_counts(total, _decode(report))

@@ -16,6 +16,7 @@ from typing import Final, Literal
 from logboom.pipeline.plan.nodes import Consumer, KernelTransform, Plan, RoutingTransform, Sink, Transform
 from logboom.pipeline.plan.outcomes import Branches, Choice, Emit, Outcome, Union
 from logboom.pipeline.plan.sampling import Sampling, keep_condition, weight_expression
+from logboom.pipeline.plan.stateful import StatefulTransform, dropped_by
 
 FINAL_FROM: Final = 10_000
 """Places from here on leave the pipeline through the log; below 0 a record was dropped; the rest is on its way."""
@@ -109,7 +110,30 @@ class KernelPass:
         return tuple(dict.fromkeys(label for node in self.nodes for label in node.transform.miss_labels))
 
 
-Step = Layer | KernelPass
+@dataclass(frozen=True, slots=True)
+class StatefulNode:
+    """A transform with a state: which places it takes from, and where its events go."""
+
+    transform: StatefulTransform
+    arrivals: tuple[tuple[int, int], ...]
+    """Places, and by which of the transform's inputs an event came there."""
+    exits: tuple[tuple[int, int], ...]
+    """The place behind each exit but TAKEN (see `stateful.EXIT`)."""
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Where its events wait."""
+        return tuple(code for code, _ in self.arrivals)
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulStep:
+    """Transforms with a state, none of which reads what another one of them gives. Each is in one step of a layout."""
+
+    nodes: tuple[StatefulNode, ...]
+
+
+Step = Layer | KernelPass | StatefulStep
 
 
 @dataclass(slots=True)
@@ -153,6 +177,10 @@ class Layout:
         """The places that leave through the log."""
         return tuple(place for place in self.places if place.code >= FINAL_FROM)
 
+    def stateful(self) -> tuple[StatefulTransform, ...]:
+        """The transforms with a state, inputs first."""
+        return tuple(node for node in self.plan.transforms if isinstance(node, StatefulTransform))
+
     def dead_code(self, stage: str) -> int:
         """The place of records that die at this stage."""
         return self._places.code("dead", "", stage)
@@ -187,18 +215,47 @@ class Layout:
     def _build(self) -> Iterable[Step]:
         """Steps until no row is on its way. `present`: the places where a row can be between two steps.
 
-        Routing goes first wherever a row waits for it: the next kernel pass then takes all rows that need one.
+        Routing goes first wherever a row waits for it: the next kernel pass then takes all rows that need one. What has
+        a state goes last, so that each such transform sees all its rows of a batch at once.
         """
         present = set(self.entries.values())
         while moving := sorted(code for code in present if 0 <= code < FINAL_FROM):
-            in_sql = [code for code in moving if not self._is_kernel_arc(code)]
-            step: Step = self._layer(in_sql) if in_sql else self._kernel_pass(present)
+            waiting = [self._waits_for(code) for code in moving]
+            in_sql = [code for code, kind in zip(moving, waiting, strict=True) if kind is Layer]
+            step: Step
+            if in_sql:
+                step = self._layer(in_sql)
+            else:
+                step = self._kernel_pass(present) if KernelPass in waiting else self._stateful_step(present)
             present = self._after(step, present)
             yield step
 
-    def _is_kernel_arc(self, code: int) -> bool:
+    def _waits_for(self, code: int) -> type[Step]:
+        """The kind of step that takes a row onward from a place."""
         place = self.place(code)
-        return place.kind == "arc" and isinstance(self.transform(place.node), KernelTransform)
+        transform = self.transform(place.node) if place.kind == "arc" else None
+        if isinstance(transform, StatefulTransform):
+            return StatefulStep
+        return KernelPass if isinstance(transform, KernelTransform) else Layer
+
+    def _stateful_step(self, present: set[int]) -> StatefulStep:
+        """The waiting transforms that no other waiting one leads to."""
+        behind: set[str] = set()
+        nodes: list[StatefulNode] = []
+        for node in self.plan.transforms:  # inputs come first
+            if set(node.inputs) & behind:
+                behind.update(node.outputs)
+            elif isinstance(node, StatefulTransform) and self._arcs(node).keys() & present:
+                behind.update(node.outputs)
+                arrivals = tuple((code, at) for code, at in self._arcs(node).items() if code in present)
+                exits = [(at, self.leave(edge)) for at, edge in enumerate(node.outputs)]
+                exits += [(dropped_by(at), self.dropped_code(rule)) for at, rule in enumerate(node.drop_rules)]
+                nodes.append(StatefulNode(node, arrivals, tuple(exits)))
+        return StatefulStep(tuple(nodes))
+
+    def _arcs(self, transform: Transform) -> dict[int, int]:
+        """The places where events wait for a transform, and by which of its inputs they came."""
+        return {self._places.code("arc", edge, transform.name): at for at, edge in enumerate(transform.inputs)}
 
     def place(self, code: int) -> Place:
         """The place of this number."""
@@ -230,6 +287,10 @@ class Layout:
         if isinstance(step, KernelPass):
             for node in step.nodes:
                 present = (present - set(node.arrivals)) | {node.leaves, node.dead}
+            return present
+        if isinstance(step, StatefulStep):
+            for stateful in step.nodes:
+                present = (present - set(stateful.places)) | {place for _, place in stateful.exits}
             return present
         routed = {code for code, _ in step.routing}
         return (present - routed) | {code for _, outcome in step.routing for code in _codes(outcome)}

@@ -69,6 +69,15 @@ def dead_stream(pipeline: str, stage: str) -> str:
     return f"{pipeline}.dead.{stage}"
 
 
+def made_stream(pipeline: str, transform: str) -> str:
+    """What events that leave from a transform's state have for the stream of their origin; no stream has such a name.
+
+    >>> made_stream("shop", "latency")
+    'shop:latency'
+    """
+    return f"{pipeline}:{transform}"
+
+
 def origin_text(stream: str, partition: int, offset: int) -> str:
     """A record's stream, partition and offset as one word.
 

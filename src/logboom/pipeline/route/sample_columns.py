@@ -73,17 +73,18 @@ def true_rows(answer: pa.Array) -> Mask:
     return rows
 
 
-def hashes(texts: pa.Array) -> Words:
-    """XXH64 with Spark's seed of the UTF-8 bytes of each text; that of a null text is the seed, as in Spark."""
-    result = np.full(len(texts), SEED, np.uint64)
+def hashes(texts: pa.Array, seed: int = SEED) -> Words:
+    """XXH64, by default with Spark's seed, of the UTF-8 bytes of each text; that of a null text is the seed, as in
+    Spark."""
+    result = np.full(len(texts), seed, np.uint64)
     lengths = pc.fill_null(pc.binary_length(texts), -1).to_numpy(zero_copy_only=False)
     for length in np.unique(lengths[lengths >= 0]).tolist():
         rows = np.flatnonzero(lengths == length)
         part = texts if len(rows) == len(texts) else texts.take(pa.array(rows))
         if len(rows) < _FEW or length == 0:
-            result[rows] = [xxh64(text.encode()) for text in part.to_pylist()]
+            result[rows] = [xxh64(text.encode(), seed) for text in part.to_pylist()]
         else:
-            result[rows] = _hash_equal_lengths(_matrix(part, length))
+            result[rows] = _hash_equal_lengths(_matrix(part, length), seed)
     return result
 
 
@@ -94,13 +95,13 @@ def _matrix(texts: pa.Array, length: int) -> npt.NDArray[np.uint8]:
     return data.reshape(len(texts), length)
 
 
-def _hash_equal_lengths(rows: npt.NDArray[np.uint8]) -> Words:
+def _hash_equal_lengths(rows: npt.NDArray[np.uint8], start: int) -> Words:
     """https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md; numpy's unsigned arithmetic wraps as it should."""
     count, length = rows.shape
-    seed, position = np.uint64(SEED), 0
+    seed, position = np.uint64(start), 0
     with np.errstate(over="ignore"):
         if length >= 32:
-            lanes = [np.full(count, start, np.uint64) for start in (seed + _P1 + _P2, seed + _P2, seed, seed - _P1)]
+            lanes = [np.full(count, first, np.uint64) for first in (seed + _P1 + _P2, seed + _P2, seed, seed - _P1)]
             while position <= length - 32:
                 lanes = [_round(lane, _words(rows, position + 8 * i, 8)) for i, lane in enumerate(lanes)]
                 position += 32

@@ -36,7 +36,22 @@ def simple_value(sql: str) -> Values | None:
         return None
 
 
+@lru_cache(maxsize=1024)
+def simple_texts(sql: str) -> Answer | None:
+    """The same as one Arrow column of texts, null where there is none; None where Spark has to compute it."""
+    try:
+        return _ValueReader(tokens(sql), dict(EVENT_COLUMNS)).texts()
+    except OtherSqlError:
+        return None
+
+
 class _ValueReader(Reader):
+    def texts(self) -> Answer:
+        """The whole expression, numbers as they are written."""
+        answer = self._joined(0)
+        self._need("end", "")
+        return lambda batch: answer(batch).cast(pa.string())
+
     def value(self) -> Values:
         """The whole expression."""
         constant = self._constant()

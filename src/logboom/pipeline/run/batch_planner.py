@@ -14,6 +14,7 @@ write, and a new pin replaces the old one in one step. A new pin raises the gene
 Knows pins, the log and Spark's offsets of the router. Must not know how a batch is run.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -175,8 +176,11 @@ class BatchPlanner:
         ends = self._admin.ends(outputs)
         tables = {} if self._tables is None else self._tables.current(self._plan.table_refs())
         dials = {} if self._dials is None else self._dials.values()
-        self._plans.pin(batch, self._plan, keys, ends, generation, tables, dials)
-        return PinnedPlan(self._plan, self._plan.content_hash(), fingerprints(keys), ends, generation, tables, dials)
+        # A clock that was set back must make a batch older than the last: times of day only grow from batch to batch.
+        wall_ms = max(time.time_ns() // 1_000_000, self._plans.wall_ms(batch - 1) + 1)
+        self._plans.pin(batch, self._plan, keys, ends, generation, tables, dials, wall_ms)
+        name = self._plan.content_hash()
+        return PinnedPlan(self._plan, name, fingerprints(keys), ends, generation, tables, dials, wall_ms)
 
     def _written(self, batch: int, pin: PinnedPlan) -> Iterator[tuple[str, int]]:
         """Streams and how many records of the batch stand in them, a few at a time."""
@@ -193,11 +197,11 @@ class BatchPlanner:
                 ranges[stream, int(partition)] = (max(before, start), end)
         first, behind = offsets_of(self._query, batch - 1), offsets_of(self._query, batch)
         for message in read_ranges(self._admin.bootstrap, ranges):
-            if _is_of(message, first, behind):
+            if _is_of(message, first, behind, pin.plan.name):
                 yield str(message.topic()), 1
 
 
-def _is_of(message: Message, first: Offsets, behind: Offsets) -> bool:
+def _is_of(message: Message, first: Offsets, behind: Offsets, pipeline: str) -> bool:
     """Whether a record was made of one of the records of a batch, and not of a dead letter that was tried again."""
     headers = dict(headers_of(message))
     if names.HEADER_RETRY_OF in headers or bytes(message.key() or b"").startswith(names.RETRY_KEY):
@@ -210,4 +214,6 @@ def _is_of(message: Message, first: Offsets, behind: Offsets) -> bool:
             stream, partition, offset = origin.stream, origin.partition, origin.offset
     except (ValueError, msgspec.DecodeError):
         return False  # written by another program
+    if stream.startswith(names.made_stream(pipeline, "")):
+        return True  # it has left from a transform's state, and no other batch writes meanwhile
     return first.get(stream, {}).get(partition, 0) <= offset < behind.get(stream, {}).get(partition, 0)

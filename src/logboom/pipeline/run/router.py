@@ -19,6 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from logboom.pipeline.checkpoint.ledger import BalanceError, BatchLedgers, BatchRecord, ledger_of
 from logboom.pipeline.checkpoint.spark_log import unfinished_batch
+from logboom.pipeline.checkpoint.states import StateStore
 from logboom.pipeline.edge.emitter import LogTaskEmitter
 from logboom.pipeline.edge.record_encoder import RecordEncoder
 from logboom.pipeline.edge.streams import EDGE_CONFIGS, OWN_CONFIGS, StreamAdmin
@@ -27,7 +28,6 @@ from logboom.pipeline.enrich.sources import TableError
 from logboom.pipeline.enrich.store import TableStore
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.execute.flow import Flow
-from logboom.pipeline.execute.stages import REPORT, sum_reports
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import RAW_COLUMNS, Plan, StreamSource
@@ -75,6 +75,7 @@ class Router:
         self._dials = Turning(plan, admin, notify)
         self._planner = BatchPlanner(plan, admin, checkpoint, load_keys, notify, self._tables, self._dials)
         self.ledgers = BatchLedgers(checkpoint / "ledger")
+        self._states = StateStore(checkpoint / "state")
         self.fatal: PipelineError | None = None
         """Set where going on would lose records unseen, or trying again cannot help."""
         self._partitions = 1
@@ -150,20 +151,24 @@ class Router:
         # are committed and answers with one row of counts.
         try:
             keys = {**prepared.keys, **self._tables.paths(pinned.tables)}
-            task_reports = Flow(raw.sparkSession, prepared.layout, keys).sent(raw, emitter).collect()
+            stateful = self._states.begin(prepared.layout, batch, pinned.wall_ms)
+            counts = Flow(raw.sparkSession, prepared.layout, keys, stateful).sent(raw, emitter)
         except Exception:  # not BLE001: it is raised again behind the clean-up
             # A stream may have been deleted or its `max.message.bytes` lowered: the next attempt looks at all anew.
             self._prepared_plans.clear()
             raise
-        # Kept before Spark commits the offsets: a crash between the two runs the batch again, which replaces the entry.
-        counts = sum_reports([bytes(row[REPORT]) for row in task_reports])
+        # Kept before Spark commits the offsets: a crash between the two runs the batch again, which replaces all this.
         try:
+            ledger = ledger_of(prepared.layout, counts)
+            ledger.check()
+            if stateful is not None:
+                self._states.keep(stateful)
             entry = self.ledgers.record(
                 batch=batch,
                 plan=pinned.plan_hash,
                 started_at=started_at,
                 duration_ms=round((time.monotonic() - start) * 1_000),
-                ledger=ledger_of(prepared.layout, counts),
+                ledger=ledger,
                 tables=pinned.tables,
                 dials=pinned.dials,
             )

@@ -1,0 +1,204 @@
+"""Fingerprints that were seen, and when: which rows of a batch are repeats, and what is remembered behind it.
+
+A key is opened by the first event that has it, at that event's time. Every event with the key less than a window away
+is a repeat of it; the next one that is not opens the key anew, where it is the later one. A key is forgotten when the
+watermark is a window behind its opening.
+
+The keys are in tables sorted by fingerprint. A batch adds one table; a table that is no longer twice as large as the
+one behind it is merged with it, so that there are few (a log-structured merge tree: O'Neil et al., 1996), and what is
+written for a batch is, over time, some multiples of its own keys. Tables whose keys are all forgotten are left out
+whole. A key may stand in several: the last one counts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Words = npt.NDArray[np.uint64]
+Times = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+FIRST, SECOND, TIME = "first", "second", "time"
+_RANGE: Final = b"times"
+_NEVER: Final = np.iinfo(np.int64).min
+_TURNS_MAX: Final = 32
+"""Turns over all keys before those that are left are looked at row by row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Fingerprints and a time for each, by row."""
+
+    first: Words
+    second: Words
+    times: Times
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def at(self, rows: npt.NDArray[np.int64] | Mask) -> "Keys":
+        """Those of some rows."""
+        return Keys(self.first[rows], self.second[rows], self.times[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is remembered for how long; times are in microseconds."""
+
+    length_us: int
+    keys_max: int
+    """Of one shard; beyond it the keys that were opened first are forgotten."""
+    mark_us: int | None
+    """The watermark before the batch."""
+    mark_after_us: int | None
+
+    def forgotten(self, opened: Times) -> Mask:
+        """Which of the keys opened at these times no longer count in this batch."""
+        if self.mark_us is None:
+            return np.zeros(len(opened), np.bool_)
+        old: Mask = opened <= self.mark_us - self.length_us
+        return old
+
+
+def repeats(state: Sequence[pa.Table], rows: Keys, window: Window) -> tuple[Mask, tuple[pa.Table, ...], int]:
+    """Which rows are repeats of an earlier one or of the state; the next state; how many keys had to be forgotten
+    because there are too many."""
+    order = np.lexsort((np.arange(len(rows)), rows.second, rows.first))
+    ordered = rows.at(order)
+    is_new_key = np.ones(len(rows), np.bool_)
+    is_new_key[1:] = (ordered.first[1:] != ordered.first[:-1]) | (ordered.second[1:] != ordered.second[:-1])
+    starts = np.flatnonzero(is_new_key)
+    keys = ordered.at(starts)
+    opened = _opened(state, keys, window)
+    found, last = _repeats_by_key(ordered.times, starts, opened, window.length_us)
+    is_repeat = np.zeros(len(rows), np.bool_)
+    is_repeat[order] = found
+    changed = last != opened
+    added = Keys(keys.first[changed], keys.second[changed], last[changed])
+    next_state, evicted = _remembered(state, added, window)
+    return is_repeat, next_state, evicted
+
+
+def _repeats_by_key(times: Times, starts: npt.NDArray[np.int64], opened: Times, length: int) -> tuple[Mask, Times]:
+    """By row, whether it is a repeat; by key, when it was opened last. Rows of one key follow each other, from
+    `starts` on; `opened` is what the state says, or _NEVER."""
+    ends = np.append(starts[1:], len(times))
+    found, last = np.zeros(len(times), np.bool_), opened.copy()
+    position, going = starts.copy(), np.arange(len(starts))
+    for _ in range(_TURNS_MAX):
+        if not len(going):
+            return found, last
+        # Of each key that is left: the rows up to the next that is no repeat, which opens it anew.
+        counts = ends[going] - position[going]
+        heads = np.cumsum(counts) - counts
+        rows = np.arange(counts.sum()) - np.repeat(heads - position[going], counts)
+        since = np.repeat(last[going], counts)
+        repeat = (since != _NEVER) & (np.abs(times[rows] - np.where(since == _NEVER, 0, since)) < length)
+        opens = np.minimum.reduceat(np.where(repeat, len(times), rows), heads)
+        found[rows] = rows < np.repeat(opens, counts)
+        going, opens = going[opens < len(times)], opens[opens < len(times)]
+        last[going] = np.maximum(last[going], times[opens])
+        position[going] = opens + 1
+        going = going[position[going] < ends[going]]
+    for key in going.tolist():  # times that go to and fro
+        opening = int(last[key])
+        for row in range(int(position[key]), int(ends[key])):
+            found[row] = abs(int(times[row]) - opening) < length
+            opening = max(opening, int(times[row])) if not found[row] else opening
+        last[key] = opening
+    return found, last
+
+
+def _opened(state: Sequence[pa.Table], keys: Keys, window: Window) -> Times:
+    """When each key was opened, or _NEVER; `keys` are sorted."""
+    opened = np.full(len(keys), _NEVER, np.int64)
+    open_rows = np.arange(len(keys))
+    for table in reversed(state):
+        there = keys_of(table)
+        at = np.searchsorted(there.first, keys.first[open_rows])
+        at[at == len(there)] = 0
+        same = (there.first[at] == keys.first[open_rows]) & (there.second[at] == keys.second[open_rows])
+        opened[open_rows[same]] = there.times[at[same]]
+        open_rows = open_rows[~same]
+    opened[window.forgotten(opened)] = _NEVER
+    return opened
+
+
+def _remembered(state: Sequence[pa.Table], added: Keys, window: Window) -> tuple[tuple[pa.Table, ...], int]:
+    mark, length = window.mark_after_us, window.length_us
+    kept: list[pa.Table] = []
+    for table in state:
+        first, last = _range(table)
+        if mark is not None and last + length <= mark:
+            continue
+        half_gone = mark is not None and (first + last) // 2 + length <= mark
+        kept.append(_table(_alive(keys_of(table), window)) if half_gone else table)
+    if len(added):
+        kept.append(_table(added))
+    while len(kept) > 1 and kept[-2].num_rows < 2 * kept[-1].num_rows:
+        newer, older = kept.pop(), kept.pop()
+        kept.append(_table(_alive(_merged(keys_of(older), keys_of(newer)), window)))
+    kept = [table for table in kept if table.num_rows]
+    total = sum(table.num_rows for table in kept)
+    if total <= window.keys_max:
+        return tuple(kept), 0
+    whole = keys_of(kept[0])
+    for table in kept[1:]:
+        whole = _merged(whole, keys_of(table))
+    wanted = window.keys_max * 9 // 10  # so that not every batch from now on writes all of it again
+    if len(whole) <= wanted:
+        return (_table(whole),), 0
+    newest = np.sort(np.argsort(whole.times, kind="stable")[len(whole) - wanted :])
+    return (_table(whole.at(newest)),), len(whole) - wanted
+
+
+def _alive(keys: Keys, window: Window) -> Keys:
+    mark = window.mark_after_us
+    return keys if mark is None else keys.at(keys.times > mark - window.length_us)
+
+
+def _merged(older: Keys, newer: Keys) -> Keys:
+    """Both, sorted; of a key that is in both, the newer."""
+    first = np.concatenate([newer.first, older.first])
+    second = np.concatenate([newer.second, older.second])
+    times = np.concatenate([newer.times, older.times])
+    order = np.lexsort((second, first))
+    both = Keys(first[order], second[order], times[order])
+    leads = np.ones(len(order), np.bool_)
+    leads[1:] = (both.first[1:] != both.first[:-1]) | (both.second[1:] != both.second[:-1])
+    return both.at(leads)
+
+
+def keys_asked(batches: Sequence[pa.RecordBatch]) -> tuple[Keys, Mask]:
+    """The keys of batches with the columns of a table, and which rows have one: those whose time is not null."""
+    if not batches:
+        return keys_of(pa.table({})), np.zeros(0, np.bool_)
+    whole = pa.Table.from_batches(batches).combine_chunks()
+    times = whole.column(TIME)
+    has_key: Mask = times.is_valid().to_numpy()
+    known = whole.set_column(2, TIME, times.fill_null(0).combine_chunks())
+    return keys_of(known), has_key
+
+
+def keys_of(table: pa.Table) -> Keys:
+    """The columns of a table, without copying them."""
+    if not table.num_rows:
+        return Keys(np.zeros(0, np.uint64), np.zeros(0, np.uint64), np.zeros(0, np.int64))
+    first, second, times = (table.column(name).chunk(0).to_numpy() for name in (FIRST, SECOND, TIME))
+    return Keys(first, second, times)
+
+
+def _table(keys: Keys) -> pa.Table:
+    table = pa.table({FIRST: keys.first, SECOND: keys.second, TIME: keys.times})
+    times = f"{keys.times.min()} {keys.times.max()}" if len(keys) else "0 0"
+    return table.replace_schema_metadata({_RANGE: times.encode()})
+
+
+def _range(table: pa.Table) -> tuple[int, int]:
+    """The lowest and the highest time."""
+    first, last = (table.schema.metadata or {})[_RANGE].split()
+    return int(first), int(last)

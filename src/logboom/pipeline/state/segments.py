@@ -1,0 +1,53 @@
+"""Tables of a state as files that never change: written once, synced, mapped into memory, shared from batch to batch.
+
+A file's name says nothing; which files are whose state, a batch's manifest says (`checkpoint.states`). So a batch that
+fails leaves at most files that nobody names, and these are removed with the next batch. Knows the disk and Arrow.
+"""
+
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+
+class SegmentDirectory:
+    """The files of one transform's states, over all shards."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._names: dict[int, tuple[str, pa.Table]] = {}
+        """By the identity of a table that was opened here: its file, and the table, so that no other gets its id."""
+
+    def open(self, names: Sequence[str]) -> tuple[pa.Table, ...]:
+        """The tables of these files, mapped: what is not looked at is not read."""
+        found = []
+        for name in names:
+            with pa.memory_map(str(self._path / name)) as file:
+                table = pa.ipc.open_file(file).read_all()
+            self._names[id(table)] = (name, table)
+            found.append(table)
+        return tuple(found)
+
+    def keep(self, tables: Sequence[pa.Table]) -> list[str]:
+        """The files of these tables; those that were not opened here are written, and are durable on return."""
+        kept = [self._names[id(table)][0] if id(table) in self._names else self._write(table) for table in tables]
+        if any(id(table) not in self._names for table in tables):
+            _sync(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        return kept
+
+    def _write(self, table: pa.Table) -> str:
+        name = f"{uuid.uuid4().hex}.arrow"
+        with pa.OSFile(str(self._path / name), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table.combine_chunks())
+        _sync(self._path / name, os.O_RDONLY)
+        return name
+
+
+def _sync(path: Path, flags: int) -> None:
+    handle = os.open(path, flags)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,62 @@
+"""Transforms with a state over a real broker and Spark: rows meet over all partitions, batches and runs."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.support import Said, archive_ids, ledger, make_stream, needs_java, publish, records
+from tests.support.server import BrokerProcess
+
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.run.runner import Runner, RunOptions
+
+pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+
+
+def _run(spark: Any, directory: Path, broker: BrokerProcess, text: str) -> Said:
+    file = directory / "pipeline.yaml"
+    file.write_text(text)
+    said = Said()
+    Runner(compile_pipeline(text, str(file)), RunOptions(bootstrap=broker.kafka, once=True), said).run_in(spark)
+    return said
+
+
+ONCE = """
+name: once
+batch: {max_records: 120}
+sources:
+  web: {type: stream, stream: once-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  slow: {type: filter, inputs: [parsed], condition: "variant_get(attributes, '$.ms', 'int') > 100"}
+  once: {type: dedupe, inputs: [slow], by: [attributes.id], window: 1d}
+  odd: {type: filter, inputs: [once], condition: "variant_get(attributes, '$.id', 'int') % 2 = 1"}
+sinks:
+  archive: {type: parquet, inputs: [once], path: ./archive}
+  odds: {type: stream, inputs: [odd], stream: once-odd}
+  all: {type: stream, inputs: [parsed], stream: once-all}
+"""
+
+
+def test_repeats_are_found_over_partitions_batches_and_runs(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
+    make_stream(broker.kafka, "once-web", 3)
+    for run in range(2):
+        lines = [json.dumps({"id": number % 50, "ms": 99 + number % 7, "run": run}).encode() for number in range(200)]
+        publish(broker.kafka, "once-web", lines, 3)
+        _run(spark, tmp_path, broker, ONCE)
+    slow = {number % 50 for number in range(200) if number % 7 > 1}
+    total = ledger(tmp_path / "checkpoints" / "once")["total"]
+    assert sum(archive_ids(tmp_path / "archive").values()) == len(slow)
+    assert total["out"] == {"all": 400, "odds": sum(number % 2 for number in slow), "once": len(slow)}
+    assert total["dropped"]["once"] == 2 * sum(number % 7 > 1 for number in range(200)) - len(slow)
+    assert total["remembered"] == {"once": len(slow)}
+    assert not (tmp_path / "checkpoints" / "once" / "state" / "exchange").exists()
+    odd = Counter(json.loads(message.value())["attributes"]["id"] for message in records(broker.kafka, "once-odd"))
+    assert odd == {number: 1 for number in slow if number % 2}
+    orders: dict[int, list[int]] = {}
+    for message in records(broker.kafka, "once-all"):
+        event = json.loads(message.value())
+        orders.setdefault(event["partition"], []).append(event["offset"])
+    assert all(order == sorted(order) for order in orders.values())

@@ -1,0 +1,171 @@
+"""State across batches: whatever is done again comes out the same, and what a crash leaves is never believed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logboom.pipeline.checkpoint.ledger import ledger_of
+from logboom.pipeline.checkpoint.states import KEPT_MEMORIES, StateStore
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.event.schema import HEADERS
+from logboom.pipeline.execute.local import LocalFlow
+from logboom.pipeline.execute.stages import IN, PLACE
+from logboom.pipeline.plan.layout import KernelPass, Layer, Layout, StatefulStep
+from logboom.pipeline.route.rows import AT
+
+ONCE = """
+name: shop
+sources:
+  web: {type: stream, stream: web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  errors: {type: route, inputs: [parsed], routes: {bad: "severity_number >= 17"}}
+  once: {type: dedupe, inputs: [errors.unmatched], by: [attributes.id], window: 1h}
+  small: {type: filter, inputs: [once], condition: "attributes.id < 4"}
+  twice: {type: dedupe, inputs: [small, errors.bad], by: [body], window: 1h}
+sinks:
+  all: {type: console, inputs: [once]}
+  few: {type: console, inputs: [twice]}
+"""
+
+
+def layout_of(text: str = ONCE) -> Layout:
+    return Layout(compile_pipeline(text, "shop.yaml"))
+
+
+def records(lines: Sequence[str], first: int) -> pa.RecordBatch:
+    """Lines of one partition."""
+    count = len(lines)
+    return pa.RecordBatch.from_pydict(
+        {
+            "source": pa.array(["web"] * count, pa.string()),
+            "stream": pa.array(["web"] * count, pa.string()),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(first, first + count), pa.int64()),
+            "timestamp": pa.array([1_700_000_000_000_000] * count, pa.timestamp("us", tz="UTC")),
+            "key": pa.nulls(count, pa.binary()),
+            "value": pa.array([line.encode() for line in lines], pa.binary()),
+            "headers": pa.nulls(count, HEADERS),
+        }
+    )
+
+
+@dataclass
+class Pipeline:
+    """Batches of a layout in this process, with a checkpoint."""
+
+    layout: Layout
+    directory: Path
+    batch: int = 0
+    offset: int = 0
+    store: StateStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = StateStore(self.directory)
+
+    def run(self, lines: Sequence[str], *, crashes: int = 0) -> list[tuple[str, int]]:
+        """One batch, done `crashes` times without being kept: where each record ended, with its offset."""
+        found = []
+        for attempt in range(crashes + 1):
+            store = StateStore(self.directory)  # a new process
+            stateful = store.begin(self.layout, self.batch, 1_700_000_000_000 + self.batch)
+            assert stateful is not None
+            stateful.keeps_dropped = True
+            with LocalFlow(self.layout, {}) as flow:
+                rows = flow.rows(records(lines, self.offset), stateful)
+            found.append(self._ends(rows))
+            assert found[-1] == found[0], "a batch that is done again comes out the same"
+            if attempt == crashes:
+                store.keep(stateful)
+        self.offset += len(lines)
+        self.batch += 1
+        return found[0]
+
+    def _ends(self, rows: pa.RecordBatch) -> list[tuple[str, int]]:
+        places = {place.code: place for place in self.layout.places}
+        ends = ((places[row[AT]], row["offset"]) for row in rows.select([AT, "offset"]).to_pylist())
+        return [(place.edge or f"{place.kind}:{place.node}", offset) for place, offset in ends]
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    return Pipeline(layout_of(), tmp_path)
+
+
+def line(number: int, text: str = "x", level: str = "info") -> str:
+    return json.dumps({"id": number, "msg": text, "level": level})
+
+
+def test_a_batch_knows_what_earlier_ones_have_seen(pipeline: Pipeline) -> None:
+    first = [("dropped:once", 2), ("dropped:small", 0), ("dropped:small", 1), ("once", 0), ("once", 1)]
+    assert sorted(pipeline.run([line(9), line(8), line(9)])) == first
+    assert sorted(pipeline.run([line(8), line(7)])) == [("dropped:once", 3), ("dropped:small", 4), ("once", 4)]
+
+
+def test_a_transform_waits_for_all_that_leads_to_it() -> None:
+    steps = [step for step in layout_of().steps if isinstance(step, StatefulStep)]
+    assert [[node.transform.name for node in step.nodes] for step in steps] == [["once"], ["twice"]]
+    assert [type(step) for step in layout_of().steps] == [KernelPass, Layer, StatefulStep, Layer, StatefulStep]
+
+
+LINES = st.lists(st.builds(line, st.integers(0, 6), st.sampled_from("xyz"), st.sampled_from(["info", "error"])))
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.lists(st.tuples(LINES, st.integers(0, 1)), min_size=1, max_size=4))
+def test_batches_that_are_done_again_come_out_as_one_long_one(batches: list[tuple[list[str], int]]) -> None:
+    with TemporaryDirectory() as one, TemporaryDirectory() as many:
+        cut, whole = Pipeline(layout_of(), Path(many)), Pipeline(layout_of(), Path(one))
+        found = [end for lines, crashes in batches for end in cut.run(lines, crashes=crashes)]
+        together = whole.run([each for lines, _ in batches for each in lines])
+        assert sorted(found) == sorted(together)
+
+
+def test_files_that_no_memory_names_are_removed(pipeline: Pipeline, tmp_path: Path) -> None:
+    for number in range(KEPT_MEMORIES + 2):
+        pipeline.run([line(number)], crashes=1)
+    named = {
+        segment
+        for path in (tmp_path / "memories").glob("*.json")
+        for transform in json.loads(path.read_text())["transforms"].values()
+        for shard in transform["shards"]
+        for segment in shard["segments"]
+    }
+    assert {path.name for path in (tmp_path / "segments").glob("*/*")} == named
+    assert len(list((tmp_path / "memories").iterdir())) == KEPT_MEMORIES
+    assert not (tmp_path / "exchange").exists()
+
+
+def test_a_batch_whose_memory_is_gone_is_not_run_on_another_one(pipeline: Pipeline) -> None:
+    for number in range(KEPT_MEMORIES + 2):
+        pipeline.run([line(number)])
+    with pytest.raises(PipelineError, match="batch 1 has to run again"):
+        pipeline.store.before(1)
+    assert pipeline.store.before(3).transforms["once"].remembered == 3
+
+
+def test_a_transform_of_another_form_does_not_read_the_state(pipeline: Pipeline) -> None:
+    pipeline.run([line(9)])
+    pipeline.layout = layout_of(ONCE.replace("by: [attributes.id]", "by: [attributes.id, service]"))
+    assert ("once", 1) in pipeline.run([line(9)])
+    longer = ONCE.replace("window: 1h", "window: 2h").replace("by: [attributes.id]", "by: [attributes.id, service]")
+    pipeline.layout = layout_of(longer)
+    assert ("dropped:once", 2) in pipeline.run([line(9)])
+
+
+def test_held_events_of_a_state_that_is_abandoned_are_counted_as_dropped(pipeline: Pipeline) -> None:
+    counts = {f"{IN}:web": 2, "held_before:tail": 5, "abandoned:tail": 5, f"{PLACE}:{_code(pipeline, 'once')}": 2}
+    ledger = ledger_of(pipeline.layout, counts)
+    assert (ledger.missing, ledger.dropped["tail"]) == (0, 5)
+
+
+def _code(pipeline: Pipeline, edge: str) -> int:
+    return next(place.code for place in pipeline.layout.finals() if place.edge == edge)
