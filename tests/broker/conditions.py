@@ -10,6 +10,7 @@ from logboom.base.ports import Clock
 from logboom.broker.config import BrokerConfig
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_check import ConditionCheck, WindowMemory
+from logboom.broker.partition.id_memory import IdMemory
 from logboom.broker.partition.id_scan import IdLimits
 from logboom.broker.partition.message_ids import MessageIds
 from logboom.records import Codec, Headers, Record, build_batch
@@ -68,6 +69,7 @@ def ids_without_reads(log: PartitionLog, clock: Clock, counters: Counters) -> Me
         IdLimits(window_ms=1_000, records_max=100, max_decompressed_bytes=1 << 20),
         clock=clock,
         counters=counters,
+        memory=IdMemory(Current(BrokerConfig()), clock, counters),
         read_soon=_nothing_to_read,
         resume=_nothing_waits,
     )

@@ -41,6 +41,7 @@ from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_check import WindowMemory
+from logboom.broker.partition.id_memory import IdMemory
 from logboom.broker.partition.leader import Leading
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
@@ -167,6 +168,7 @@ def partition(commit: ImmediateCommit, replication: Recorded, lease: Lease, disk
             config=config,
             read_cache=ReadCache(0),
             window_memory=WindowMemory(config),
+            id_memory=IdMemory(config, clock, counters),
             open_files=open_files,
             log=logger,
             leadership_changes=LeadershipChanges(),

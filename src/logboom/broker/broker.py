@@ -39,6 +39,7 @@ from logboom.broker.isolation import send_clients_on
 from logboom.broker.log_ends import LogEnds
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_check import WindowMemory
+from logboom.broker.partition.id_memory import IdMemory
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.services import LeadershipChanges, PartitionServices
@@ -94,6 +95,7 @@ class Broker:
         self._readers = ReaderThreads(runtime.workers.pool("read", config.read_threads), clock)
         self._read_cache = ReadCache(config.shared_read_bytes)
         self.window_memory = WindowMemory(self._config)
+        self.id_memory = IdMemory(self._config, clock, self.counters)
         self.flusher = Flusher(
             runtime=runtime,
             threads=config.flush_threads,
@@ -196,6 +198,7 @@ class Broker:
             config=self._config,
             read_cache=self._read_cache,
             window_memory=self.window_memory,
+            id_memory=self.id_memory,
             open_files=self.open_files,
             log=self.log,
             leadership_changes=self.leadership_changes,

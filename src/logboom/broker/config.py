@@ -242,6 +242,17 @@ class ConditionsConfig(Settings):
     decided without reading. One partition has a quarter of it at most."""
 
 
+class MessageIdsConfig(Settings):
+    """Ids of messages (`Nats-Msg-Id`), by which one that is published again is known as a duplicate."""
+
+    memory_bytes: Annotated[SizeBytes, Field(ge=MIB), Dynamic()] = 256 * MIB
+    """Memory for the ids of all partitions, some 200 bytes each. Where they take more, the biggest window forgets its
+    oldest ids before their time, and one of these that comes again is stored again."""
+    reload_max_bytes: Annotated[SizeBytes, Field(ge=MIB), Dynamic()] = 512 * MIB
+    """How much of a partition's log a new leader reads for the ids of its messages, while the partition's appends wait.
+    Ids that lie before it are not known any more."""
+
+
 class BrokerConfig(Settings):
     """One broker."""
 
@@ -375,6 +386,8 @@ class BrokerConfig(Settings):
     """Reading and checking all logs in the background."""
     conditions: ConditionsConfig = ConditionsConfig()
     """Conditional records."""
+    message_ids: MessageIdsConfig = MessageIdsConfig()
+    """Ids of published messages."""
     groups: GroupsConfig = GroupsConfig()
     """Consumer groups."""
 

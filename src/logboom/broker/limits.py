@@ -21,5 +21,6 @@ def broker_limits(broker: Broker) -> Iterator[LimitUsage]:
     yield LimitUsage("broker.max_staged_bytes", config.max_staged_bytes, broker.flusher.staged_bytes)
     yield LimitUsage("broker.max_open_log_files", config.max_open_log_files, len(broker.open_files))
     yield LimitUsage("broker.conditions.memory_bytes", config.conditions.memory_bytes, broker.window_memory.held_bytes)
+    yield LimitUsage("broker.message_ids.memory_bytes", config.message_ids.memory_bytes, broker.id_memory.held_bytes)
     yield LimitUsage("broker.groups.groups_max", config.groups.groups_max, groups)
     yield LimitUsage("broker.groups.members_max", config.groups.members_max, members)

@@ -27,6 +27,10 @@ class Counters:
     """Published messages that were in the log already, by their ids."""
     message_ids_read_bytes: int = 0
     """Bytes that were read for the ids of messages, which a new leader does before it takes the next one with an id."""
+    message_ids_forgotten: int = 0
+    """Ids that were forgotten before their time, since those of all partitions took too much memory."""
+    message_ids_reloads_cut: int = 0
+    """Times that less of a log was read for ids than they are to be remembered for."""
     reads_cached: int = 0
     """Reads answered from memory, on the loop."""
     reads_shared: int = 0

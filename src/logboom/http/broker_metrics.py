@@ -26,6 +26,8 @@ _HELP: Final = {
     "conditions_scanned_bytes": "Bytes read to decide conditions.",
     "duplicate_messages": "Messages published again under an id that the log has; acknowledged and not appended.",
     "message_ids_read_bytes": "Bytes read for the ids of published messages, after a change of leaders or a start.",
+    "message_ids_forgotten": "Ids forgotten before their time, for want of broker.message_ids.memory_bytes.",
+    "message_ids_reloads_cut": "Times that more was to be read for ids than broker.message_ids.reload_max_bytes.",
     "reads_cached": "Reads answered from memory.",
     "reads_shared": "Reads answered with what was just read for another consumer, or read ahead.",
     "reads_ahead": "Reads made ahead of requests.",

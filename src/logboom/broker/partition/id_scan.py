@@ -21,6 +21,8 @@ class Reader(Protocol):
         self, offset: Offset, max_bytes: int, *, ceiling: Offset
     ) -> tuple[bytes | memoryview, Offset] | None: ...
 
+    def bytes_between(self, start: Offset, end: Offset) -> int: ...
+
     def offset_for_time(self, timestamp_ms: int, *, ceiling: Offset) -> TimedOffset | None: ...
 
 
@@ -44,13 +46,27 @@ class IdLimits(NamedTuple):
         return self.window_ms / SECOND_MS
 
 
+class ScanMemory(Protocol):
+    """What a scan may take."""
+
+    @property
+    def generation_bytes_max(self) -> int: ...
+    @property
+    def reload_bytes_max(self) -> int: ...
+
+
 class IdScan:
     """All records of the log are written. `read_slice` is called until it says that it is done, in threads, one at a
     time; then `window` is the loop's."""
 
-    def __init__(self, reader: Reader, start: Offset, end: Offset, now: Moment, limits: IdLimits) -> None:
+    def __init__(
+        self, reader: Reader, start: Offset, end: Offset, now: Moment, limits: IdLimits, memory: ScanMemory
+    ) -> None:
         """`start`, `end`: of the log."""
-        self.window = IdWindow(end, limits.window_s, limits.records_max)
+        self.window = IdWindow(end, limits.window_s, limits.records_max, memory.generation_bytes_max)
+        self.is_cut = False
+        """Whether there was more to read than may be."""
+        self._bytes_max = memory.reload_bytes_max
         self.read_bytes = 0
         self._reader = reader
         self._start = start
@@ -78,7 +94,21 @@ class IdScan:
         """The first record that counts, and the last one in any case: messages may have to follow it."""
         first = self._reader.offset_for_time(self._now.wall_ms - self._limits.window_ms, ceiling=self._end)
         wanted = self._end - 1 if first is None else min(first.offset, self._end - 1)
-        return Offset(max(wanted, self._end - self._limits.records_max, self._start))
+        return self._within_bytes(Offset(max(wanted, self._end - self._limits.records_max, self._start)))
+
+    def _within_bytes(self, first: Offset) -> Offset:
+        """The first offset from `first` on behind which there are no more bytes than may be read."""
+        if first >= self._end or self._reader.bytes_between(first, self._end) <= self._bytes_max:
+            return first
+        self.is_cut = True
+        below, above = first, Offset(self._end - 1)
+        while below < above:
+            middle = Offset((below + above) // 2)
+            if self._reader.bytes_between(middle, self._end) > self._bytes_max:
+                below = Offset(middle + 1)
+            else:
+                above = middle
+        return above
 
     def _take(self, data: bytes | memoryview) -> None:
         now, note = self._now, self.window.note

@@ -17,6 +17,7 @@ from logboom.base.errors import LogboomError, OffsetOutOfRangeError, StorageErro
 from logboom.base.ids import Offset
 from logboom.base.ports import Clock
 from logboom.broker.metrics import Counters
+from logboom.broker.partition.id_memory import IdMemory
 from logboom.broker.partition.id_scan import IdLimits, IdScan, Moment, Reader
 from logboom.broker.partition.id_window import IdWindow
 from logboom.records import MESSAGE_ID, header_values, records_body
@@ -51,6 +52,7 @@ class MessageIds:
         "_counters",
         "_limits",
         "_log",
+        "_memory",
         "_read_soon",
         "_resume",
         "_scan",
@@ -66,6 +68,7 @@ class MessageIds:
         *,
         clock: Clock,
         counters: Counters,
+        memory: IdMemory,
         read_soon: ReadSoon,
         resume: Callable[[], None],
     ) -> None:
@@ -76,6 +79,7 @@ class MessageIds:
         self._limits = limits
         self._clock = clock
         self._counters = counters
+        self._memory = memory
         self._read_soon = read_soon
         self._resume = resume
         self._window: IdWindow | None = None
@@ -159,6 +163,7 @@ class MessageIds:
         for offset, message_id in ids:
             window.note(message_id, offset, now_s)
         window.extend(end, now_s)
+        self._memory.grown(self, window)
 
     def written(self) -> None:
         """More of the log can be read, or what was staged is gone."""
@@ -168,32 +173,38 @@ class MessageIds:
     def forget(self) -> None:
         """What was known may not be so any more, or nobody asks for it."""
         self._window = self._scan = self.failure = None
+        self._memory.released(self)
 
     # --- reading ------------------------------------------------------------------------------------------------
 
     def _begin_scan(self, end: Offset, now_s: float) -> None:
         log, now = self._log, Moment(self._clock.wall_ms(), now_s)
-        self._scan = scan = IdScan(log.reader, log.log_start_offset, end, now, self._limits)
+        self._scan = scan = IdScan(log.reader, log.log_start_offset, end, now, self._limits, self._memory)
         self._go_on(scan)
 
     def _go_on(self, scan: IdScan) -> None:
+        self._memory.lend(self)
         self._read_soon(scan.read_slice).add_done_callback(partial(self._slice_ended, scan))
 
     def _slice_ended(self, scan: IdScan, future: "asyncio.Future[bool]") -> None:
         error = None if future.cancelled() else future.exception()
         if self._scan is not scan or future.cancelled():
             return
+        self._memory.grown(self, scan.window)
         if error is None and not future.result():
             self._go_on(scan)
             return
         self._scan = None
         self._counters.message_ids_read_bytes += scan.read_bytes
+        self._counters.message_ids_reloads_cut += scan.is_cut
         if error is None:
             self._window = scan.window
-        elif isinstance(error, OffsetOutOfRangeError):
-            pass  # the log begins later now: what there is to read is looked for again
-        elif isinstance(error, LogboomError):
-            self.failure = error
         else:
-            self.failure = StorageError(f"The log was not read: {error}.")
+            self._failed(error)
         self._resume()
+
+    def _failed(self, error: BaseException) -> None:
+        self._memory.released(self)
+        if isinstance(error, OffsetOutOfRangeError):
+            return  # the log begins later now: what there is to read is looked for again
+        self.failure = error if isinstance(error, LogboomError) else StorageError(f"The log was not read: {error}.")

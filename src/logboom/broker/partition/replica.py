@@ -111,6 +111,7 @@ class Partition:
             _id_limits(self.config, broker),
             clock=services.clock,
             counters=services.counters,
+            memory=services.id_memory,
             read_soon=self.reads.start,
             resume=partial(services.flusher.enqueue, self, 0),
         )

@@ -13,6 +13,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.group_commit import GroupCommit
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_check import WindowMemory
+from logboom.broker.partition.id_memory import IdMemory
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.replication_port import NoReplication, Replication
@@ -84,6 +85,7 @@ class PartitionServices(NamedTuple):
     config: Current[BrokerConfig]
     read_cache: ReadCache
     window_memory: WindowMemory
+    id_memory: IdMemory
     open_files: OpenFiles
     log: FilteringBoundLogger
     leadership_changes: LeadershipChanges

@@ -20,7 +20,7 @@ none, and tries again.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -119,8 +119,9 @@ class Subscriptions(Protocol):
     def opened(self, stream_id: StreamId, holding: HeldMessages) -> None:
         """Nothing more is waited for: publish what is held, if this broker leads still."""
 
-    def hear_no_more(self, keys: Sequence[tuple[StreamId, int]]) -> None:
-        """End the subscriptions that are there for these partitions alone."""
+    def hear_no_more(self, streams: Iterable[StreamId]) -> None:
+        """End the subscriptions of these streams that are there for partitions alone which other brokers have asked
+        for."""
 
     def close(self, stream_id: StreamId, holding: HeldMessages) -> None:
         """What was held is the next leader's."""
@@ -249,7 +250,7 @@ class Handover:
         ]
         for _, holding in leaving:
             holding.state = HoldingState.ENDING
-        await self._hear_the_last(question.mark, [(StreamId(one.stream), holding.index) for one, holding in leaving])
+        await self._hear_the_last(question.mark, [(StreamId(one.stream), holding) for one, holding in leaving])
         answers: dict[int, _Answer] = {}
         room = _ANSWER_BYTES_MAX
         for one, holding in leaving:
@@ -269,15 +270,21 @@ class Handover:
                 await asyncio.gather(*(look(place, one) for place, one in enumerate(wanted)))
         return found
 
-    async def _hear_the_last(self, mark: str, keys: Sequence[tuple[StreamId, int]]) -> None:
-        """End subscriptions, and return once nothing comes any more that the next leader does not hear."""
+    async def _hear_the_last(self, mark: str, leaving: Sequence[tuple[StreamId, HeldMessages]]) -> None:
+        """End subscriptions, and return once nothing comes any more that the next leader does not hear. What comes
+        behind the answer to the ping, on subscriptions that go on, comes behind the mark there."""
         link = self._services.link
-        self._subscriptions.hear_no_more(keys)
+        self._subscriptions.hear_no_more([stream_id for stream_id, _ in leaving])
+
+        def heard_all() -> None:
+            for _, holding in leaving:
+                holding.state = HoldingState.ENDED
+
         if mark.startswith(_INBOX) and mark.removeprefix(_INBOX).isalnum():
             link.send(commands.publish(mark.encode(), b""))
         with contextlib.suppress(TimeoutError, LogboomError):
             async with asyncio.timeout(_ASKED_S):
-                await link.round_trip()
+                await link.round_trip(heard_all)
 
     def _answer(self, one: _Wanted, holding: HeldMessages, room: int) -> tuple[int, _Answer]:
         """What a holding has held, as far as there is room in the answer, and its size in bytes."""

@@ -3,7 +3,9 @@
     PUBLISHING    it leads: messages are published as they come
     TAKING_OVER   it leads, and the leader before it is asked for what that one could not store: messages are held
     HANDING_OVER  another broker leads, or soon will: messages are held until that one asks for them
-    ENDING        it has asked: what is still on the way here is held too, and nothing arrives after that
+    ENDING        it has asked: what is still on the way here is held too
+    ENDED         all of that is here. What comes now is for the other broker alone: a subscription that this broker has
+                  for other partitions, too, goes on
 
 Both brokers receive the same for a while, each in an order of its own, and NATS numbers nothing. So what both received
 is found by what it is, byte for byte, and counted: of ten equal messages here and seven there, three arrived here
@@ -32,6 +34,7 @@ class HoldingState(Enum):
     TAKING_OVER = auto()
     HANDING_OVER = auto()
     ENDING = auto()
+    ENDED = auto()
 
 
 class Unstored(NamedTuple):
@@ -98,7 +101,12 @@ class HeldMessages:
     @property
     def is_handing_over(self) -> bool:
         """Whether another broker is to have what is held."""
-        return self.state in (HoldingState.HANDING_OVER, HoldingState.ENDING)
+        return self.state in (HoldingState.HANDING_OVER, HoldingState.ENDING, HoldingState.ENDED)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether that one has asked for it."""
+        return self.state in (HoldingState.ENDING, HoldingState.ENDED)
 
     def hold(self, unstored: Unstored) -> None:
         """Keep a message."""

@@ -8,7 +8,7 @@ that another broker leads is held for that one (`handover`), for a while.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -169,9 +169,7 @@ class Ingress:
         known, holdings = self._attached.get(stream_id), self._holdings.get(stream_id, {})
         if known is None:
             return set()
-        return wishes(
-            known[1], [index for index, holding in holdings.items() if holding.state is not HoldingState.ENDING]
-        )
+        return wishes(known[1], [index for index, holding in holdings.items() if not holding.is_leaving])
 
     def _leading(self, stream_id: StreamId, index: int) -> Partition | None:
         """A partition, if this broker leads it."""
@@ -192,7 +190,7 @@ class Ingress:
         holding = holdings.get(index)
         if holding is not None and not holding.is_handing_over:
             return
-        if holding is None or holding.state is HoldingState.ENDING:
+        if holding is None or holding.is_leaving:
             holding = holdings[index] = HeldMessages(index)
         holding.state = HoldingState.TAKING_OVER
         self._forget_expiry(holding)
@@ -251,8 +249,8 @@ class Ingress:
             intake.publish_held(holding)
         self._tell()
 
-    def hear_no_more(self, keys: Sequence[tuple[StreamId, int]]) -> None:
-        for stream_id in {stream_id for stream_id, _ in keys}:
+    def hear_no_more(self, streams: Iterable[StreamId]) -> None:
+        for stream_id in dict.fromkeys(streams):
             self._subscribe_to(stream_id, self._wishes(stream_id))
 
     def close(self, stream_id: StreamId, holding: HeldMessages) -> None:
@@ -265,7 +263,7 @@ class Ingress:
     async def left(self, stream_id: StreamId, index: int, epoch: int) -> HeldMessages | None:
         while True:
             holding = self._holdings.get(stream_id, {}).get(index)
-            if holding is None or holding.state is HoldingState.ENDING:
+            if holding is None or holding.is_leaving:
                 return None
             if holding.state is HoldingState.HANDING_OVER and not holding.is_asking:
                 return holding

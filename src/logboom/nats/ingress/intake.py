@@ -18,7 +18,7 @@ from logboom.base.errors import (
 from logboom.base.ids import Offset
 from logboom.broker.partition.publications import TERM_ERRORS, AppendInDoubtError, Published, Terms
 from logboom.nats.ingress.answers import acks_of
-from logboom.nats.ingress.holding import MESSAGE_BYTES, Doubt, Epochs, HeldMessages, Unstored, sizes
+from logboom.nats.ingress.holding import MESSAGE_BYTES, Doubt, Epochs, HeldMessages, HoldingState, Unstored, sizes
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link import commands
 from logboom.nats.link.frames import Alike, Delivery
@@ -134,14 +134,18 @@ class Intake:
         """Take messages for one partition; None: for those that the partitioner chooses. `by_all`: whether the server
         gives them to all who subscribe."""
         self._count(messages)
-        if index is not None and index not in self._holdings:
+        if index is not None and self._holding(index) is None:
             # This broker leads no more; who leads now may have got them as well.
             self.give_up([Unstored(message, by_all) for message in messages])
             return
         self._take(index, by_all, messages)
 
+    def _holding(self, index: int) -> HeldMessages | None:
+        holding = self._holdings.get(index)
+        return None if holding is None or holding.state is HoldingState.ENDED else holding
+
     def _take(self, index: int | None, by_all: bool, messages: Sequence[Delivery]) -> None:
-        holdings = _Holdings(self._holdings.get)
+        holdings = _Holdings(self._holding)
         if isinstance(messages, Alike) and self._take_alike(index, by_all, messages, holdings):
             return
         runs: dict[int, _MixedRun] = {}

@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._info: asyncio.Future[Mapping[str, Any]] = self._loop.create_future()
-        self._pongs: deque[asyncio.Future[None]] = deque()
+        self._pongs: deque[tuple[asyncio.Future[None], Callable[[], None] | None]] = deque()
         self._pings_unanswered = 0
         self._ticker: asyncio.TimerHandle | None = None
         self._outgoing: list[bytes] = []
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         reason = self._reason or (f"broken: {exc}" if exc is not None else "closed by the server")
         self._reason = reason
         self._transport = None
-        waiting: list[asyncio.Future[Any]] = [self._info, *self._pongs]
+        waiting: list[asyncio.Future[Any]] = [self._info, *(pong for pong, _ in self._pongs)]
         for future in waiting:
             if not future.done():
                 future.set_exception(ConnectionLostError(reason))
@@ -152,14 +152,21 @@ class Connection(asyncio.Protocol):
                 self.send(commands.PONG)
             case Pong():
                 self._pings_unanswered = 0
-                if self._pongs and not (pong := self._pongs.popleft()).done():
-                    pong.set_result(None)
+                self._ponged()
             case Refusal(text):
                 if not self._is_up:
                     self._reason = text
                 self._user.refused(text)
             case Info(text=text):
                 self._told(text)
+
+    def _ponged(self) -> None:
+        if self._pongs:
+            pong, at_once = self._pongs.popleft()
+            if at_once is not None:
+                at_once()
+            if not pong.done():
+                pong.set_result(None)
 
     def _told(self, text: bytes) -> None:
         try:
@@ -200,15 +207,16 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(b"".join(outgoing))
 
-    def round_trip(self) -> asyncio.Future[None]:
+    def round_trip(self, at_once: Callable[[], None] | None = None) -> asyncio.Future[None]:
         """Done once the server has handled all that was sent so far, and what it sent before was received; with
-        ConnectionLostError where that will not be known."""
+        ConnectionLostError where that will not be known. `at_once` is called then, before anything that came behind
+        the answer is received, which it may be before those who wait go on."""
         pong: asyncio.Future[None] = self._loop.create_future()
         if self._transport is None:
             pong.set_exception(ConnectionLostError(self._reason or "not connected"))
             pong.exception()  # nobody needs to be waiting
             return pong
-        self._pongs.append(pong)
+        self._pongs.append((pong, at_once))
         self.send(commands.PING)
         return pong
 

@@ -225,14 +225,15 @@ class Link:
         self._connection.send(said)
         return True
 
-    def round_trip(self) -> asyncio.Future[None]:
-        """Done once the server has handled what was said so far, and what it sent before was received."""
+    def round_trip(self, at_once: Callable[[], None] | None = None) -> asyncio.Future[None]:
+        """Done once the server has handled what was said so far, and what it sent before was received. `at_once` is
+        called then, before anything that came later is handed over."""
         if self._connection is None:
             down: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             down.set_exception(ConnectionLostError("there is no connection to NATS"))
             down.exception()  # nobody needs to be waiting
             return down
-        return self._connection.round_trip()
+        return self._connection.round_trip(at_once)
 
     def hold(self, why: str) -> None:
         """Do not read for a moment."""
