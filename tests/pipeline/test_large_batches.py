@@ -14,7 +14,7 @@ from logboom.base.units import MIB
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.plan.names import dead_stream, edge_stream
 from logboom.pipeline.run.delivery import Delivery
-from logboom.pipeline.sinks.base import Delivered
+from logboom.pipeline.sinks.base import BaseWriter, Delivered
 from logboom.pipeline.sinks.console import ConsoleSink
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
@@ -28,7 +28,7 @@ def _sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows], "size": [batch.nbytes]})
 
 
-class Weighing:
+class Weighing(BaseWriter):
     """A sink that notes how many rows and bytes each Arrow batch has."""
 
     def __init__(self) -> None:
@@ -37,12 +37,6 @@ class Weighing:
     def deliver(self, rows: Any, batch: int) -> Delivered:
         self.batches += [(row[0], row[1]) for row in rows.mapInArrow(_sizes, "rows bigint, size bigint").collect()]
         return Delivered("weighing", batch)
-
-    def idle(self) -> None:
-        return None
-
-    def finish(self) -> None:
-        return None
 
 
 def test_arrow_batches_of_large_events_are_bounded_in_bytes(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from logboom.pipeline.run.dead_letters import RetriedLetters, read_letters, retr
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import balance_lines
 from logboom.pipeline.run.runner import Runner, RunOptions
-from logboom.pipeline.sinks.base import Delivered
+from logboom.pipeline.sinks.base import BaseWriter, Delivered
 from logboom.pipeline.sinks.console import ConsoleSink
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
@@ -256,27 +256,21 @@ def test_a_large_event_reaches_every_sink_that_takes_it_and_is_kept_whole_for_th
         assert (policy.value, policy.is_default) == ("delete", False)
 
 
-class Flaky:
+class Flaky(BaseWriter):
     """A sink that fails so many times."""
 
     def __init__(self, failures: int, done: threading.Event) -> None:
-        self.left = failures
+        self.failures = failures
         self.rows = 0
         self.done = done
 
     def deliver(self, rows: Any, batch: int) -> Delivered:
-        if self.left:
-            self.left -= 1
+        if self.failures:
+            self.failures -= 1
             raise OSError("the disk is away")
         self.rows += rows.count()
         self.done.set()
         return Delivered("flaky", batch, rows=self.rows)
-
-    def idle(self) -> None:
-        return None
-
-    def finish(self) -> None:
-        return None
 
 
 class Blocked(Flaky):

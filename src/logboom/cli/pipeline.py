@@ -104,7 +104,13 @@ def _bootstrap(plan: Any, given: str | None) -> str:
 
 
 @pipeline.command("check")
-def check(file: File, as_json: AsJson = False) -> None:
+def check(
+    file: File,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Also try once whether each sink's server is there and takes events.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Say everything that is wrong with a pipeline, each with its line; exit code 1 if anything is."""
     try:
         plan = _compiled(file, check_only=True, to_run=True, bootstrap=os.environ.get("LOGBOOM_BOOTSTRAP"))
@@ -117,11 +123,27 @@ def check(file: File, as_json: AsJson = False) -> None:
         ]
         print_json({"file": str(file), "ok": False, "problems": problems})
         raise typer.Exit(1) from error
+    faults = _unconnected(plan) if connect else []
     if as_json:
-        print_json({"file": str(file), "ok": True, "problems": []})
+        print_json({"file": str(file), "ok": not faults, "problems": faults})
+    elif faults:
+        for fault in faults:
+            typer.echo(f"{file}:{fault['line']}: {fault['where']}: {fault['message']}", err=True)
     else:
         parts = (plural(len(plan.sources), "source"), plural(len(plan.transforms), "transform"))
         typer.echo(f"{file}: fine: {', '.join(parts)}, {plural(len(plan.sinks), 'sink')}")
+    if faults:
+        raise typer.Exit(1)
+
+
+def _unconnected(plan: Any) -> list[dict[str, Any]]:
+    """What is wrong with sinks that cannot be reached, as problems of the file."""
+    from logboom.pipeline.run.connecting import try_sinks
+
+    return [
+        {"line": sink.line, "where": f"sinks.{sink.name}", "message": message}
+        for sink, message in try_sinks(plan, os.environ)
+    ]
 
 
 @pipeline.command("test")

@@ -14,6 +14,7 @@ from logboom.base.settings import (
     YamlDocument,
     split_bootstrap,
 )
+from logboom.pipeline.config.credentials import check_credentials
 from logboom.pipeline.config.directories import DirectoryCheck, check_keys, check_tables
 from logboom.pipeline.config.document import read_document
 from logboom.pipeline.config.graph import Graph, arrange, check_names
@@ -165,6 +166,7 @@ def _check_outside(findings: Findings, graph: Graph, bootstrap: str | None, envi
     if environ is not None:
         directories.check_writable()
         check_keys(findings, file, graph.transforms, environ)
+        check_credentials(findings, file, graph.sinks, environ)
         check_tables(findings, file, graph.transforms)
 
 

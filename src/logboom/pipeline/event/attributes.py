@@ -17,34 +17,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.pipeline.event.names import spellings
+
 NUMBER: Final = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$"
 """RE2 and Java's: the texts that are numbers."""
 
 _number = re.compile(NUMBER.replace("$", r"\Z"))
 _encode = msgspec.json.encode
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-@lru_cache(maxsize=4096)
-def spellings(name: str) -> tuple[tuple[str, ...], ...]:
-    """The ways in which an attribute may stand in an event, in the order in which they are tried.
-
-    >>> spellings("a.b.c")
-    (('a.b.c',), ('a', 'b.c'), ('a', 'b', 'c'))
-    """
-    parts = name.split(".")
-    return tuple((*parts[:depth], ".".join(parts[depth:])) for depth in range(len(parts)))
-
-
-def find_attribute(tree: Any, name: str) -> Any:
-    """The value of an attribute of a decoded event; None where it has none."""
-    for path in spellings(name):
-        found = tree
-        for part in path:
-            found = found.get(part) if isinstance(found, dict) else None
-        if found is not None:
-            return found
-    return None
 
 
 def attribute_texts(attributes: pa.Array, name: str) -> pa.Array:

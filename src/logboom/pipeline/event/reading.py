@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.base.units import MIB
+from logboom.pipeline.event.record import NOT_JSON, EventRecord
 from logboom.pipeline.event.schema import LIVE_SCHEMA, MICROSECONDS
 from logboom.pipeline.event.spans import Index, cut_events, joined_list
 
@@ -24,30 +25,8 @@ PIECE_MAX_BYTES: Final = 2 * MIB
 """JSON that is read in one go; one event may be more. What is worked out beside it stays in the processor's caches."""
 
 
-class _Event(msgspec.Struct, gc=False):
-    """An event as `event.json` writes it; it holds nothing that could form a cycle."""
-
-    event_id: str
-    source: str
-    stream: str
-    partition: int
-    offset: int
-    attributes: msgspec.Raw = msgspec.Raw(b"{}")
-    time: str | None = None
-    observed_time: str | None = None
-    severity_number: int | None = None
-    severity_text: str | None = None
-    service: str | None = None
-    host: str | None = None
-    body: str | None = None
-    trace_id: str | None = None
-    span_id: str | None = None
-    weight: float = 1.0
-
-
-_ONE: Final = msgspec.json.Decoder(_Event)
-_MANY: Final = msgspec.json.Decoder(list[_Event])
-_NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_ONE: Final = msgspec.json.Decoder(EventRecord)
+_MANY: Final = msgspec.json.Decoder(list[EventRecord])
 _NO_COLUMN: Final = (pa.ArrowInvalid, OverflowError)
 """A value that its column cannot hold: no time, or a number that is too large."""
 _COLUMNS: Final = tuple((field.name, field.type, attrgetter(field.name)) for field in LIVE_SCHEMA)
@@ -107,7 +86,7 @@ def read_objects(values: pa.Array) -> EventRows:
             # A row may hold the end of one event and the beginning of another.
             if len(events) == len(values):
                 return EventRows(_table(events), np.arange(len(values)), [])
-        except (*_NOT_JSON, *_NO_COLUMN):  # one of them is no event: find out which
+        except (*NOT_JSON, *_NO_COLUMN):  # one of them is no event: find out which
             pass
     return _read_singly(values.to_pylist())
 
@@ -118,12 +97,12 @@ def _read_singly(values: Sequence[bytes | None]) -> EventRows:
         try:
             tables.append(_table([_ONE.decode(value or b"")]))
             rows.append(row)
-        except (*_NOT_JSON, *_NO_COLUMN) as error:
+        except (*NOT_JSON, *_NO_COLUMN) as error:
             unreadable.append((row, str(error)))
     return EventRows(pa.concat_tables(tables).combine_chunks(), np.array(rows, np.int64), unreadable)
 
 
-def _table(events: Sequence[_Event]) -> pa.Table:
+def _table(events: Sequence[EventRecord]) -> pa.Table:
     columns: dict[str, pa.Array] = {}
     for name, kind, value_of in _COLUMNS:
         # A column is read by one C loop over the events: a comprehension costs more than all the rest of the table.

@@ -279,6 +279,16 @@ class Sink(Consumer, frozen=True, kw_only=True):
         brought to its end before a run stops; planning and committing one costs the time of thousands of records."""
         return 200_000
 
+    @property
+    def interval_ms(self) -> int:
+        """Time between the starts of two batches of its delivery: how long an event may wait for others, in ms."""
+        return 2_000
+
+    @property
+    def secret_refs(self) -> tuple[tuple[str, KeyRef], ...]:
+        """Its credentials: the key of the pipeline's file that names each (dotted), and where it is found."""
+        return ()
+
 
 class TestInput(msgspec.Struct, frozen=True, kw_only=True):
     """One record that a test gives to a source. Times are RFC 3339; headers are name and text."""

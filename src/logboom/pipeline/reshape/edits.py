@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from logboom.pipeline.event.attributes import NUMBER, spellings
+from logboom.pipeline.event.attributes import NUMBER
+from logboom.pipeline.event.names import spellings
 
 Tree = dict[str, Any]
 

@@ -4,6 +4,7 @@ Knows the log's client and the headers of a dead letter. Must not know Spark: lo
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from confluent_kafka import Message, Producer
 
 from logboom.client.messages import TopicPartition
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
+from logboom.pipeline.edge.emitter import writer_for
 from logboom.pipeline.edge.letters import Letter, ReadLetter, as_bytes, headers_of, put_letters, whole_letters
 from logboom.pipeline.edge.log_writer import LogWriter
 from logboom.pipeline.edge.reading import read_ranges
@@ -176,12 +178,30 @@ def write_dead_letters(admin: StreamAdmin, pipeline: str, stage: str, records: S
         writer.close()
 
 
+@dataclass(frozen=True, slots=True)
+class LettersFromExecutors:
+    """`RefusedLetters` that travels to executors; it keeps one connection to the log for each of their processes."""
+
+    bootstrap: str
+    pipeline: str
+    sink: str
+
+    def __call__(self, refused: Sequence[Refused]) -> None:
+        if not refused:
+            return
+        writer, stream = writer_for(self.bootstrap), names.dead_stream(self.pipeline, self.sink)
+        limit = StreamAdmin(self.bootstrap).limits([stream])[stream]
+        letters = (edge_letter(self.pipeline, self.sink, record) for record in refused)
+        put_letters(writer.put, TopicPartition(stream, 0), letters, limit)
+        writer.settle()
+
+
 def edge_letter(pipeline: str, stage: str, record: Refused) -> Letter:
     """The letter of a record of an edge; a retry brings it back there."""
     return Letter(
         stage=stage,
         reason=record.reason,
-        form=names.FORM_RAW,
+        form=names.FORM_EVENT if record.is_event else names.FORM_RAW,
         origin=names.origin_text(record.stream, record.partition, record.offset),
         pipeline=pipeline,
         key=None,

@@ -25,12 +25,11 @@ from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import Sink
 from logboom.pipeline.run.router import StoppedError
-from logboom.pipeline.sinks.base import Delivered, SinkWriter
+from logboom.pipeline.sinks.base import Delivered, PartlyDeliveredError, SinkWriter
 from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.kafka import kafka_reader
 from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX
 
-_INTERVAL: Final = "2 seconds"
 _PAUSE_MIN_S: Final = 0.5
 _PAUSE_MAX_S: Final = 30.0
 
@@ -73,7 +72,11 @@ class Delivery:
             .load()
         )
         writer = records.select("topic", "partition", "offset", "key", "value").writeStream
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=_INTERVAL)
+        writer = (
+            writer.trigger(availableNow=True)
+            if once
+            else writer.trigger(processingTime=f"{self.sink.interval_ms} milliseconds")
+        )
         query = (
             writer.queryName(f"{self.pipeline}: {self.sink.name}")
             .option("checkpointLocation", str(self.checkpoint / "query"))
@@ -115,10 +118,11 @@ class Delivery:
                 raise StoppedError from error
             cause = cause_of(error)
             if self.sink.on_failure == "dead_letter" and failures >= self.sink.attempts:
-                dead = self._write_dead_letters(rows, cause)
-                self.on_delivered(Delivered(self.sink.name, batch, dead=dead, failures=failures, error=cause))
+                self.on_delivered(self._failed(batch, error, failures))
+                dead = self._write_dead_letters(self.writer.left(rows, batch), cause)
+                self.on_delivered(Delivered(self.sink.name, batch, dead=dead, error=cause))
                 return
-            self.on_delivered(Delivered(self.sink.name, batch, failures=failures, error=cause))
+            self.on_delivered(self._failed(batch, error, failures))
             if self.once and failures >= self.sink.attempts:
                 raise UndeliveredError(
                     f"the sink {self.sink.name} (line {self.sink.line}) failed {failures} times, last with {cause}; "
@@ -134,6 +138,13 @@ class Delivery:
         except Exception as error:  # noqa: BLE001 - the outermost loop of a sink, which may fail in any way
             return error
         return None
+
+    def _failed(self, batch: int, error: Exception, failures: int) -> Delivered:
+        """What a failed attempt comes to: some of the batch may have been taken all the same."""
+        name, cause = self.sink.name, cause_of(error)
+        if not isinstance(error, PartlyDeliveredError):
+            return Delivered(name, batch, failures=failures, error=cause)
+        return Delivered(name, batch, error.rows, error.repeats, error.dead, failures=failures, error=cause)
 
     def _write_dead_letters(self, rows: DataFrame, reason: str) -> int:
         """Writes the batch to the dead letters of the sink; how many there were."""

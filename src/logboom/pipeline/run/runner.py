@@ -29,7 +29,7 @@ from logboom.pipeline.plan.layout import Layout, is_direct
 from logboom.pipeline.plan.nodes import KeyRef, Plan, Sink
 from logboom.pipeline.plan.paths import resolved
 from logboom.pipeline.registry import read_plan
-from logboom.pipeline.run.dead_letters import write_dead_letters
+from logboom.pipeline.run.dead_letters import LettersFromExecutors, write_dead_letters
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import Display, serve_metrics
 from logboom.pipeline.run.progress import Progress
@@ -37,6 +37,7 @@ from logboom.pipeline.run.reloading import Recompile, Reloading
 from logboom.pipeline.run.renaming import check_nothing_left
 from logboom.pipeline.run.router import Router
 from logboom.pipeline.sinks.base import SinkContext, SinkWriter
+from logboom.pipeline.sinks.bulk.secrets import read_secret
 from logboom.pipeline.sinks.registry import type_of
 from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.listening import LagListener
@@ -387,6 +388,8 @@ class Runner:
             checkpoint=checkpoint,
             notify=self._display.notify,
             write_dead_letters=partial(write_dead_letters, self._admin, self._plan.name, sink.name),
+            letters=LettersFromExecutors(self._admin.bootstrap, self._plan.name, sink.name),
+            secret=partial(read_secret, environ=os.environ, directory=Path(self._plan.file).parent),
         )
         try:
             writer: SinkWriter = type_of(sink).open(sink, context)

@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from logboom.pipeline.event.attributes import rows_with_attribute, spellings
+from logboom.pipeline.event.attributes import rows_with_attribute
+from logboom.pipeline.event.names import spellings
 from logboom.pipeline.normalise.memory import no_collections
 from logboom.pipeline.seal.cipher import Cipher
 

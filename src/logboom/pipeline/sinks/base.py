@@ -1,5 +1,7 @@
 """What every kind of sink is made of: the keys it shares with all others, and the parts it registers.
 
+Sinks that send events to a server in requests build on `logboom.pipeline.sinks.bulk`.
+
 Knows plans and settings. Must not know any particular sink, nor Spark but for the type of a batch.
 """
 
@@ -13,7 +15,8 @@ from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypedDict, TypeVar
 from pydantic import Field
 
 from logboom.base.settings import Settings, Texts
-from logboom.pipeline.plan.nodes import Sink
+from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.plan.nodes import KeyRef, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,6 +69,8 @@ class Refused:
     offset: int
     value: bytes
     reason: str
+    is_event: bool = False
+    """Whether the value is an event that the sink's own server refuses, and not something that is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +87,28 @@ class Delivered:
     """Why the last attempt failed, where one did."""
 
 
+class PartlyDeliveredError(PipelineError):
+    """An attempt at a batch failed, but part of the batch was taken, which the next attempt leaves out."""
+
+    def __init__(self, reason: str, *, rows: int = 0, repeats: int = 0, dead: int = 0) -> None:
+        super().__init__(reason)
+        self.rows = rows
+        self.repeats = repeats
+        self.dead = dead
+
+
 class SinkWriter(Protocol):
     """An open sink. All calls come from the thread of its delivery."""
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
-        """Writes the records of a batch (topic, partition, offset, key, value); any exception means: try again."""
+        """Writes the records of a batch (topic, partition, offset, key, value); any exception means: try again.
+
+        :raises PartlyDeliveredError: what this attempt has done already counts, and `left` says what it has not.
+        """
+        ...
+
+    def left(self, rows: DataFrame, batch: int) -> DataFrame:
+        """The records of a batch that the attempts at it have not delivered: what dies when it is given up."""
         ...
 
     def idle(self) -> None:
@@ -95,6 +117,28 @@ class SinkWriter(Protocol):
 
     def finish(self) -> None:
         """Called once behind the last batch of a run that ends by itself."""
+        ...
+
+
+class BaseWriter:
+    """A writer that has nothing to do between batches, and knows a batch as delivered or not, as a whole."""
+
+    def left(self, rows: DataFrame, batch: int) -> DataFrame:
+        """All of them."""
+        return rows
+
+    def idle(self) -> None:
+        """Nothing to tidy."""
+
+    def finish(self) -> None:
+        """Nothing to finish."""
+
+
+class RefusedLetters(Protocol):
+    """Writes records that a sink refuses to its dead letters. It travels to executors, and is called there too."""
+
+    def __call__(self, refused: Sequence[Refused]) -> None:
+        """Returns when they are committed."""
         ...
 
 
@@ -108,8 +152,12 @@ class SinkContext:
     """Directory of the delivery's own checkpoint."""
     notify: Callable[[str], None]
     """Shows the person one line."""
-    write_dead_letters: Callable[[Sequence[Refused]], None]
-    """Writes records that are no events to the sink's dead letters; returns when they are committed."""
+    write_dead_letters: RefusedLetters
+    """Writes records to the sink's dead letters; returns when they are committed. To be called on the driver."""
+    letters: RefusedLetters
+    """The same for executors."""
+    secret: Callable[[KeyRef], str]
+    """The text of a credential, read anew at each call: one that was renewed is taken at the next attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +174,6 @@ class SinkType(Generic[Model, Node]):
     """The node of a sink in a pipeline's file, or None once a problem was reported that leaves no node to make."""
     open: Callable[[Node, SinkContext], SinkWriter]
     """Opens the sink for a run; called on the driver, once for each delivery."""
+    connect: Callable[[Node, SinkContext], None] | None = None
+    """Tries once whether the sink would take events, and writes none; raises what is wrong. None: there is nothing to
+    try that `check` has not looked at."""

@@ -9,7 +9,15 @@ import msgspec
 from pydantic import Field
 
 from logboom.pipeline.plan.nodes import Sink
-from logboom.pipeline.sinks.base import CommonFields, Delivered, SinkContext, SinkModel, SinkReport, SinkType
+from logboom.pipeline.sinks.base import (
+    BaseWriter,
+    CommonFields,
+    Delivered,
+    SinkContext,
+    SinkModel,
+    SinkReport,
+    SinkType,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +41,7 @@ class ConsoleSink(Sink, frozen=True, kw_only=True, tag="console"):
     """Lines per batch; None for all."""
 
 
-class ConsoleWriter:
+class ConsoleWriter(BaseWriter):
     """Prints the events of each batch."""
 
     def __init__(self, sink: ConsoleSink, notify: Callable[[str], None]) -> None:
@@ -47,12 +55,6 @@ class ConsoleWriter:
             self._notify(self._line(bytes(row[0])))
             count += 1
         return Delivered(self._sink.name, batch, rows=count if self._sink.limit is None else rows.count())
-
-    def idle(self) -> None:
-        """Nothing to tidy."""
-
-    def finish(self) -> None:
-        """Nothing to finish."""
 
     def _line(self, value: bytes) -> str:
         if self._sink.encoding == "json":

@@ -14,6 +14,7 @@ from logboom.base.units import MIB
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, LogOutput, Sink
 from logboom.pipeline.sinks.base import (
+    BaseWriter,
     CommonFields,
     Delivered,
     Refused,
@@ -70,7 +71,7 @@ class StreamSink(Sink, frozen=True, kw_only=True, tag="stream"):
         return LogOutput(stream=self.stream, body_only=self.encoding == "body", key=self.key)
 
 
-class RemoteStreamWriter:
+class RemoteStreamWriter(BaseWriter):
     """Writes a stream on other brokers; its readers drop repeats by the event id in the headers."""
 
     def __init__(self, sink: StreamSink, bootstrap: str, context: SinkContext) -> None:
@@ -138,12 +139,6 @@ class RemoteStreamWriter:
             "offset",
             "value",
         )
-
-    def idle(self) -> None:
-        """Nothing to tidy."""
-
-    def finish(self) -> None:
-        """Nothing to finish."""
 
 
 def _compile(model: StreamSinkModel, common: CommonFields, report: SinkReport) -> StreamSink:

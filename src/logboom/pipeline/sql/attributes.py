@@ -9,7 +9,8 @@ Knows Catalyst's trees alone.
 
 from typing import Any, Final
 
-from logboom.pipeline.event.attributes import NUMBER, spellings
+from logboom.pipeline.event.attributes import NUMBER
+from logboom.pipeline.event.names import spellings
 from logboom.pipeline.sql.tree import COLUMN, LITERAL, Tree
 
 _ATTRIBUTES: Final = "attributes"

@@ -11,7 +11,7 @@ import msgspec
 from pyspark.sql import DataFrame
 
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
-from logboom.pipeline.sinks.base import Delivered, SinkContext
+from logboom.pipeline.sinks.base import BaseWriter, Delivered, SinkContext
 from logboom.pipeline.sinks.parquet import ParquetSink
 from logboom.pipeline.sinks.parquet.archive import Archive
 from logboom.pipeline.sinks.parquet.compaction import QUIET_S, Compactor
@@ -34,7 +34,7 @@ def owner_of(checkpoint: Path) -> str:
     return path.read_text()
 
 
-class ArchiveDelivery:
+class ArchiveDelivery(BaseWriter):
     """Writes the archive: tasks stage files, the driver commits them."""
 
     def __init__(self, sink: ParquetSink, archive: Archive, context: SinkContext) -> None:

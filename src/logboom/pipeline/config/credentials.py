@@ -1,0 +1,26 @@
+"""Whether the credentials of sinks are there: on this machine, named in the environment or in files.
+
+Knows the plan's sinks, files and the environment. Must not know servers.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from logboom.pipeline.findings import Findings
+from logboom.pipeline.plan.nodes import Sink
+from logboom.pipeline.sinks.bulk.secrets import SecretError, read_secret
+
+
+def check_credentials(findings: Findings, file: str, sinks: Sequence[Sink], environ: Mapping[str, str]) -> None:
+    """A variable may be set only where the pipeline runs, so one that is absent here is a warning; a file that the
+    pipeline names belongs to it."""
+    for sink in sinks:
+        for key, ref in sink.secret_refs:
+            path = ("sinks", sink.name, key)
+            if ref.env is not None and ref.env not in environ:
+                findings.warning(path, f"the environment variable {ref.env} is not set here; 'run' needs it")
+                continue
+            try:
+                read_secret(ref, environ=environ, directory=Path(file).parent)
+            except SecretError as error:
+                findings.problem(path, str(error))

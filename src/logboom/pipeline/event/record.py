@@ -1,0 +1,46 @@
+"""One event as an object: what its JSON form holds, and its attributes when they are asked for.
+
+Knows the JSON form of events. Must not know where events come from or go.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+
+class EventRecord(msgspec.Struct, gc=False):
+    """An event as `event.json` writes it; it holds nothing that could form a cycle. Times are RFC 3339 in UTC."""
+
+    event_id: str
+    source: str
+    stream: str
+    partition: int
+    offset: int
+    attributes: msgspec.Raw = msgspec.Raw(b"{}")
+    time: str | None = None
+    observed_time: str | None = None
+    severity_number: int | None = None
+    severity_text: str | None = None
+    service: str | None = None
+    host: str | None = None
+    body: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    weight: float = 1.0
+
+
+NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading JSON that is no event raises."""
+
+_ONE: Final = msgspec.json.Decoder(EventRecord)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+def read_event(value: bytes) -> EventRecord:
+    """The event of a record's value; one of `NOT_JSON` where it is none."""
+    return _ONE.decode(value)
+
+
+def attributes_of(event: EventRecord) -> dict[str, Any]:
+    """The attributes of an event as plain data; read anew at each call."""
+    return _OBJECT.decode(event.attributes)

@@ -1,0 +1,43 @@
+"""Tries every sink of a plan once, without a session and without writing: what `pipeline check --connect` asks.
+
+Knows the plan and the interface of sinks. Must not know what a sink does to find out.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from logboom.pipeline.plan.nodes import Plan, Sink
+from logboom.pipeline.plan.paths import resolved
+from logboom.pipeline.sinks.base import Refused, SinkContext
+from logboom.pipeline.sinks.bulk.secrets import read_secret
+from logboom.pipeline.sinks.registry import type_of
+
+
+def try_sinks(plan: Plan, environ: Mapping[str, str]) -> Iterator[tuple[Sink, str]]:
+    """Each sink that would not take events now, and why."""
+    checkpoint = resolved(plan, plan.checkpoint)
+    for sink in plan.sinks:
+        connect = type_of(sink).connect
+        if connect is None:
+            continue
+        context = SinkContext(
+            resolve=partial(resolved, plan),
+            checkpoint=checkpoint / "deliveries" / sink.name,
+            notify=_say_nothing,
+            write_dead_letters=_write_none,
+            letters=_write_none,
+            secret=partial(read_secret, environ=environ, directory=Path(plan.file).parent),
+        )
+        try:
+            connect(sink, context)
+        except Exception as error:  # noqa: BLE001 - a sink may fail in any way, and the others are to be tried
+            yield sink, str(error) or type(error).__name__
+
+
+def _say_nothing(text: str) -> None:
+    """There is nobody to be notified."""
+
+
+def _write_none(refused: Sequence[Refused]) -> None:
+    """Nothing is delivered, so nothing is refused."""

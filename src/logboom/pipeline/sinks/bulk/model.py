@@ -1,0 +1,117 @@
+"""The keys of a pipeline's file that all sinks share that send requests, and what becomes of them in a plan.
+
+Knows settings and plans. Must not know any particular server. Cheap to import: `pipeline check` does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from pydantic import Field
+
+from logboom.base.settings import DurationMs, Settings, SizeBytes
+from logboom.base.units import MIB, SECOND_MS
+from logboom.pipeline.plan.nodes import KeyRef, Sink
+from logboom.pipeline.sinks.base import SinkModel, SinkReport
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.bulk.sender import Settings as SendSettings
+
+_BYTES_MIN: Final = 1_000
+_EVENTS_MAX: Final = 100_000
+
+
+class BatchModel(Settings):
+    """How much goes into one request."""
+
+    max_bytes: SizeBytes | None = Field(default=None, ge=_BYTES_MIN, le=256 * MIB)
+    """Before compression. An event that is larger alone has a request of its own."""
+
+    max_events: int | None = Field(default=None, ge=1, le=_EVENTS_MAX)
+    """Events in one request."""
+
+    max_age: DurationMs = Field(default=2 * SECOND_MS, ge=100, le=3600 * SECOND_MS)
+    """How long an event waits for others at most, while the sink has nothing to do."""
+
+
+class BulkModel(SinkModel):
+    """Keys of sinks that send requests."""
+
+    batch: BatchModel = BatchModel()
+    """How much goes into one request."""
+
+    concurrency: int | None = Field(default=None, ge=1, le=64)
+    """Requests under way at once from each partition that it reads; fewer while the server is overloaded."""
+
+    requests_per_second: float | None = Field(default=None, gt=0, le=10_000)
+    """The most requests of the whole sink in a second."""
+
+    timeout: DurationMs = Field(default=30 * SECOND_MS, ge=100, le=3600 * SECOND_MS)
+    """How long the server may be silent in the middle of a request."""
+
+    retry_for: DurationMs = Field(default=60 * SECOND_MS, ge=0, le=3600 * SECOND_MS)
+    """How long a request is tried again before the attempt at its batch has failed."""
+
+
+class Sending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a sink sends its requests."""
+
+    max_bytes: int
+    max_events: int
+    max_age_ms: int
+    concurrency: int
+    requests_per_second: float | None = None
+    timeout_ms: int
+    retry_for_ms: int
+
+    def settings(self, tasks: int) -> SendSettings:
+        """For each of so many tasks."""
+        from logboom.pipeline.sinks.bulk.sender import Settings as SendSettings
+
+        timeout_s = self.timeout_ms / SECOND_MS
+        return SendSettings(
+            concurrency=self.concurrency,
+            per_second=None if self.requests_per_second is None else self.requests_per_second / tasks,
+            retry_for_s=self.retry_for_ms / SECOND_MS,
+            request_max_s=4 * timeout_s,
+        )
+
+
+class BulkSink(Sink, frozen=True, kw_only=True):
+    """A sink that sends requests."""
+
+    sending: Sending
+
+    @property
+    def interval_ms(self) -> int:
+        return self.sending.max_age_ms
+
+    @property
+    def batch_records_max(self) -> int:
+        return 50_000  # some seconds of work for most servers
+
+
+def sending_of(model: BulkModel, *, max_bytes: int, max_events: int, concurrency: int = 4) -> Sending:
+    """What a file says of sending, completed by what suits the server."""
+    return Sending(
+        max_bytes=model.batch.max_bytes or max_bytes,
+        max_events=model.batch.max_events or max_events,
+        max_age_ms=model.batch.max_age,
+        concurrency=model.concurrency or concurrency,
+        requests_per_second=model.requests_per_second,
+        timeout_ms=model.timeout,
+        retry_for_ms=model.retry_for,
+    )
+
+
+def secret_of(model: Settings, name: str, report: SinkReport, *, needed: bool = False) -> KeyRef | None:
+    """The credential that the keys `NAME_env` and `NAME_file` of a model name; None where neither is given."""
+    env, file = getattr(model, f"{name}_env"), getattr(model, f"{name}_file")
+    if env is not None and file is not None:
+        report.problem(f"{name}_file", f"needs one of {name}_env and {name}_file, not both")
+    if env is None and file is None:
+        if needed:
+            report.problem(f"{name}_env", f"is missing: name the credential with {name}_env or {name}_file")
+        return None
+    return KeyRef(env=env, file=file) if env is not None else KeyRef(file=file)

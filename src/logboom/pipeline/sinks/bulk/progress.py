@@ -1,0 +1,36 @@
+"""What a delivery has durably delivered: its last batch, and by which the repeats of its edge are known.
+
+Knows a file of the delivery's checkpoint. Must not know servers or Spark.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from logboom.pipeline.checkpoint.files import make_dir, write_durably
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """As it is after a batch."""
+
+    batch: int = -1
+    high_water: dict[str, int] = {}
+    """Highest offset of origin that was delivered, by `origin_key`."""
+    retried: frozenset[str] = frozenset()
+    """Dead letters whose events were delivered."""
+
+
+def read_progress(checkpoint: Path) -> Progress:
+    """As the last batch left it."""
+    path = _path(checkpoint)
+    return msgspec.json.decode(path.read_bytes(), type=Progress) if path.exists() else Progress()
+
+
+def write_progress(checkpoint: Path, progress: Progress) -> None:
+    """Durably."""
+    make_dir(checkpoint)
+    write_durably(_path(checkpoint), msgspec.json.encode(progress))
+
+
+def _path(checkpoint: Path) -> Path:
+    return checkpoint / "delivered.json"

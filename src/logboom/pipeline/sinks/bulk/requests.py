@@ -1,0 +1,36 @@
+"""From items to requests: so many events, so many bytes, in order. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from logboom.pipeline.sinks.bulk.target import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may hold."""
+
+    max_events: int
+    max_bytes: int
+    """Of the items' payloads before compression. An item that is larger alone has a request of its own."""
+
+
+def requests_of(items: Iterable[Item], limits: Limits) -> Iterator[list[Item]]:
+    """The items in requests, each as full as its limits allow."""
+    request: list[Item] = []
+    size = 0
+    for item in items:
+        length = len(item.payload)
+        if request and (len(request) >= limits.max_events or size + length > limits.max_bytes):
+            yield request
+            request, size = [], 0
+        request.append(item)
+        size += length
+    if request:
+        yield request
+
+
+def halves(items: list[Item]) -> tuple[list[Item], list[Item]]:
+    """Both parts of a request that is refused as a whole."""
+    middle = len(items) // 2
+    return items[:middle], items[middle:]

@@ -1,0 +1,173 @@
+"""Executor side: the records of one partition of an edge become items, are sent, and are reported on.
+
+Knows Arrow, records of an edge and the sender. Must not know Spark, any particular server, or attempts.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from logboom.base.units import MIB
+from logboom.pipeline.event.record import NOT_JSON, EventRecord, read_event
+from logboom.pipeline.sinks.base import Refused, RefusedLetters
+from logboom.pipeline.sinks.bulk.ranges import Done, done_of
+from logboom.pipeline.sinks.bulk.requests import Limits, requests_of
+from logboom.pipeline.sinks.bulk.secrets import without_secrets
+from logboom.pipeline.sinks.bulk.sender import Sender, Settings
+from logboom.pipeline.sinks.bulk.target import Item, Target, TargetSpec, UnfitError
+from logboom.pipeline.sinks.repeats.origins import RecordKeys, RepeatFilter
+
+REPORT_COLUMN: Final = "report"
+_CHUNK_ROWS: Final = 512
+"""Events that are objects at one time, beside those of requests under way."""
+_LETTERS_MAX_BYTES: Final = 8 * MIB
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What one task did with its part of a batch."""
+
+    rows: int = 0
+    repeats: int = 0
+    dead: int = 0
+    done: Done = Done()
+    """The records among them that the next attempt leaves out: delivered, repeats and dead ones."""
+    high_water: dict[str, int] = {}
+    retried: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BulkTask:
+    """Sends one partition of a batch; gives one row, its report."""
+
+    spec: TargetSpec
+    secrets: Mapping[str, str] = field(repr=False)
+    limits: Limits
+    settings: Settings
+    letters: RefusedLetters
+    done: Done
+    """What earlier attempts at the batch have done."""
+    high_water: Mapping[str, int]
+    retried: frozenset[str]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        report = msgspec.json.encode(_Run(self).report(batches))
+        yield pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([report], pa.binary())})
+
+
+class _Run:
+    """What one task has done so far."""
+
+    def __init__(self, task: BulkTask) -> None:
+        self._task = task
+        self._filter = RepeatFilter(task.high_water, task.retried)
+        self._letters: list[Refused] = []
+        self._letters_bytes = 0
+        self._offsets: dict[str, list[int]] = {}
+        """Repeats and dead ones."""
+        self._repeats = 0
+        self._dead = 0
+
+    def report(self, batches: Iterable[pa.RecordBatch]) -> Report:
+        task = self._task
+        target = task.spec.open_target(task.secrets)
+        try:
+            sender = Sender(target, task.settings, self._refuse)
+            sent = sender.run(requests_of(self._items(target, batches), task.limits))
+        finally:
+            target.close()
+        self._write_letters()
+        error = sent.error
+        return Report(
+            rows=sent.count - sent.repeats,
+            repeats=self._repeats + sent.repeats,
+            dead=self._dead,
+            done=done_of(sent.taken).plus(done_of(self._offsets)),
+            high_water=self._filter.high_water,
+            retried=tuple(self._filter.retried),
+            error=None if error is None else without_secrets(error, task.secrets.values()),
+        )
+
+    def _items(self, target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[Item]:
+        for batch in batches:
+            for start in range(0, batch.num_rows, _CHUNK_ROWS):
+                yield from self._chunk_items(target, batch.slice(start, _CHUNK_ROWS))
+
+    def _chunk_items(self, target: Target, chunk: pa.RecordBatch) -> Iterator[Item]:
+        values = chunk.column("value").to_pylist()
+        offsets = chunk.column("offset").to_pylist()
+        topics, partitions = chunk.column("topic").to_pylist(), chunk.column("partition").to_pylist()
+        places = [f"{topic}/{partition}" for topic, partition in zip(topics, partitions, strict=True)]
+        events: list[EventRecord] = []
+        rows: list[int] = []
+        for row, value in enumerate(values):
+            try:
+                events.append(read_event(value or b""))
+                rows.append(row)
+            except NOT_JSON as error:
+                if not self._task.done.has(places[row], offsets[row]):
+                    self._die(places[row], offsets[row], value or b"", str(error), is_event=False)
+        if not events:
+            return
+        fresh = self._fresh(chunk, events, rows)
+        for row, event, is_fresh in zip(rows, events, fresh, strict=True):
+            place, offset, value = places[row], offsets[row], values[row]
+            if self._task.done.has(place, offset):
+                continue
+            if not is_fresh:
+                self._repeats += 1
+                self._offsets.setdefault(place, []).append(offset)
+                continue
+            try:
+                payload, group, order = target.encode(event, value)
+            except UnfitError as error:
+                self._die(place, offset, value, str(error))
+                continue
+            yield Item(place, offset, value, event.event_id, payload, group, order)
+
+    def _fresh(self, chunk: pa.RecordBatch, events: list[EventRecord], rows: list[int]) -> list[bool]:
+        origins = pa.table(
+            {
+                "stream": pa.array([event.stream for event in events], pa.string()),
+                "partition": pa.array([event.partition for event in events], pa.int64()),
+                "offset": pa.array([event.offset for event in events], pa.int64()),
+            }
+        )
+        keys = RecordKeys(chunk.column("key"))
+        fresh: list[bool] = self._filter.fresh(origins, np.array(rows, np.int64), chunk.column("topic"), keys).tolist()
+        return fresh
+
+    def _refuse(self, item: Item, reason: str) -> None:
+        self._die(item.place, item.offset, item.value, reason)
+
+    def _die(self, place: str, offset: int, value: bytes, reason: str, *, is_event: bool = True) -> None:
+        stream, _, partition = place.rpartition("/")
+        reason = without_secrets(reason, self._task.secrets.values())
+        self._letters.append(Refused(stream, int(partition), offset, value, reason, is_event))
+        self._letters_bytes += len(value)
+        self._offsets.setdefault(place, []).append(offset)
+        self._dead += 1
+        if self._letters_bytes > _LETTERS_MAX_BYTES:
+            self._write_letters()
+
+    def _write_letters(self) -> None:
+        if self._letters:
+            self._task.letters(self._letters)
+            self._letters, self._letters_bytes = [], 0
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutDone:
+    """Leaves out the records of a batch that are done."""
+
+    done: Done
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+            kept = [not self.done.has(f"{topic}/{part}", offset) for topic, part, offset in zip(*columns, strict=True)]
+            yield batch.filter(pa.array(kept, pa.bool_()))

@@ -1,0 +1,106 @@
+"""Driver side: hands a batch to tasks, remembers what they did until all is done, and writes that down.
+
+Knows Spark's mapInArrow and the tasks. Must not know any particular server, queries, or how often a batch is tried.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.sinks.base import BaseWriter, Delivered, PartlyDeliveredError, SinkContext
+from logboom.pipeline.sinks.bulk.model import Sending
+from logboom.pipeline.sinks.bulk.progress import Progress, read_progress, write_progress
+from logboom.pipeline.sinks.bulk.ranges import Done
+from logboom.pipeline.sinks.bulk.requests import Limits
+from logboom.pipeline.sinks.bulk.target import TargetSpec
+from logboom.pipeline.sinks.bulk.task import REPORT_COLUMN, BulkTask, Report, WithoutDone
+
+_RECORD_SCHEMA = "topic string, partition int, offset bigint, key binary, value binary"
+
+
+class BulkSinkNode(TargetSpec, Protocol):
+    """The node of a sink that sends requests, as far as it is needed here."""
+
+    @property
+    def name(self) -> str:
+        """The sink's."""
+        ...
+
+    @property
+    def sending(self) -> Sending:
+        """How its requests are sent."""
+        ...
+
+    @property
+    def secret_refs(self) -> tuple[tuple[str, KeyRef], ...]:
+        """Its credentials."""
+        ...
+
+
+class BulkWriter(BaseWriter):
+    """Delivers the batches of one sink."""
+
+    def __init__(self, sink: BulkSinkNode, context: SinkContext) -> None:
+        self._sink = sink
+        self._context = context
+        self._progress = read_progress(context.checkpoint)
+        self._batch = -1
+        self._done = Done()
+        """Of the batch that is being tried."""
+
+    def deliver(self, rows: DataFrame, batch: int) -> Delivered:
+        if batch <= self._progress.batch:  # delivered before the query could note it
+            return Delivered(self._sink.name, batch)
+        if batch != self._batch:
+            self._batch, self._done = batch, Done()
+        reports = self._reports(rows)
+        for report in reports:
+            self._done = self._done.plus(report.done)
+        count = sum(report.rows for report in reports)
+        repeats = sum(report.repeats for report in reports)
+        dead = sum(report.dead for report in reports)
+        error = next((report.error for report in reports if report.error is not None), None)
+        if error is not None:
+            raise PartlyDeliveredError(error, rows=count, repeats=repeats, dead=dead)
+        self._progress = self._after(batch, reports)
+        write_progress(self._context.checkpoint, self._progress)
+        return Delivered(self._sink.name, batch, rows=count, repeats=repeats, dead=dead)
+
+    def left(self, rows: DataFrame, batch: int) -> DataFrame:
+        if batch != self._batch or not self._done.ranges:
+            return rows
+        return rows.mapInArrow(WithoutDone(self._done), _RECORD_SCHEMA)
+
+    def _reports(self, rows: DataFrame) -> list[Report]:
+        sending = self._sink.sending
+        tasks = 1 if sending.requests_per_second is None else max(rows.rdd.getNumPartitions(), 1)
+        task = BulkTask(
+            spec=self._sink,
+            secrets=secrets_of(self._sink, self._context),
+            limits=Limits(sending.max_events, sending.max_bytes),
+            settings=sending.settings(tasks),
+            letters=self._context.letters,
+            done=self._done,
+            high_water=self._progress.high_water,
+            retried=self._progress.retried,
+        )
+        found = rows.mapInArrow(task, f"{REPORT_COLUMN} binary").collect()
+        return [msgspec.json.decode(bytes(row[0]), type=Report) for row in found]
+
+    def _after(self, batch: int, reports: list[Report]) -> Progress:
+        before = self._progress
+        high_water = dict(before.high_water)
+        for report in reports:
+            for key, offset in report.high_water.items():
+                high_water[key] = max(offset, high_water.get(key, -1))
+        retried = before.retried.union(*(report.retried for report in reports))
+        return Progress(batch, high_water, retried)
+
+
+def secrets_of(sink: BulkSinkNode, context: SinkContext) -> dict[str, str]:
+    """The texts of a sink's credentials as they are now, by `KeyRef.id`."""
+    return {ref.id: context.secret(ref) for _, ref in sink.secret_refs}

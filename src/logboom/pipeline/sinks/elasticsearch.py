@@ -1,0 +1,226 @@
+"""The sink `elasticsearch`: documents of an index or a data stream of Elasticsearch or OpenSearch, by the bulk API.
+
+Each document has the event's id as its `_id`, so that an event that is sent twice is there once: `create` leaves the
+first (and answers 409, which counts as a repeat), `index` puts the second in its place. The answers are those of
+"Bulk API" in the Elasticsearch Guide and in OpenSearch's API reference: each item has a status of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote
+
+import msgspec
+
+from logboom.base.units import MIB
+from logboom.pipeline.event.record import EventRecord, attributes_of
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
+from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, TryAgainError, UnfitError
+from logboom.pipeline.sinks.http.answers import check_status
+from logboom.pipeline.sinks.http.model import (
+    BasicAuth,
+    BasicAuthModel,
+    HttpModel,
+    HttpSink,
+    basic_auth,
+    connect_http,
+    http_way,
+    open_http,
+)
+from logboom.pipeline.sinks.http.templates import Template, check_template
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.http.client import HttpClient
+
+_MAX_BYTES: Final = 8 * MIB
+_MAX_EVENTS: Final = 5_000
+_NAME_MAX_BYTES: Final = 255
+_NOT_IN_NAMES: Final = re.compile(r'[\\/*?"<>| ,#:\x00-\x1f]')
+"""Characters that no name of an index may have ("Create index API"); a colon would name another cluster."""
+_FILTER: Final = "filter_path=errors,items.*.status," + ",".join(
+    f"items.*.error.{name}" for name in ("type", "reason", "caused_by.reason")
+)
+_encode = msgspec.json.encode
+
+
+class ElasticsearchModel(HttpModel):
+    """Documents of Elasticsearch or OpenSearch."""
+
+    type: Literal["elasticsearch"]
+    url: str
+    index: str
+    """An index, alias or data stream; `{service}` and `{time:%Y.%m.%d}` are of the event."""
+
+    op: Literal["create", "index"] = "create"
+    """What a document that is there already becomes: left as it is, or replaced. Data streams take `create` alone."""
+
+    format: Literal["event", "ecs"] = "event"
+    """The event with `@timestamp`, or fields of the Elastic Common Schema."""
+
+    pipeline: str | None = None
+    """An ingest pipeline of the server."""
+
+    auth: BasicAuthModel | None = None
+    api_key_env: str | None = None
+    api_key_file: str | None = None
+
+
+class ElasticsearchSink(HttpSink, frozen=True, kw_only=True, tag="elasticsearch"):
+    """Documents of Elasticsearch or OpenSearch."""
+
+    index: str
+    op: Literal["create", "index"] = "create"
+    format: Literal["event", "ecs"] = "event"
+    pipeline: str | None = None
+    auth: BasicAuth | None = None
+    api_key: KeyRef | None = None
+
+    @property
+    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
+        password = () if self.auth is None else (("auth", self.auth.password),)
+        return password if self.api_key is None else (*password, ("api_key", self.api_key))
+
+    def open_target(self, secrets: Mapping[str, str]) -> ElasticsearchTarget:
+        """The bulk API of the server."""
+        return ElasticsearchTarget(self, self.client(secrets, self._headers(secrets)))
+
+    def _headers(self, secrets: Mapping[str, str]) -> dict[str, str]:
+        if self.api_key is not None:
+            return {"authorization": f"ApiKey {secrets[self.api_key.id]}"}
+        return {} if self.auth is None else {"authorization": self.auth.header(secrets)}
+
+
+class ElasticsearchTarget:
+    """`_bulk` of one server."""
+
+    def __init__(self, sink: ElasticsearchSink, client: HttpClient) -> None:
+
+        self._sink = sink
+        self._client = client
+        self._index = Template(sink.index)
+        self._path = f"/_bulk?{_FILTER}"
+        if sink.pipeline is not None:
+            self._path += f"&pipeline={quote(sink.pipeline, safe='')}"
+
+    def encode(self, event: EventRecord, value: bytes) -> Encoded:
+        """Two lines: what to do, and the document."""
+        name = self._index.render(event)
+        if name is None:
+            raise UnfitError(f"the event lacks a field that the index {self._sink.index!r} is named by")
+        action = _encode({self._sink.op: {"_index": index_name(name), "_id": event.event_id}})
+        document = _with_timestamp(event, value) if self._sink.format == "event" else ecs_document(event)
+        return Encoded(b"%b\n%b\n" % (action, document))
+
+    def send(self, items: Sequence[Item]) -> Answer:
+        """One bulk request."""
+        body = b"".join([item.payload for item in items])
+        answer = self._client.post(self._path, body, "application/x-ndjson")
+        check_status(answer, f"the server at {self._client.place}")
+        return answer_of(answer.body, len(items))
+
+    def probe(self) -> None:
+        """Asks for the server's name, which takes the credential and writes nothing."""
+        check_status(self._client.request("GET", "/", None, {}), f"the server at {self._client.place}")
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._client.close()
+
+
+def index_name(text: str) -> str:
+    """A name that an index may have: in small letters, other characters as `_`, at most 255 bytes.
+
+    >>> index_name("logs-Check out/EU")
+    'logs-check_out_eu'
+    """
+    name = _NOT_IN_NAMES.sub("_", text.lower()).lstrip("-_+")
+    return name.encode()[:_NAME_MAX_BYTES].decode(errors="ignore") or "_"
+
+
+def answer_of(body: bytes, count: int) -> Answer:
+    """What a bulk answer says of each of so many items.
+
+    :raises TryAgainError: it is no whole answer.
+    """
+    try:
+        told: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
+        items = [next(iter(item.values())) for item in told["items"]]
+        statuses = [int(item["status"]) for item in items]
+    except (msgspec.DecodeError, LookupError, StopIteration, TypeError, ValueError, AttributeError) as error:
+        raise TryAgainError("the bulk request has an answer that cannot be read") from error
+    if len(statuses) != count:
+        raise TryAgainError(f"the answer to a bulk request of {count} has {len(statuses)} items")
+    refused: dict[int, str] = {}
+    again: dict[int, str] = {}
+    repeats, is_overload = 0, False
+    for index, (status, item) in enumerate(zip(statuses, items, strict=True)):
+        if 200 <= status < 300:
+            continue
+        kind, reason = _error(item.get("error"))
+        if status == 409 and kind == "version_conflict_engine_exception":
+            repeats += 1
+        elif status == 429 or status >= 500:
+            again[index] = f"{status} {kind}: {reason}"
+            is_overload = is_overload or status in (429, 503)
+        else:
+            refused[index] = f"{status} {kind}: {reason}"
+    return Answer(refused=refused, again=again, repeats=repeats, is_overload=is_overload)
+
+
+def _error(error: Any) -> tuple[str, str]:
+    if not isinstance(error, dict):
+        return "error", str(error or "without a reason")
+    cause = error.get("caused_by")
+    inner = cause.get("reason") if isinstance(cause, dict) else None
+    reason = str(error.get("reason") or "without a reason")
+    return str(error.get("type") or "error"), reason if not inner else f"{reason} ({inner})"
+
+
+def _with_timestamp(event: EventRecord, value: bytes) -> bytes:
+    when = event.time or event.observed_time
+    return value if when is None else b'{"@timestamp":"%b",%b' % (when.encode(), value.lstrip()[1:])
+
+
+def ecs_document(event: EventRecord) -> bytes:
+    """The event in fields of the Elastic Common Schema; its attributes stand beside them under their own names."""
+    fields: dict[str, Any] = {
+        "@timestamp": event.time or event.observed_time,
+        "message": event.body,
+        "log.level": event.severity_text,
+        "event.severity": event.severity_number,
+        "event.id": event.event_id,
+        "event.created": event.observed_time,
+        "service.name": event.service,
+        "host.name": event.host,
+        "trace.id": event.trace_id,
+        "span.id": event.span_id,
+        "event.dataset": event.source,
+    }
+    return _encode({**attributes_of(event), **{name: value for name, value in fields.items() if value is not None}})
+
+
+def _compile(model: ElasticsearchModel, common: CommonFields, report: SinkReport) -> ElasticsearchSink:
+    check_template(report, "index", model.index)
+    if not model.index.strip():
+        report.problem("index", "is empty; name an index, an alias or a data stream")
+    api_key = secret_of(model, "api_key", report)
+    if api_key is not None and model.auth is not None:
+        report.problem("auth", "and an api_key are two credentials; give one")
+    return ElasticsearchSink(
+        **common,
+        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS),
+        http=http_way(model, report, model.url),
+        index=model.index,
+        op=model.op,
+        format=model.format,
+        pipeline=model.pipeline,
+        auth=basic_auth(model.auth, report, "auth"),
+        api_key=api_key,
+    )
+
+
+SINK: Final = SinkType("elasticsearch", ElasticsearchModel, ElasticsearchSink, _compile, open_http, connect_http)

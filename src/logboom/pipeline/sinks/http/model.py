@@ -1,0 +1,213 @@
+"""The keys of a pipeline's file that sinks over HTTP share, and what becomes of them in a plan.
+
+Knows settings and plans. Must not know any particular product. Cheap to import: `pipeline check` does.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from pydantic import Field
+
+from logboom.base.settings import Settings
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.sinks.base import SinkContext, SinkReport, SinkWriter
+from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, secret_of
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.bulk.target import Target
+    from logboom.pipeline.sinks.http.client import HttpClient
+
+Compression = Literal["gzip", "zstd", "none"]
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A token of RFC 9110."""
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
+_CREDENTIAL_HEADERS: Final = ("authorization", "proxy-authorization", "cookie")
+_OWN_HEADERS: Final = ("content-length", "transfer-encoding", "host", "connection", "content-encoding")
+
+
+class HttpModel(BulkModel):
+    """Keys of sinks over HTTP."""
+
+    compression: Compression | None = None
+    """Of requests; default: what the product takes."""
+
+    ca_file: str | None = None
+    """Certificates (PEM) to trust instead of the system's; a relative path is beside the pipeline's file."""
+
+    headers: dict[str, str] = Field(default_factory=dict)
+    """More headers of each request; none for credentials."""
+
+
+class BasicAuthModel(Settings):
+    """A user and a password."""
+
+    user: str
+    password_env: str | None = None
+    password_file: str | None = None
+
+
+class HttpWay(msgspec.Struct, frozen=True, kw_only=True):
+    """How a server is reached."""
+
+    url: str
+    """Without a path behind it but for what all requests begin with; empty where `url_ref` has it."""
+    url_ref: KeyRef | None = None
+    """Where the address is a secret itself."""
+    ca: KeyRef | None = None
+    compression: Compression
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class HttpSink(BulkSink, frozen=True, kw_only=True):
+    """A sink over HTTP."""
+
+    http: HttpWay
+
+    @abstractmethod
+    def open_target(self, secrets: Mapping[str, str]) -> Target:
+        """The server, with the texts of its credentials by `KeyRef.id`."""
+
+    @property
+    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
+        """Those of the product itself, by their keys in the file."""
+        return ()
+
+    @property
+    def secret_refs(self) -> tuple[tuple[str, KeyRef], ...]:
+        own = (("url", self.http.url_ref), ("ca_file", self.http.ca))
+        return (*((key, ref) for key, ref in own if ref is not None), *self.credentials)
+
+    def client(self, secrets: Mapping[str, str], headers: Mapping[str, str]) -> HttpClient:
+        """A client of its server, with these headers beside those of the file."""
+        from logboom.pipeline.sinks.http.client import HttpClient
+
+        http = self.http
+        return HttpClient(
+            http.url if http.url_ref is None else secrets[http.url_ref.id],
+            headers={**dict(http.headers), **headers},
+            ca=None if http.ca is None else secrets[http.ca.id],
+            compression=http.compression,
+            timeout_s=self.sending.timeout_ms / 1_000,
+            hidden=(*secrets.values(), *(value.split(" ")[-1] for value in headers.values())),
+        )
+
+
+def http_way(
+    model: HttpModel,
+    report: SinkReport,
+    url: str,
+    *,
+    compression: Compression = "gzip",
+    url_ref: KeyRef | None = None,
+    key: str = "url",
+) -> HttpWay:
+    """How the server is reached; problems with the address (of the key `key`) and with headers are reported."""
+    if url_ref is None and url:
+        fault = url_fault(url)
+        if fault is not None:
+            report.problem(key, f"{url!r} {fault}")
+    for name, value in model.headers.items():
+        fault = _header_fault(name, value)
+        if fault is not None:
+            report.problem("headers", f"{name!r} {fault}")
+    return HttpWay(
+        url=url.rstrip("/"),
+        url_ref=url_ref,
+        ca=None if model.ca_file is None else KeyRef(file=model.ca_file),
+        compression=model.compression or compression,
+        headers=tuple(model.headers.items()),
+    )
+
+
+def url_fault(url: str) -> str | None:
+    """What is wrong with the address of a server, or None.
+
+    >>> url_fault("https://search:9200"), url_fault("search:9200")
+    (None, 'is no address such as https://host:port/path')
+    """
+    try:
+        parts = urlsplit(url)
+        port_is_wrong = parts.port == 0
+    except ValueError:
+        return "is no address such as https://host:port/path"
+    if parts.scheme not in ("http", "https") or not parts.hostname or port_is_wrong:
+        return "is no address such as https://host:port/path"
+    if parts.username is not None or parts.password is not None:
+        return "has a credential in it; name one of the environment or of a file instead"
+    if parts.fragment or not url.isascii() or any(char.isspace() for char in url):
+        return "has characters that no address of a server has"
+    return None
+
+
+def header_name_fault(name: str) -> str | None:
+    """What is wrong with the name of a header, as the end of a sentence; None where it may be set."""
+    if not _HEADER_NAME.fullmatch(name):
+        return "is no name of a header"
+    return "is set by the sink itself" if name.lower() in _OWN_HEADERS else None
+
+
+def _header_fault(name: str, value: str) -> str | None:
+    if not _HEADER_VALUE.fullmatch(value):
+        return "has a value with characters that no header may have"
+    if name.lower() in _CREDENTIAL_HEADERS:
+        return "would stand in plans; name the credential by a key that ends with _env or _file"
+    return header_name_fault(name)
+
+
+class BasicAuth(msgspec.Struct, frozen=True, kw_only=True):
+    """A user and where the password is found."""
+
+    user: str
+    password: KeyRef
+
+    def header(self, secrets: Mapping[str, str]) -> str:
+        """The value of `Authorization` (RFC 7617)."""
+        from base64 import b64encode
+
+        return "Basic " + b64encode(f"{self.user}:{secrets[self.password.id]}".encode()).decode()
+
+
+def basic_auth(model: BasicAuthModel | None, report: SinkReport, key: str) -> BasicAuth | None:
+    """The node of a model under the key `key`."""
+    if model is None:
+        return None
+    if ":" in model.user:
+        report.problem(key, "a user of basic authentication has no ':' in its name")
+    password = secret_of(model, "password", Below(report, key), needed=True)
+    return None if password is None else BasicAuth(user=model.user, password=password)
+
+
+class Below:
+    """Reports problems of a group of keys inside a sink's."""
+
+    def __init__(self, report: SinkReport, key: str) -> None:
+        self._report = report
+        self._key = key
+
+    def problem(self, key: str, message: str) -> None:
+        """Something about this key keeps the pipeline from running."""
+        self._report.problem(self._key, f"{key} {message}")
+
+    def unknown(self, key: str, what: str, word: str, known: Sequence[str]) -> None:
+        """The key names a thing that does not exist."""
+        self._report.unknown(self._key, what, word, known)
+
+
+def open_http(sink: HttpSink, context: SinkContext) -> SinkWriter:
+    """Opens any sink over HTTP."""
+    from logboom.pipeline.sinks.bulk.writer import BulkWriter
+
+    return BulkWriter(sink, context)
+
+
+def connect_http(sink: HttpSink, context: SinkContext) -> None:
+    """Tries once whether the server is there and takes the credential; raises what is wrong."""
+    from logboom.pipeline.sinks.bulk.connecting import try_target
+
+    try_target(sink, context)

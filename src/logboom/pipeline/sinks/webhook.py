@@ -1,0 +1,153 @@
+"""The sink `webhook`: events in the bodies of requests to any address over HTTP.
+
+A status of 2xx means that all events of the request were taken. Each request has an `Idempotency-Key` made of the ids
+of its events (draft-ietf-httpapi-idempotency-key-header), the same whenever the same events are sent together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, Literal
+
+from logboom.base.units import MIB
+from logboom.pipeline.event.record import EventRecord
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
+from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item
+from logboom.pipeline.sinks.http.answers import check_status
+from logboom.pipeline.sinks.http.model import (
+    BasicAuth,
+    BasicAuthModel,
+    HttpModel,
+    HttpSink,
+    basic_auth,
+    connect_http,
+    header_name_fault,
+    http_way,
+    open_http,
+)
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.http.client import HttpClient
+
+Encoding = Literal["json_array", "ndjson", "json"]
+_CONTENT_TYPES: Final[Mapping[str, str]] = {
+    "json_array": "application/json",
+    "ndjson": "application/x-ndjson",
+    "json": "application/json",
+}
+
+
+class WebhookModel(HttpModel):
+    """Requests to any address."""
+
+    type: Literal["webhook"]
+    url: str | None = None
+    url_env: str | None = None
+    """Environment variable that holds the address, where it is a secret itself."""
+
+    url_file: str | None = None
+    """The same as a file."""
+
+    method: Literal["POST", "PUT"] = "POST"
+    encoding: Encoding = "json_array"
+    """A JSON array of events, an event a line, or one event in each request."""
+
+    auth: BasicAuthModel | None = None
+    token_env: str | None = None
+    """A token that is sent as `Authorization: Bearer`."""
+
+    token_file: str | None = None
+    token_header: str | None = None
+    """The header that has the token as it is, instead of `Authorization: Bearer`."""
+
+
+class WebhookSink(HttpSink, frozen=True, kw_only=True, tag="webhook"):
+    """Requests to any address."""
+
+    method: Literal["POST", "PUT"] = "POST"
+    encoding: Encoding = "json_array"
+    auth: BasicAuth | None = None
+    token: KeyRef | None = None
+    token_header: str | None = None
+
+    @property
+    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
+        password = () if self.auth is None else (("auth", self.auth.password),)
+        return password if self.token is None else (*password, ("token", self.token))
+
+    def open_target(self, secrets: Mapping[str, str]) -> WebhookTarget:
+        """The address."""
+        headers: dict[str, str] = {}
+        if self.auth is not None:
+            headers["authorization"] = self.auth.header(secrets)
+        elif self.token is not None and self.token_header is None:
+            headers["authorization"] = f"Bearer {secrets[self.token.id]}"
+        elif self.token is not None and self.token_header is not None:
+            headers[self.token_header] = secrets[self.token.id]
+        return WebhookTarget(self, self.client(secrets, headers))
+
+
+class WebhookTarget:
+    """One address."""
+
+    def __init__(self, sink: WebhookSink, client: HttpClient) -> None:
+        self._sink = sink
+        self._client = client
+
+    def encode(self, event: EventRecord, value: bytes) -> Encoded:
+        """The event as it is."""
+        return Encoded(value)
+
+    def send(self, items: Sequence[Item]) -> Answer:
+        """One request."""
+
+        bodies = [item.payload for item in items]
+        ids = sha256("\n".join(item.event_id for item in items).encode()).hexdigest()[:32]
+        encoding = self._sink.encoding
+        body = b"[%b]" % b",".join(bodies) if encoding == "json_array" else b"\n".join(bodies) + b"\n"
+        headers = {"content-type": _CONTENT_TYPES[encoding], "idempotency-key": f'"{ids}"'}
+        answer = self._client.request(self._sink.method, "", body, headers)
+        check_status(answer, f"the server at {self._client.place}")
+        return Answer()
+
+    def probe(self) -> None:
+        """Asks for the address's head; a server that has no such method is there all the same."""
+        answer = self._client.request("HEAD", "", None, {})
+        if answer.status not in (400, 404, 405, 411, 415, 501):
+            check_status(answer, f"the server at {self._client.place}")
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._client.close()
+
+
+def _compile(model: WebhookModel, common: CommonFields, report: SinkReport) -> WebhookSink:
+    url_ref = secret_of(model, "url", report)
+    if (model.url is None) == (url_ref is None):
+        report.problem("url", "needs exactly one of url, url_env and url_file")
+    token = secret_of(model, "token", report)
+    if token is not None and model.auth is not None:
+        report.problem("auth", "and a token are two credentials; give one")
+    if model.token_header is not None:
+        fault = "goes with token_env or token_file" if token is None else header_name_fault(model.token_header)
+        if fault is not None:
+            report.problem("token_header", fault)
+    one_each = model.encoding == "json"
+    if one_each and model.batch.max_events not in (None, 1):
+        report.problem("batch", "max_events has no meaning with encoding json, which sends each event by itself")
+    return WebhookSink(
+        **common,
+        sending=sending_of(model, max_bytes=MIB, max_events=1 if one_each else 1_000),
+        http=http_way(model, report, model.url or "", compression="none", url_ref=url_ref),
+        method=model.method,
+        encoding=model.encoding,
+        auth=basic_auth(model.auth, report, "auth"),
+        token=token,
+        token_header=model.token_header,
+    )
+
+
+SINK: Final = SinkType("webhook", WebhookModel, WebhookSink, _compile, open_http, connect_http)

@@ -1,0 +1,67 @@
+"""The bulk API, as "Bulk API" of the Elasticsearch Guide (8.x) and "Bulk" of OpenSearch's API reference have it.
+
+NDJSON of an action line and a document, the last line ended; a status for each item in the order of the request; 409
+version_conflict_engine_exception for `create` of an id that is there; 429 es_rejected_execution_exception for an item
+of a shard whose queue is full; 400 mapper_parsing_exception for a document that the mapping does not take; 413 above
+`http.max_content_length`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from tests.pipeline_sinks.server import Contract, Reply, Request
+
+KEYS = (
+    "type: elasticsearch, url: '{url}', index: 'logs-{{service}}-{{time:%Y.%m}}', api_key_env: TOKEN, "
+    "batch: {{max_events: 50}}"
+)
+MAX_BYTES = 100_000
+
+
+class Elasticsearch(Contract):
+    repeats = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.documents: dict[str, Any] = {}
+        self.indexes: Counter[str] = Counter()
+        self.queue_is_full_for: Counter[str] = Counter()
+        """By id: how often an item is still rejected."""
+
+    def handle(self, request: Request) -> Reply:
+        if request.headers.get("authorization") != f"ApiKey {self.secret}":
+            said = request.headers.get("authorization", "nothing")
+            return Reply(401, json.dumps({"error": {"type": "security_exception", "reason": said}}).encode())
+        if request.method == "GET":
+            return Reply(200, b"{}")
+        if len(request.body) > MAX_BYTES:
+            return Reply(413, b"")
+        assert request.path.startswith("/_bulk"), request.path
+        assert request.headers["content-type"] == "application/x-ndjson"
+        assert request.body.endswith(b"\n")
+        lines = request.body.splitlines()
+        assert len(lines) % 2 == 0
+        items = [self._item(json.loads(lines[at]), json.loads(lines[at + 1])) for at in range(0, len(lines), 2)]
+        errors = any("error" in next(iter(item.values())) for item in items)
+        return Reply(200, json.dumps({"errors": errors, "items": items}).encode())
+
+    def _item(self, action: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+        (op, place), identity = next(iter(action.items())), next(iter(action.values()))["_id"]
+        if self.queue_is_full_for[identity] > 0:
+            self.queue_is_full_for[identity] -= 1
+            return {op: _failed(429, "es_rejected_execution_exception", "rejected execution of primary operation")}
+        if document["body"] == "poison":
+            return {op: _failed(400, "mapper_parsing_exception", "failed to parse field [attributes.n] of type [long]")}
+        if identity in self.documents and op == "create":
+            return {op: _failed(409, "version_conflict_engine_exception", "document already exists")}
+        self.documents[identity] = document
+        self.indexes[place["_index"]] += 1
+        self.events[identity] += 1
+        return {op: {"status": 201}}
+
+
+def _failed(status: int, kind: str, reason: str) -> dict[str, Any]:
+    return {"status": status, "error": {"type": kind, "reason": reason}}

@@ -1,0 +1,249 @@
+"""An HTTP server for sinks to send to: what it answers is up to a contract, and faults can be put in front of it.
+
+The contract of a product says what its documentation promises: which requests it takes, what it limits, how it says
+what is wrong. Faults are what servers and networks do beside that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal, NamedTuple
+
+import cramjam
+
+Fault = Literal["429", "503", "500", "hang", "reset", "half", "half_stored", "lost_answer", "trickle", "garbage"]
+"""`half`: an answer cut in its middle, the request not taken; `half_stored`: taken, and then cut; `lost_answer`: taken,
+and the connection ends without a byte."""
+
+
+class Reply(NamedTuple):
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+
+
+@dataclass
+class Request:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    """Decompressed."""
+    raw_size: int
+
+
+class Contract:
+    """What a product takes. `events` counts by event id what it has."""
+
+    secret = "s3cr3t-credential"
+
+    def __init__(self) -> None:
+        self.events: Counter[str] = Counter()
+        self.requests: list[Request] = []
+        self.lock = threading.Lock()
+
+    def handle(self, request: Request) -> Reply:
+        raise NotImplementedError
+
+
+@dataclass
+class Faults:
+    """What happens to the next requests instead of, or beside, what the contract says."""
+
+    next: list[Fault] = field(default_factory=list)
+    always: Fault | None = None
+    applied: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self) -> Fault | None:
+        with self.lock:
+            fault = self.next.pop(0) if self.next else self.always
+            if fault is not None:
+                self.applied[fault] += 1
+            return fault
+
+
+class Server:
+    """Serves a contract on a port of this machine; may be killed and started again on the same port."""
+
+    def __init__(self, contract: Contract) -> None:
+        self.contract = contract
+        self.faults = Faults()
+        self.let_go = threading.Event()
+        """Ends what hangs."""
+        self.under_way = 0
+        self.under_way_max = 0
+        self._port = 0
+        self._server: ThreadingHTTPServer | None = None
+        self._sockets: set[socket.socket] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        self.let_go.clear()
+        handler = _handler(self)
+        self._server = _Server(("127.0.0.1", self._port), handler)
+        self._port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def kill(self) -> None:
+        """Ends it and every connection, at once."""
+        self.let_go.set()
+        if self._server is None:
+            return
+        self._server.shutdown()
+        self._server.server_close()
+        with self._lock:
+            sockets, self._sockets = self._sockets, set()
+        for one in sockets:
+            end(one)
+        self._server = None
+
+    def opened(self, one: socket.socket) -> None:
+        with self._lock:
+            self._sockets.add(one)
+
+    def busy(self, change: int) -> None:
+        with self._lock:
+            self.under_way += change
+            self.under_way_max = max(self.under_way, self.under_way_max)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Connections that break are what is tested."""
+
+
+def end(one: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
+    one.close()
+
+
+def _plain(body: bytes, encoding: str) -> bytes:
+    if encoding == "gzip":
+        return gzip.decompress(body)
+    return bytes(cramjam.zstd.decompress(body)) if encoding == "zstd" else body
+
+
+def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            server.opened(self.connection)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Silent."""
+
+        def handle_any(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            server.busy(+1)
+            try:
+                self._answer(body)
+            finally:
+                server.busy(-1)
+
+        do_GET = do_POST = do_PUT = do_HEAD = handle_any  # noqa: N815 - the names that http.server looks for
+
+        def _answer(self, body: bytes) -> None:
+            fault = server.faults.take()
+            if fault in ("429", "503", "500"):
+                pause = {"Retry-After": "0.02"} if fault == "429" else {}
+                self._send(Reply(int(fault), b"busy", pause))
+            elif fault == "hang":
+                server.let_go.wait(60)
+                self.close_connection = True
+            elif fault == "reset":
+                end(self.connection)
+                self.close_connection = True
+            elif fault == "half":
+                self._cut(Reply(200, b'{"took": 3, "errors": false, "items": ['))
+            elif fault == "garbage":
+                self.wfile.write(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
+                self.close_connection = True
+            else:
+                reply = self._reply(body)
+                if fault == "half_stored":
+                    self._cut(reply)
+                elif fault == "lost_answer":
+                    end(self.connection)
+                    self.close_connection = True
+                elif fault == "trickle":
+                    self._trickle()
+                else:
+                    self._send(reply)
+
+        def _reply(self, body: bytes) -> Reply:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            plain = _plain(body, headers.get("content-encoding", ""))
+            request = Request(self.command, self.path, headers, plain, len(body))
+            with server.contract.lock:
+                server.contract.requests.append(request)
+                return server.contract.handle(request)
+
+        def _send(self, reply: Reply) -> None:
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(reply.body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(reply.body)
+
+        def _cut(self, reply: Reply) -> None:
+            """Half of an answer, then the end of the connection."""
+            body = reply.body or b"{}"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body) + 100))
+            self.end_headers()
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            end(self.connection)
+            self.close_connection = True
+
+        def _trickle(self) -> None:
+            """An answer that comes byte by byte and has no end."""
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000")
+            self.end_headers()
+            while not server.let_go.wait(0.02):
+                try:
+                    self.wfile.write(b" ")
+                except OSError:
+                    break
+            self.close_connection = True
+
+    return Handler
+
+
+def wait_for(done: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
+    """Until another thread has done something."""
+    event = threading.Event()
+    for _ in range(int(timeout_s / 0.01)):
+        if done():
+            return
+        event.wait(0.01)
+    raise AssertionError(f"not within {timeout_s} s")

@@ -1,0 +1,181 @@
+"""What every sink over HTTP does when its server, the network or a credential fails: nothing is lost, and an event is
+there twice only where its answer was lost and the product does not know event ids."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from tests.pipeline_sinks.cases import CASES, Case
+from tests.pipeline_sinks.harness import QUICK, Delivering, delivering, edge_batch, event, sink_of
+from tests.pipeline_sinks.server import Fault, Server, wait_for
+
+COUNT = 400
+IDS = {f"web:0:{number}" for number in range(COUNT)}
+
+
+def cut_up(size: int) -> list[pa.RecordBatch]:
+    """All events in batches of this size."""
+    starts = range(0, COUNT, size)
+    return [edge_batch([event(number) for number in range(start, start + size)], first=start) for start in starts]
+
+
+BATCHES = cut_up(100)
+
+
+@pytest.fixture(params=CASES, ids=lambda case: case.name)
+def case(request: pytest.FixtureRequest) -> Case:
+    found: Case = request.param
+    return found
+
+
+@pytest.fixture
+def server(case: Case) -> Iterator[Server]:
+    with Server(case.contract()) as running:
+        yield running
+
+
+@pytest.fixture
+def batch(case: Case, server: Server) -> Delivering:
+    return delivering(sink_of(f"{case.keys.format(url=server.url)}, {QUICK}"), server.contract.secret)
+
+
+def test_events_arrive_once_in_full_requests(server: Server, batch: Delivering) -> None:
+    report = batch.attempt(BATCHES)
+    assert report.error is None
+    assert server.contract.events == dict.fromkeys(IDS, 1)
+    assert (batch.rows, batch.dead) == (COUNT, 0)
+    assert len(server.contract.requests) <= 30
+
+
+@pytest.mark.parametrize("fault", ["429", "503", "500", "reset", "half", "garbage"])
+def test_a_server_that_does_not_take_requests_for_a_while_gets_each_event_once(
+    server: Server, batch: Delivering, fault: Fault
+) -> None:
+    server.faults.next += [fault] * 6
+    batch.until_done(BATCHES)
+    assert server.faults.applied[fault] == 6
+    assert server.contract.events == dict.fromkeys(IDS, 1)
+    assert (batch.rows, batch.letters.refused) == (COUNT, [])
+
+
+@pytest.mark.parametrize("fault", ["half_stored", "lost_answer", "trickle"])
+def test_a_lost_answer_repeats_its_request_and_no_other(
+    case: Case, server: Server, batch: Delivering, fault: Fault
+) -> None:
+    server.faults.next += [fault]
+    batch.until_done(BATCHES)
+    assert set(server.contract.events) == IDS
+    twice = sum(count - 1 for count in server.contract.events.values())
+    assert 0 < twice <= 200 if case.repeats else twice == 0
+    assert batch.letters.refused == []
+
+
+def test_a_connection_that_hangs_is_given_up_in_its_time(server: Server, batch: Delivering) -> None:
+    server.faults.next += ["hang", "hang"]
+    batch.until_done(BATCHES)
+    assert server.contract.events == dict.fromkeys(IDS, 1)
+
+
+def test_a_server_that_stays_away_fails_the_attempt_and_the_next_sends_the_rest_alone(
+    case: Case, server: Server
+) -> None:
+    batch = delivering(
+        sink_of(f"{case.keys.format(url=server.url)}, timeout: 400ms, retry_for: 100ms, concurrency: 1"),
+        server.contract.secret,
+    )
+    many = [
+        edge_batch([event(number) for number in range(start, start + 20)], first=start) for start in range(0, 400, 20)
+    ]
+    half = iter(many)
+
+    def cut() -> Iterator[pa.RecordBatch]:
+        for number, each in enumerate(half):
+            if number == 10:
+                server.faults.always = "500"
+            yield each
+
+    first = batch.attempt(cut())
+    assert first.error is not None
+    assert "500" in first.error
+    had = set(server.contract.events)
+    assert had < IDS
+    server.faults.always = None
+    second = batch.attempt(many)
+    assert second.error is None
+    assert server.contract.events == dict.fromkeys(IDS, 1)
+    assert first.rows + second.rows == COUNT
+
+
+def test_a_killed_server_that_comes_back_has_everything(case: Case, server: Server, batch: Delivering) -> None:
+    kill_at = threading.Event()
+
+    def killed() -> None:
+        wait_for(lambda: len(server.contract.requests) >= 2)
+        server.kill()
+        kill_at.set()
+        server.start()
+
+    killer = threading.Thread(target=killed)
+    killer.start()
+
+    def slowly() -> Iterator[pa.RecordBatch]:
+        for number, each in enumerate(BATCHES):
+            if number == 2:
+                assert kill_at.wait(60)
+            yield each
+
+    batch.attempt(slowly())
+    killer.join(60)
+    batch.until_done(BATCHES)
+    assert set(server.contract.events) == IDS
+    if not case.repeats:
+        assert server.contract.events == dict.fromkeys(IDS, 1)
+    assert batch.letters.refused == []
+
+
+def test_an_expired_credential_loses_nothing_and_is_nowhere_to_be_read(
+    case: Case, server: Server, batch: Delivering
+) -> None:
+    if not case.expires:
+        pytest.skip("it has no credential")
+    batch.secrets = dict.fromkeys(batch.secrets, "expired-credential")
+    report = batch.attempt(BATCHES)
+    assert report.error is not None
+    assert "401" in report.error or "403" in report.error
+    assert "expired-credential" not in repr(report)
+    assert server.contract.events == {}
+    batch.secrets = dict.fromkeys(batch.secrets, server.contract.secret)
+    batch.until_done(BATCHES)
+    assert server.contract.events == dict.fromkeys(IDS, 1)
+    assert server.contract.secret not in repr(batch.reports)
+
+
+def test_only_what_the_product_refuses_dies_with_the_reason_it_gives(
+    case: Case, server: Server, batch: Delivering
+) -> None:
+    bad = {7, 130, 131}
+    events = [event(number, **({"body": "poison"} if number in bad else {})) for number in range(200)]
+    batch.until_done([edge_batch(events)])
+    assert set(server.contract.events) == {f"web:0:{number}" for number in set(range(200)) - bad}
+    assert batch.letters.ids() == {f"web:0:{number}": 1 for number in bad}
+    assert all(case.poison in one.reason and one.is_event for one in batch.letters.refused)
+    assert (batch.rows, batch.dead) == (197, 3)
+
+
+def test_what_is_too_large_for_one_request_is_cut_and_what_is_too_large_alone_dies(
+    server: Server, batch: Delivering
+) -> None:
+    events = [event(number, body="x" * 30_000) for number in range(10)] + [event(10, body="x" * 3_000_000)]
+    batch.until_done([edge_batch(events)])
+    assert set(server.contract.events) == {f"web:0:{number}" for number in range(10)}
+    assert batch.letters.ids() == {"web:0:10": 1}
+
+
+def test_a_storm_of_429_lowers_the_requests_at_once(server: Server, batch: Delivering) -> None:
+    server.faults.next += ["429"] * 40
+    batch.until_done(BATCHES)
+    assert server.contract.events == dict.fromkeys(IDS, 1)
+    assert server.under_way_max <= 4
