@@ -59,6 +59,23 @@ class PostgresServer:
         """A new connection."""
         return Session([str(self._programs / "psql"), "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, DATABASE])
 
+    def crash(self) -> None:
+        """Ends the server as a crash does: every connection breaks, and the next start has to recover."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait(START_TIMEOUT_S)
+
+    def start_again(self) -> None:
+        """After a crash."""
+        self._serve()
+
+    def authenticate(self, role: str) -> None:
+        """Asks this role for its password from now on (`pg_hba.conf`)."""
+        path = self._directory / "data" / "pg_hba.conf"
+        path.write_text(f"host all {role} 127.0.0.1/32 scram-sha-256\n{path.read_text()}")
+        with self.session() as session:
+            session.run("SELECT pg_reload_conf()")
+
     def _start(self) -> None:
         if self._user is not None:
             shutil.chown(self._directory, self._user, pwd.getpwnam(self._user).pw_gid)
@@ -67,6 +84,10 @@ class PostgresServer:
         made = self._run("initdb", "-D", data, *plain)
         if made.wait(START_TIMEOUT_S) != 0:
             raise PostgresError(self._log())
+        self._serve()
+
+    def _serve(self) -> None:
+        data = str(self._directory / "data")
         settings = {"wal_level": "logical", "fsync": "off", "unix_socket_directories": "", "autovacuum": "off"}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         self._process = self._run("postgres", "-D", data, "-h", "127.0.0.1", "-p", str(self.port), *options)

@@ -1,0 +1,244 @@
+"""The sink `clickhouse`: events as rows of a table of ClickHouse, by its HTTP interface in the format JSONEachRow.
+
+Each request has a deduplication token made of the ids of its events: the same request sent again after a lost answer
+or a crash is taken once by tables that deduplicate (Replicated* engines; others with
+`non_replicated_deduplication_window`). ClickHouse Docs, "HTTP Interface", "JSONEachRow", `insert_deduplication_token`.
+
+What an error means is told by its code (`src/Common/ErrorCodes.cpp` of ClickHouse), since versions differ in the status
+that they answer with.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import urlencode
+
+import msgspec
+from pydantic import Field
+
+from logboom.base.units import MIB
+from logboom.pipeline.event.fields import COLUMNS, FieldReader, is_field
+from logboom.pipeline.event.record import EventRecord
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
+from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, RefusedWholeError, TryAgainError
+from logboom.pipeline.sinks.http.answers import HttpAnswer, check_status, described, retry_after
+from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, connect_http, http_way, open_http
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.http.client import HttpClient
+
+Nested = Literal["text", "json"]
+_MAX_BYTES: Final = 16 * MIB
+_MAX_EVENTS: Final = 50_000
+_DEDUPLICATION: Final = "insert_deduplication_token"
+_WANTED: Final[Mapping[str, str]] = {
+    "date_time_input_format": "best_effort",  # RFC 3339 with a fraction and Z
+    "input_format_skip_unknown_fields": "0",
+    "input_format_import_nested_json": "1",
+    "async_insert": "0",  # an answer means that the rows are written
+    "wait_end_of_query": "1",
+    _DEDUPLICATION: "",
+}
+"""Settings of an insert, each where the server has it: an unknown one would fail the request."""
+_ROW_CODES: Final = frozenset(
+    (
+        *(6, 25, 26, 27, 33, 38, 41, 53, 69, 70, 72, 117, 130, 131, 190, 321, 349, 376, 407, 441, 467, 469),
+        *(616, 620, 636, 651, 675, 676, 677, 691),
+    )
+)
+"""Values that cannot be read or converted, constraints: the fault of a row."""
+_OVERLOAD_CODES: Final = frozenset((159, 160, 202, 203, 241, 252, 439, 745))
+"""Timeouts, too many queries or parts, memory."""
+_NO_USE_CODES: Final = frozenset((8, 10, 16, 47, 50, 60, 62, 81, 115, 164, 192, 193, 194, 195, 291, 497, 516))
+"""Table, columns, settings, user, password, rights."""
+_NO_DATA: Final = 108
+_CODE: Final = re.compile(rb"Code: (\d+)")
+_NAME: Final = re.compile(r"[A-Za-z_][0-9A-Za-z_]*")
+_encode = msgspec.json.encode
+
+
+class ClickhouseModel(HttpModel):
+    """Rows of a table of ClickHouse."""
+
+    type: Literal["clickhouse"]
+    url: str
+    """Of the HTTP interface: `http://HOST:8123`, `https://HOST:8443`."""
+
+    table: str
+    """`TABLE` or `DATABASE.TABLE`."""
+
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Column of the table: field of the event or `attributes.NAME`; by default each field has a column of its name."""
+
+    nested: Nested = "text"
+    """How `attributes`, and objects and lists in them, are written: as JSON in a text, or as they are (JSON, Map)."""
+
+    settings: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    """Settings of the server for each insert."""
+
+    user: str | None = None
+    password_env: str | None = None
+    password_file: str | None = None
+
+
+class ClickhouseSink(HttpSink, frozen=True, kw_only=True, tag="clickhouse"):
+    """Rows of a table of ClickHouse."""
+
+    table: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    nested: Nested = "text"
+    settings: tuple[tuple[str, str], ...] = ()
+    user: str | None = None
+    password: KeyRef | None = None
+
+    @property
+    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
+        return () if self.password is None else (("password", self.password),)
+
+    def open_target(self, secrets: Mapping[str, str]) -> ClickhouseTarget:
+        """The server."""
+        headers = {} if self.user is None else {"x-clickhouse-user": self.user}
+        if self.password is not None:
+            headers["x-clickhouse-key"] = secrets[self.password.id]
+        return ClickhouseTarget(self, self.client(secrets, headers))
+
+
+class ClickhouseTarget:
+    """A table."""
+
+    def __init__(self, sink: ClickhouseSink, client: HttpClient) -> None:
+        self._sink = sink
+        self._client = client
+        self._reader = FieldReader(tuple(field for _, field in sink.columns))
+        self._names = tuple(column for column, _ in sink.columns)
+        table = ".".join(f"`{name}`" for name in sink.table)
+        columns = ", ".join(f"`{name}`" for name in self._names)
+        self._query = f"INSERT INTO {table} ({columns}) FORMAT JSONEachRow"
+        self._settings: dict[str, str] | None = None
+        self._lock = threading.Lock()
+
+    def encode(self, event: EventRecord, value: bytes) -> Encoded:
+        """One line; a column whose field the event lacks is left out, and so gets its default."""
+        as_text = self._sink.nested == "text"
+        row = {
+            name: _value(value, as_text=as_text)
+            for name, value in zip(self._names, self._reader.values(event), strict=True)
+            if value is not None
+        }
+        return Encoded(_encode(row) + b"\n")
+
+    def send(self, items: Sequence[Item]) -> Answer:
+        """One insert."""
+        token = sha256("\n".join(item.event_id for item in items).encode()).hexdigest()
+        self._insert(b"".join([item.payload for item in items]), token)
+        return Answer()
+
+    def probe(self) -> None:
+        """An insert of no rows, which asks for the table, its columns and the right to insert."""
+        self._insert(b"", "")
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._client.close()
+
+    def _insert(self, body: bytes, token: str) -> None:
+        settings = self._server_settings()
+        if _DEDUPLICATION in settings:
+            settings = {**settings, _DEDUPLICATION: token}
+        options = {"query": self._query, **settings, **dict(self._sink.settings)}
+        answer = self._client.post(f"/?{urlencode(options)}", body, "application/x-ndjson")
+        if not body and code_of(answer) == _NO_DATA:
+            return
+        check_answer(answer, self._place)
+
+    @property
+    def _place(self) -> str:
+        return f"ClickHouse at {self._client.place}"
+
+    def _server_settings(self) -> dict[str, str]:
+        """Those of `_WANTED` that the server knows; asked for once."""
+        with self._lock:
+            if self._settings is None:
+                names = ", ".join(f"'{name}'" for name in _WANTED)
+                query = f"SELECT name FROM system.settings WHERE name IN ({names}) FORMAT TSV"  # noqa: S608 - our own names
+                answer = self._client.request("GET", f"/?{urlencode({'query': query})}", None, {})
+                check_answer(answer, self._place)
+                known = answer.body.decode(errors="replace").split()
+                self._settings = {name: value for name, value in _WANTED.items() if name in known}
+            return self._settings
+
+
+def _value(value: Any, *, as_text: bool) -> Any:
+    if isinstance(value, bytes):  # the attributes, as JSON
+        return value.decode(errors="replace") if as_text else msgspec.Raw(value)
+    return _encode(value).decode() if as_text and isinstance(value, dict | list) else value
+
+
+def code_of(answer: HttpAnswer) -> int | None:
+    """The code of an answer's error; None where it has none.
+
+    >>> code_of(HttpAnswer(500, "", {}, b"Code: 27, e.displayText() = DB::Exception: ..."))
+    27
+    """
+    text = answer.headers.get("x-clickhouse-exception-code", "")
+    if text.isdigit():
+        return int(text)
+    found = _CODE.match(answer.body)
+    return int(found[1]) if found else None
+
+
+def check_answer(answer: HttpAnswer, place: str) -> None:
+    """Returns where the request was done; else raises what a target raises."""
+    code = code_of(answer)
+    if code is None:
+        check_status(answer, place)
+        return
+    reason = f"{place} answered {described(answer)}"
+    if code in _OVERLOAD_CODES:
+        raise TryAgainError(reason, pause_s=retry_after(answer), is_overload=True)
+    if code in _ROW_CODES:
+        raise RefusedWholeError(reason)
+    if code in _NO_USE_CODES:
+        raise GiveUpError(reason)
+    raise TryAgainError(reason, pause_s=retry_after(answer))
+
+
+def _compile(model: ClickhouseModel, common: CommonFields, report: SinkReport) -> ClickhouseSink:
+    table = tuple(model.table.split("."))
+    if len(table) > 2 or not all(_NAME.fullmatch(name) for name in table):
+        report.problem("table", f"{model.table!r} is no TABLE or DATABASE.TABLE of letters, digits and '_'")
+    columns = model.columns or {name: name for name in COLUMNS}
+    for column, field in columns.items():
+        if not all(_NAME.fullmatch(name) for name in column.split(".")):
+            report.problem("columns", f"{column!r} is no name of letters, digits and '_'")
+        if not is_field(field):
+            report.unknown("columns", "field", field, [*COLUMNS, "attributes.NAME"])
+    for name in model.settings:
+        if name in (_DEDUPLICATION, "query", "user", "password", "wait_end_of_query"):
+            report.problem("settings", f"{name!r} is set by the sink itself")
+    if model.user is None and (model.password_env or model.password_file):
+        report.problem("user", "is missing: a password goes with it")
+    return ClickhouseSink(
+        **common,
+        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS, concurrency=2),
+        http=http_way(model, report, model.url),
+        table=table,
+        columns=tuple(columns.items()),
+        nested=model.nested,
+        settings=tuple((name, _setting(value)) for name, value in model.settings.items()),
+        user=model.user,
+        password=secret_of(model, "password", report),
+    )
+
+
+def _setting(value: str | float | bool) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+SINK: Final = SinkType("clickhouse", ClickhouseModel, ClickhouseSink, _compile, open_http, connect_http)

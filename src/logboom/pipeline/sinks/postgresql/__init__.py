@@ -1,0 +1,126 @@
+"""The sink `postgresql`: events as rows of a table of PostgreSQL, each once by its event id.
+
+`target` runs on executors: COPY into a temporary table, then INSERT ... ON CONFLICT DO NOTHING into the table, in one
+transaction for each request.
+
+This module has what a pipeline's file and plan say of the sink and stays cheap to import; the driver (psycopg) is
+imported where the sink is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import Field
+
+from logboom.base.units import MIB
+from logboom.pipeline.event.fields import COLUMNS, is_field
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkReport, SinkType, SinkWriter
+from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, secret_of, sending_of
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.bulk.target import Target
+
+EVENT_ID: Final = "event_id"
+_NAME_MAX_BYTES: Final = 63
+_SECRET_OPTIONS: Final = ("password", "sslpassword", "passfile", "oauth_client_secret")
+
+
+class PostgresqlModel(BulkModel):
+    """Rows of a table."""
+
+    type: Literal["postgresql"]
+    url: str
+    """`postgresql://USER@HOST:PORT/DATABASE`, with options of libpq behind `?` (`sslmode=verify-full`)."""
+
+    password_env: str | None = None
+    password_file: str | None = None
+    table: str
+    """`TABLE` or `SCHEMA.TABLE`; it needs a unique index on the column of `event_id`."""
+
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Column of the table: field of the event or `attributes.NAME`; by default each field has a column of its name."""
+
+
+class PostgresqlSink(BulkSink, frozen=True, kw_only=True, tag="postgresql"):
+    """Rows of a table."""
+
+    url: str
+    password: KeyRef | None = None
+    table: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    """Column and field of the event."""
+
+    @property
+    def id_column(self) -> str:
+        """The column by which a row is known."""
+        return next(column for column, field in self.columns if field == EVENT_ID)
+
+    @property
+    def secret_refs(self) -> tuple[tuple[str, KeyRef], ...]:
+        return () if self.password is None else (("password", self.password),)
+
+    def open_target(self, secrets: Mapping[str, str]) -> Target:
+        """The database."""
+        from logboom.pipeline.sinks.postgresql.target import PostgresqlTarget
+
+        return PostgresqlTarget(self, None if self.password is None else secrets[self.password.id])
+
+
+def _compile(model: PostgresqlModel, common: CommonFields, report: SinkReport) -> PostgresqlSink | None:
+    _check_url(model.url, report)
+    table = tuple(model.table.split("."))
+    if len(table) > 2 or not all(table):
+        report.problem("table", f"{model.table!r} is no TABLE or SCHEMA.TABLE")
+    columns = model.columns or {name: name for name in COLUMNS}
+    for field in columns.values():
+        if not is_field(field):
+            report.unknown("columns", "field", field, [*COLUMNS, "attributes.NAME"])
+    for name in (*table, *columns):
+        if "\0" in name or len(name.encode()) > _NAME_MAX_BYTES:
+            report.problem("columns", f"{name!r} is no name: PostgreSQL's have at most {_NAME_MAX_BYTES} bytes")
+    if EVENT_ID not in columns.values():
+        report.problem("columns", "have none for event_id, by which a row that is written twice is known")
+        return None
+    return PostgresqlSink(
+        **common,
+        sending=sending_of(model, max_bytes=8 * MIB, max_events=5_000, concurrency=2),
+        url=model.url,
+        password=secret_of(model, "password", report),
+        table=table,
+        columns=tuple(columns.items()),
+    )
+
+
+def _check_url(url: str, report: SinkReport) -> None:
+    try:
+        parts = urlsplit(url)
+        has_password = parts.password is not None
+        options = [name for name, _ in parse_qsl(parts.query, strict_parsing=True)] if parts.query else []
+    except ValueError as error:
+        report.problem("url", f"cannot be read: {error}")
+        return
+    if parts.scheme not in ("postgresql", "postgres"):
+        report.problem("url", "should be postgresql://USER@HOST:PORT/DATABASE")
+    if has_password or any(name in _SECRET_OPTIONS for name in options):
+        report.problem("url", "has a password, which would stand in plans; name it with password_env or password_file")
+
+
+def _open(sink: PostgresqlSink, context: SinkContext) -> SinkWriter:
+    from logboom.pipeline.sinks.bulk.writer import BulkWriter
+    from logboom.pipeline.sinks.postgresql.target import needs_driver
+
+    needs_driver()
+    return BulkWriter(sink, context)
+
+
+def _connect(sink: PostgresqlSink, context: SinkContext) -> None:
+    from logboom.pipeline.sinks.bulk.connecting import try_target
+
+    try_target(sink, context)
+
+
+SINK: Final = SinkType("postgresql", PostgresqlModel, PostgresqlSink, _compile, _open, _connect)

@@ -1,0 +1,181 @@
+"""The sink `clickhouse` and a real server: rows arrive whole, a refused row dies alone, a crash loses nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, event, pipeline_of, sink_of
+from tests.support.clickhouse import PASSWORD, ClickhouseMissingError, ClickhouseServer
+
+from logboom.base.settings import SettingsError
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.event.record import read_event
+from logboom.pipeline.sinks.bulk.target import GiveUpError, RefusedWholeError, TryAgainError
+from logboom.pipeline.sinks.clickhouse import check_answer
+from logboom.pipeline.sinks.http.answers import HttpAnswer
+
+COUNT = 400
+BATCHES = [edge_batch([event(at) for at in range(start, start + 50)], first=start) for start in range(0, COUNT, 50)]
+COLUMNS = (
+    "columns: {event_id: event_id, time: time, severity_number: severity_number, service: service, body: body, "
+    "attributes: attributes, status: attributes.http.status, offset: offset}"
+)
+TABLE = (
+    "CREATE TABLE events (event_id String, time DateTime, severity_number Int32, service String, body String, "
+    "attributes String, status Nullable(Int32), offset Int64) ENGINE = MergeTree ORDER BY event_id"
+)
+
+
+@pytest.fixture(scope="module")
+def clickhouse() -> Iterator[ClickhouseServer]:
+    try:
+        server = ClickhouseServer()
+    except ClickhouseMissingError as missing:
+        pytest.skip(str(missing))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def table(clickhouse: ClickhouseServer) -> None:
+    clickhouse.query("DROP TABLE IF EXISTS events")
+    clickhouse.query(TABLE)
+
+
+def batch_of(clickhouse: ClickhouseServer, more: str = "", *, password: str = PASSWORD) -> Delivering:
+    keys = (
+        f"type: clickhouse, url: 'http://127.0.0.1:{clickhouse.port}', table: default.events, user: shop, "
+        f"password_env: PASSWORD, timeout: 5s, retry_for: 60s, {COLUMNS}{more}"
+    )
+    return delivering(sink_of(keys), password)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("table")
+class TestServer:
+    def test_events_are_rows(self, clickhouse: ClickhouseServer) -> None:
+        text = "a\tb\nc\\ 'é\u2028\U0001f600"
+        events = [event(at) for at in range(COUNT)] + [event(COUNT, body=text, service=None, attributes={})]
+        batch = batch_of(clickhouse)
+        assert batch.attempt([edge_batch(events)]).error is None
+        assert clickhouse.query("SELECT count(), uniqExact(event_id) FROM events") == f"{COUNT + 1}\t{COUNT + 1}"
+        row = clickhouse.query(
+            "SELECT toString(time, 'UTC'), service, status, attributes FROM events WHERE event_id = 'web:0:7'"
+        )
+        assert row == '2026-11-23 07:00:00\tshop-1\t200\t{"n": 7, "http": {"status": 200}}'
+        last = clickhouse.query(
+            f"SELECT body, service, isNull(status) FROM events WHERE offset = {COUNT} FORMAT JSONCompact"
+        )
+        assert text in json.loads(last)["data"][0][0]
+
+    def test_a_row_that_the_server_refuses_dies_alone(self, clickhouse: ClickhouseServer) -> None:
+        events = [event(at) for at in range(100)]
+        events[30] = event(30, attributes={"http": {"status": "no number"}})
+        batch = batch_of(clickhouse)
+        assert batch.attempt([edge_batch(events)]).error is None
+        assert clickhouse.query("SELECT count() FROM events") == "99"
+        (letter,) = batch.letters.refused
+        assert letter.offset == 30
+        assert "Code: " in letter.reason
+
+    def test_a_server_that_is_killed_and_comes_back_loses_nothing(self, clickhouse: ClickhouseServer) -> None:
+        batch = batch_of(clickhouse, ", batch: {max_events: 20}, concurrency: 1")
+        killed = threading.Event()
+        back = threading.Thread(target=clickhouse.start)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for number, each in enumerate(BATCHES):
+                if number == 3 and not killed.is_set():
+                    killed.set()
+                    clickhouse.kill9()
+                    back.start()
+                yield each
+
+        if batch.attempt(batches()).error is not None:
+            batch.until_done(BATCHES)
+        back.join(120)
+        assert clickhouse.query("SELECT uniqExact(event_id) FROM events") == str(COUNT)
+        # MergeTree knows no tokens: what had no answer may be there twice.
+        assert int(clickhouse.query("SELECT count() FROM events")) <= COUNT + 20
+        assert not batch.letters.refused
+
+    def test_what_no_attempt_can_change_is_found_by_the_probe(self, clickhouse: ClickhouseServer) -> None:
+        target = batch_of(clickhouse).sink.open_target(batch_of(clickhouse).secrets)
+        target.probe()
+        target.close()
+        for batch, words in (
+            (batch_of(clickhouse, password="wrong password"), "Code: 19"),
+            (_without(clickhouse, "DROP TABLE events"), "doesn't exist|UNKNOWN_TABLE|does not exist"),
+        ):
+            target = batch.sink.open_target(batch.secrets)
+            with pytest.raises(GiveUpError, match=words):
+                target.probe()
+            target.close()
+            report = batch.attempt(BATCHES[:1])
+            assert report.error is not None
+            assert "wrong password" not in report.error
+            assert not batch.letters.refused
+
+
+def _without(clickhouse: ClickhouseServer, statement: str) -> Delivering:
+    clickhouse.query(statement)
+    return batch_of(clickhouse)
+
+
+def _answer(code: int, status: int = 500) -> HttpAnswer:
+    return HttpAnswer(
+        status, "Error", {"x-clickhouse-exception-code": str(code)}, f"Code: {code}. DB::Exception".encode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (_answer(27, 400), RefusedWholeError),
+        (_answer(349), RefusedWholeError),
+        (_answer(252), TryAgainError),
+        (_answer(241), TryAgainError),
+        (_answer(242), TryAgainError),
+        (_answer(319), TryAgainError),
+        (_answer(60, 404), GiveUpError),
+        (_answer(516, 403), GiveUpError),
+        (HttpAnswer(502, "Bad Gateway", {}, b"proxy"), TryAgainError),
+        (HttpAnswer(401, "Unauthorized", {}, b""), GiveUpError),
+    ],
+    ids=str,
+)
+def test_an_error_means_what_its_code_says(answer: HttpAnswer, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        check_answer(answer, "here")
+
+
+def test_rows_have_what_columns_ask_for_and_requests_a_token_that_repeats() -> None:
+    sink: Any = sink_of(f"type: clickhouse, url: 'http://h:8123', table: t, nested: json, {COLUMNS}")
+    target = sink.open_target({})
+    value = b'{"attributes":{"http":{"status":200}},"event_id":"e","source":"s","stream":"s","partition":0,"offset":7}'
+    payload = target.encode(read_event(value), value).payload
+    assert payload == b'{"event_id":"e","attributes":{"http":{"status":200}},"status":200,"offset":7}\n'
+
+
+def test_what_is_wrong_with_its_keys_is_told_at_once() -> None:
+    keys = (
+        "type: clickhouse, url: 'ftp://h', table: 'a b', columns: {'x`y': bdy}, password_env: P, "
+        "settings: {insert_deduplication_token: x}"
+    )
+    with pytest.raises(SettingsError) as caught:
+        compile_pipeline(pipeline_of(keys), "p.yaml")
+    text = str(caught.value)
+    for words in (
+        "is no address such as",
+        "is no TABLE or DATABASE.TABLE",
+        "'x`y' is no name",
+        "unknown field 'bdy' (did you mean 'body'?)",
+        "is set by the sink itself",
+        "is missing: a password goes with it",
+    ):
+        assert words in text
