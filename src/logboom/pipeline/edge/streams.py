@@ -136,6 +136,24 @@ class StreamAdmin:
         """The first offset that each partition still holds."""
         return self._offsets(counts, OffsetSpec.earliest(), "start")  # type: ignore[no-untyped-call]
 
+    def since(self, counts: Mapping[str, int], moment_ms: int) -> dict[str, dict[str, int]]:
+        """The first record of each partition whose timestamp is this or later, in milliseconds since 1970; -1 where
+        there is none."""
+        spec = OffsetSpec.for_timestamp(moment_ms)
+        return self._offsets(counts, spec, f"record of {moment_ms}")
+
+    def delete(self, streams: Iterable[str]) -> None:
+        """Deletes streams that are the pipeline's own; one that is not there is fine."""
+        named = list(streams)
+        if not named:
+            return
+        for name, future in self._client.delete_topics(named, operation_timeout=_TIMEOUT_S).items():
+            try:
+                future.result(timeout=2 * _TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise _failure(f"stream {name} cannot be deleted", error) from error
+
     def _offsets(self, counts: Mapping[str, int], spec: OffsetSpec, what: str) -> dict[str, dict[str, int]]:
         asked = {TopicPartition(name, number): spec for name, count in counts.items() for number in range(count)}
         found: dict[str, dict[str, int]] = {name: {} for name in counts}

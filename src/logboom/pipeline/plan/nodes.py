@@ -119,6 +119,11 @@ class StreamSource(Node, frozen=True, kw_only=True, tag="stream_source"):
     pattern: str | None = None
     start: Literal["earliest", "latest"] = "earliest"
     on_data_loss: Literal["fail", "continue"] = "fail"
+    from_ms: int | msgspec.UnsetType = msgspec.UNSET
+    """With it, a pipeline without a checkpoint begins with the first record of this timestamp or a later one, in
+    milliseconds since 1970."""
+    until_ms: int | msgspec.UnsetType = msgspec.UNSET
+    """With it, records of this timestamp or a later one are passed over."""
 
 
 class KeyRef(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,8 @@ written again, with the same ids. Deliveries (`delivery`) read the streams that 
 edges, each with a query and a checkpoint of its own, so that a sink that fails or hangs delays no other.
 
 Threads: the runner's loop on the caller's thread, one thread of Spark's for each query, Spark's listener thread. They
-share `progress` and the stop event alone. `dead_letters` works without Spark, for the command line.
+share `progress` and the stop event alone. `dead_letters` and `looking` work without Spark, for the command line;
+`replaying` makes the pipeline of a replay, which runs like any other.
 
 This package must not know how a row is parsed or masked, what a particular sink does, or what SQL means.
 """

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 from pyspark.sql.streaming.query import StreamingQuery
@@ -34,6 +35,7 @@ from logboom.pipeline.plan.nodes import RAW_COLUMNS, Plan, StreamSource
 from logboom.pipeline.plan.paths import resolved
 from logboom.pipeline.run.batch_planner import BatchPlanner, KeyChangedError, LoadKeys
 from logboom.pipeline.run.outputs import bindings_of, place_streams
+from logboom.pipeline.run.pacing import Pace
 from logboom.pipeline.run.turning import Turning
 from logboom.pipeline.spark.kafka import kafka_reader, spark_name
 from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX, SETTINGS
@@ -62,8 +64,12 @@ class Router:
         stop: threading.Event,
         on_batch: OnBatch,
         notify: Callable[[str], None],
+        pace: Pace,
+        dials: Turning | None,
     ) -> None:
+        """`dials`: None where all stand as the plan says."""
         self._spark = spark
+        self._pace = pace
         self._plan = plan
         self._admin = admin
         self._checkpoint = checkpoint
@@ -72,7 +78,7 @@ class Router:
         self._on_batch = on_batch
         base = resolved(plan, ".")
         self._tables = TableStore(checkpoint / "tables", base, notify, TableStreams(admin).newest)
-        self._dials = Turning(plan, admin, notify)
+        self._dials = dials
         self._planner = BatchPlanner(plan, admin, checkpoint, load_keys, notify, self._tables, self._dials)
         self.ledgers = BatchLedgers(checkpoint / "ledger")
         self._states = StateStore(checkpoint / "state")
@@ -86,7 +92,8 @@ class Router:
     def prepare(self, partitions: int) -> Layout:
         """Makes the streams the plan writes, those that are missing with so many partitions."""
         self._partitions = partitions
-        self._dials.declare()
+        if self._dials is not None:
+            self._dials.declare()
         return self._prepared(self._plan).layout
 
     def start(self, *, once: bool) -> StreamingQuery:
@@ -120,13 +127,21 @@ class Router:
             if source.pattern is not None
             else reader.option("subscribe", ",".join(source.streams))
         )
+        if source.from_ms is msgspec.UNSET:
+            reader = reader.option("startingOffsets", source.start)
+        else:
+            # A partition without such a record begins at its end.
+            reader = reader.option("startingTimestamp", str(source.from_ms)).option(
+                "startingOffsetsByTimestampStrategy", "latest"
+            )
         found = (
-            reader.option("startingOffsets", source.start)
-            .option("failOnDataLoss", str(source.on_data_loss == "fail").lower())
+            reader.option("failOnDataLoss", str(source.on_data_loss == "fail").lower())
             .option("includeHeaders", "true")
             .option("maxOffsetsPerTrigger", records_max)
             .load()
         )
+        if source.until_ms is not msgspec.UNSET:
+            found = found.where(F.col("timestamp") < F.timestamp_millis(F.lit(source.until_ms)))
         found = found.withColumns({"source": F.lit(source.name), "stream": F.col("topic")})
         return found.select(*(name for name, _ in RAW_COLUMNS))
 
@@ -176,6 +191,7 @@ class Router:
             self.fatal = error
             raise
         self._on_batch(entry)
+        self._pace.after(sum(entry.ledger.records_in.values()), time.monotonic() - start)
 
     def _prepared(self, plan: Plan) -> "_PreparedPlan":
         """What a plan needs to run; creates the streams that are missing."""

@@ -32,10 +32,12 @@ from logboom.pipeline.registry import read_plan
 from logboom.pipeline.run.dead_letters import LettersFromExecutors, write_dead_letters
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import Display, serve_metrics
+from logboom.pipeline.run.pacing import Pace
 from logboom.pipeline.run.progress import Progress
 from logboom.pipeline.run.reloading import Recompile, Reloading
 from logboom.pipeline.run.renaming import check_nothing_left
 from logboom.pipeline.run.router import Router
+from logboom.pipeline.run.turning import Turning
 from logboom.pipeline.sinks.base import SinkContext, SinkWriter
 from logboom.pipeline.sinks.bulk.secrets import read_secret
 from logboom.pipeline.sinks.registry import type_of
@@ -66,6 +68,10 @@ class RunOptions:
     """The JVM of the session, where one is coming up already."""
     renamed_from: str | None = None
     """The former name of the pipeline whose checkpoint this is."""
+    records_per_s: int | None = None
+    """At most so many go on in a second; None for as many as there are."""
+    turns_dials: bool = True
+    """False: they stand as the plan says, whoever turns them."""
     recompile: Recompile | None = None
     """Reads the pipeline's file again, where the run may go on with another plan."""
 
@@ -254,6 +260,8 @@ class Runner:
             self._halt,
             self.progress.batch,
             self._display.notify,
+            Pace(self._options.records_per_s, self._halt),
+            Turning(self._plan, self._admin, self._display.notify) if self._options.turns_dials else None,
         )
         layout = router.prepare(partitions)
         wanted = [name for source in self._plan.sources for name in source.streams]
@@ -277,7 +285,13 @@ class Runner:
         trimmer.finish()
 
     def _run_once(self, router: Router, deliveries: list[Delivery]) -> None:
-        self._await([_SupervisedQuery("router", router.start(once=True))], router)
+        query = router.start(once=True)
+        # Where the router keeps to a rate, deliveries keep up with it; else they wait for all that it has.
+        beside = [] if self._options.records_per_s is None else [each.start(once=False) for each in deliveries]
+        try:
+            self._await([_SupervisedQuery("router", query)], router)
+        finally:
+            self._stop_queries(beside)
         if not self._stop.is_set():
             # Spark fixes what an `availableNow` query reads when it starts: that is whole only behind the router's end.
             self._await([_SupervisedQuery(each.sink.name, each.start(once=True)) for each in deliveries], router)
