@@ -1,5 +1,6 @@
 """Key compaction of one log: what stays, where it stays, and what survives beside it."""
 
+import errno
 from collections.abc import Callable
 
 import pytest
@@ -283,6 +284,28 @@ def test_leader_epochs_begin_where_they_began() -> None:
     entries = log.epochs.entries
     disk.unlink(f"{DIRECTORY}/leader-epochs")
     assert open_log(disk.after_kill(), PLAIN).epochs.entries == entries
+
+
+def test_what_the_disk_does_not_give_back_is_reported_as_damage() -> None:
+    """Nobody else may read that batch for years, and the other copies are there now."""
+    disk = SimDisk()
+    reports = Reports()
+    log = open_log(disk, PLAIN, reports=reports)
+    put(log, ("a", "1"))
+    put(log, ("a", "2"))
+    log.roll()
+    put(log, ("c", "1"))
+
+    def unreadable(operation: str, path: str) -> None:
+        if operation == "read" and path.endswith(file_name(0)):
+            raise OSError(errno.EIO, "a bad sector")
+
+    disk.fault = unreadable
+    with pytest.raises(StorageError, match=r"it cannot be read: .*a bad sector"):
+        clean(log)
+    assert [(damage.position, damage.offset) for damage in reports.damage] == [(0, 0)]
+    disk.fault = lambda operation, path: None
+    assert pairs_of(log) == [(0, "a", "1"), (1, "a", "2"), (2, "c", "1")]
 
 
 def test_a_damaged_batch_ends_the_cleaning_and_stays() -> None:

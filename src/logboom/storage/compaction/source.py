@@ -9,7 +9,7 @@ from logboom.base.ids import Offset
 from logboom.base.ports import File
 from logboom.base.units import MIB
 from logboom.records import CODEC_MASK, HEADER_BYTES, BatchHeader, read_header, records_body, whole_batches
-from logboom.storage.segment import BadBatchError, EpochAt, batch_fault
+from logboom.storage.segment import UNREADABLE, BadBatchError, EpochAt, batch_fault
 
 _READ_BYTES: Final = MIB
 
@@ -36,13 +36,13 @@ class Source:
 def checked_batches(source: Source, file: File, start: Offset, epoch_at: EpochAt, step: Step) -> Iterator[Batch]:
     """Each batch from the one that holds `start` on.
 
-    BadBatchError where one is damaged or missing. Raises OSError.
+    BadBatchError where one is damaged or missing, or where the disk does not give it back. Raises OSError.
     """
     expected, position, size = source.first_offset, source.first_position, source.size_bytes
     while position < size:
-        data = file.read(position, min(_READ_BYTES, size - position))
+        data = _read(file, position, min(_READ_BYTES, size - position), source, expected)
         if len(data) >= HEADER_BYTES and len(data) < read_header(data).size_bytes <= size - position:
-            data = file.read(position, read_header(data).size_bytes)
+            data = _read(file, position, read_header(data).size_bytes, source, expected)
         step(len(data))
         # All of it nearly always, in one loop; what ends it is looked at again to tell a cut last batch from damage.
         sure, _ = whole_batches(data, expected, source.end, epoch_at)
@@ -70,6 +70,15 @@ def checked_batches(source: Source, file: File, start: Offset, epoch_at: EpochAt
     if expected != source.end:
         missing = f"the offsets from here to {source.end} are missing"
         raise BadBatchError(size, expected, missing, source.path)
+
+
+def _read(file: File, position: int, length: int, source: Source, expected: Offset) -> bytes:
+    try:
+        return file.read(position, length)
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        raise BadBatchError(position, expected, f"it cannot be read: {error}", source.path) from error
 
 
 def plain_records(batch: Batch, source: Source, max_decompressed_bytes: int) -> bytes:
