@@ -5,7 +5,8 @@ from tests.metadata.test_cluster import BROKERS, NAME, cluster, minimum_of, prop
 from logboom.base.ids import BrokerId
 from logboom.metadata import apply_all
 from logboom.metadata.leadership import change_isr
-from logboom.metadata.reassignment import reassign
+from logboom.metadata.membership import fence, unfence
+from logboom.metadata.reassignment import cancel, reassign
 
 
 def test_a_move_ends_when_the_new_replicas_are_in_sync() -> None:
@@ -34,3 +35,29 @@ def test_a_leader_that_goes_hands_over_first_and_leaves_the_isr_as_the_next_one_
     image = apply_all(image, change_isr(image, BROKERS[1], image.brokers[BROKERS[1]].epoch, wanted, minimum_of))
     now = the_partition(image)
     assert (now.replicas, now.isr, now.reassigning, now.leader) == ((2, 3), (2, 3), False, 2)
+
+
+def test_a_new_replica_that_leads_hands_over_before_a_cancelled_move_takes_it_away() -> None:
+    """Until it has heard of the next leader it would tell clients where the log ended, and others commit without it."""
+    image = cluster(4, replicas=2)
+    one, two, three = BROKERS[:3]
+    image = apply_all(image, reassign(image, NAME, 0, [3, 4], minimum_of))
+    wanted = proposal(image, {one, two, three})
+    image = apply_all(image, change_isr(image, one, image.brokers[one].epoch, wanted, minimum_of))
+    image = apply_all(image, fence(image, one, minimum_of))
+    assert the_partition(image).leader == three
+
+    image = apply_all(image, cancel(image, NAME, 0, minimum_of))
+    now = the_partition(image)
+    assert (now.replicas, now.adding, now.removing) == ((one, two, three), (three,), (three,))
+    assert (now.isr, now.leader) == ((two, three), two)
+    again = the_partition(apply_all(image, cancel(image, NAME, 0, minimum_of)))
+    assert (again.replicas, again.isr, again.leader, again.reassigning) == ((one, two), (two,), two, False)
+
+    image = apply_all(image, unfence(image, one, image.brokers[one].epoch, minimum_of))
+    wanted = proposal(image, {one, two, three})
+    image = apply_all(image, change_isr(image, two, image.brokers[two].epoch, wanted, minimum_of))
+    wanted = proposal(image, {one, two})
+    image = apply_all(image, change_isr(image, two, image.brokers[two].epoch, wanted, minimum_of))
+    now = the_partition(image)
+    assert (now.replicas, now.isr, now.reassigning, now.leader) == ((one, two), (one, two), False, two)

@@ -143,6 +143,8 @@ class PartitionUpdate:
     leader: BrokerId | None = None
     """A leader chosen by the caller, who answers for it holding all that is committed; the ISR is this one alone."""
     election: Election = Election.IF_NEEDED
+    hands_over: bool = False
+    """Whether a leader that is to be removed leads no longer, even if not all that stay are in sync."""
 
 
 def decide(index: int, before: Assignment, wish: PartitionUpdate, rules: Eligibility) -> PartitionChange | None:
@@ -214,7 +216,7 @@ def _with_leader(after: Assignment, wish: PartitionUpdate, rules: Eligibility) -
     if wish.leader is not None:
         return replace(after, leader=wish.leader)
     fit = [one for one in after.replicas if one in after.isr and rules.is_active(one)]
-    goes = after.leader in after.removing and _all_that_stay_are_in_sync(after)
+    goes = after.leader in after.removing and (wish.hands_over or _all_that_stay_are_in_sync(after))
     if after.leader in fit and wish.election is not Election.PREFERRED and not goes:
         return after
     if fit:

@@ -87,7 +87,8 @@ def add_replicas(
 
 
 def cancel(image: Image, name: str, index: int, minimum_of: MinimumOf) -> tuple[PartitionsChanged, ...]:
-    """Take a reassignment back.
+    """Take a reassignment back: its new replicas go at once. One that leads only hands over, and is removed once the
+    next leader knows that it has heard of that, as with `reassign`; or at once, where this is asked for again.
 
     Raises UnknownStreamError, NoReassignmentInProgressError, or InvalidAssignmentError where only new replicas are in
     sync by now.
@@ -101,7 +102,11 @@ def cancel(image: Image, name: str, index: int, minimum_of: MinimumOf) -> tuple[
             f"only new replicas of {name}-{index} are in sync and active; let the reassignment go on, or bring back "
             f"one of the brokers {', '.join(map(str, settled))}"
         )
-    return _decided(image, name, index, PartitionUpdate(replicas=settled, adding=(), removing=()), minimum_of)
+    wish = PartitionUpdate(replicas=settled, adding=(), removing=())
+    if before.leader in before.adding and image.is_active(before.leader):
+        leader = (before.leader,)
+        wish = PartitionUpdate(replicas=settled + leader, adding=leader, removing=leader, hands_over=True)
+    return _decided(image, name, index, wish, minimum_of)
 
 
 def _settled(assignment: Assignment) -> Replicas:
