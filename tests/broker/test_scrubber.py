@@ -12,6 +12,7 @@ from tests.support.simulated import machine, run
 from logboom.base.errors import StorageError
 from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
+from logboom.broker.disk.data_dir import METADATA_DIR
 from logboom.broker.partition.replica import Partition
 from logboom.sim.disk import SimDisk
 
@@ -175,5 +176,26 @@ def test_a_broken_position_begins_a_new_pass(tmp_path: Path) -> None:
             async with running(tmp_path, scrubber=EVERY) as broker:
                 await until(lambda: broker.scrubber.state.last_ended_ms > 0, "a pass ends", within_s=2 * EVERY_S)
                 assert broker.counters.scrubbed_bytes >= sizes(broker.replicas)
+
+    run(body)
+
+
+@pytest.mark.parametrize("what", ["log", "snapshot"])
+def test_damage_in_the_metadata_is_reported_while_it_is_still_in_memory(tmp_path: Path, what: str) -> None:
+    async def body() -> None:
+        async with running(tmp_path, scrubber={"interval_ms": 1_000}) as broker:
+            await filled(broker, count=1)
+            await until(lambda: broker.scrubber.state.last_ended_ms > 0, "one pass")
+            assert broker.counters.scrub_damages == 0
+            disk = disk_of(tmp_path)
+            (path,) = (
+                path
+                for path in disk.nodes
+                if path.startswith(METADATA_DIR) and (path.endswith(".log") if what == "log" else path.endswith(what))
+            )
+            disk.nodes[path].flip(8 * 30)
+            await until(lambda: broker.counters.scrub_damages > 0, "it is found")
+            await broker.catalog.create_stream("goes-on")
+            disk.nodes[path].flip(8 * 30)
 
     run(body)

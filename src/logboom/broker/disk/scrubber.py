@@ -3,7 +3,9 @@
 A bit that flips on a disk is found when its batch is read, and old ones may be read by nobody for years, until the
 other copies are damaged too or gone. So each pass reads all logs, spread over `broker.scrubber.interval_ms`. What is
 damaged is reported as if a consumer had met it: where other brokers have the records the copy is fetched anew
-(`lost_replicas`), else the damaged offsets answer with an error and the rest is served.
+(`lost_replicas`), else the damaged offsets answer with an error and the rest is served. The metadata's own log comes
+last in a pass. What is damaged there harms nothing while this process has it in memory, but the next start would refuse
+it; so it is reported while the other brokers can still do without this one.
 
     timetable   so many bytes of all are due at this moment of the pass; behind it, as fast as the limit allows
     stretch     (thread) a part of a segment is read from the disk and checked (`storage.scrubbing`)
@@ -16,7 +18,7 @@ what is written today was checked at the latest two intervals from now.
 import asyncio
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
@@ -114,11 +116,14 @@ class Scrubber:
         flusher: Flusher,
         config: Current[BrokerConfig],
         *,
+        check_metadata: Callable[[], list[str]],
         runtime: Runtime,
         counters: Counters,
         log: FilteringBoundLogger,
     ) -> None:
+        """`check_metadata` reads the metadata's files, on a thread: what of them is damaged."""
         self.state = ScrubState(0)
+        self._check_metadata = check_metadata
         self._partitions = partitions
         self._disk = disk
         self._flusher = flusher
@@ -158,6 +163,7 @@ class Scrubber:
             if self._flusher.failure is not None:
                 return
             state.done_bytes = done_bytes  # what was written or deleted meanwhile does not shift the others
+        await self._scrub_metadata()
         await self._turn(0)
         now_ms = self._clock.wall_ms()
         self._log.info(
@@ -169,6 +175,16 @@ class Scrubber:
         )
         self.state = ScrubState(now_ms, last_ended_ms=now_ms)
         await self._save()
+
+    async def _scrub_metadata(self) -> None:
+        try:
+            damages = await self._thread.run(self._check_metadata)
+        except OSError as error:
+            self._log.warning("scrubbing postponed", partition="the metadata", reason=str(error))
+            return
+        self._counters.scrub_damages += len(damages)
+        for damage in damages:
+            self._log.error("the metadata on this broker's disk is damaged", reason=damage)
 
     async def _scrub(self, key: ReplicaKey) -> None:
         """One log, from where the pass has come to in it."""

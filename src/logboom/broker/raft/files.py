@@ -160,6 +160,30 @@ class RaftFiles:
         """Write nothing more, and release the files."""
         self._log.abandon()
 
+    def check(self) -> list[str]:
+        """Read the snapshot and what is durable of the log from the disk, while they are in use: what is not as it was
+        written, upon which the next start would refuse them.
+
+        On a thread that may wait for the disk. OSError for a lack of handles or memory: to be tried again.
+        """
+        damages = []
+        try:
+            read_snapshot(self._disk, self._directory)
+        except StorageError as error:
+            damages.append(str(error))
+        except OSError as error:
+            if retriable_error_for(error, self._directory) is not None:
+                raise
+            damages.append(str(_damaged(self._directory, f"{SNAPSHOT} cannot be read: {error}")))
+        log = self._log
+        scrub, is_last = log.reader.scrub(log.log_start_offset), False
+        while not is_last:
+            found = scrub.check_next(log.durable_end, _READ_BYTES)
+            is_last = found.is_last
+            if found.damages and log is self._log:  # else a leader's snapshot has replaced it, and its files are gone
+                damages.append(str(_damaged(self._directory, f"in the log below offset {scrub.offset}")))
+        return damages
+
     # --- appending, on the loop ----------------------------------------------------------------------------------
 
     @property
