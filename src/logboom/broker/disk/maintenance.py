@@ -70,7 +70,8 @@ async def checkpoints(partitions: Partitions, flusher: Flusher, pause: Pause, lo
             # After a start the index is not in memory until something reads. The flusher's thread does not read it, or
             # a read that hangs would hold up every append; so a reader does, and the next round saves it.
             behind = partition.log.reader.index_is_behind
-            if not partition.offline and done.get(partition) != end:
+            # Of one that was made since the last round and is empty still, everything was noted when it was made.
+            if not partition.offline and done.get(partition, 0) != end:
                 await deferred.run(flusher, partition, partition.log.checkpoint)
                 partition.reads.load_index_soon()
             now[partition] = -1 if behind else end

@@ -161,13 +161,17 @@ class IsrKeeper:
         self._looked_early.set()
 
     def _look(self, key: ReplicaKey, heard_of: frozenset[BrokerId]) -> None:
-        leader = self._leader(key)
-        if leader is None:
+        try:
+            partition = self._find(key)
+        except LogboomError:
             return
-        partition = self._find(key)
-        now_s = self._clock.monotonic_s()
-        leader.replication_step(Ticked(partition.log_end_offset, now_s, leader.isr - heard_of))
-        self._confirm(partition, key)
+        role = partition.role
+        if not role.leads:
+            return
+        leader = role.leader
+        leader.replication_step(Ticked(partition.log_end_offset, self._clock.monotonic_s(), leader.isr - heard_of))
+        if len(leader.isr) < len(partition.stream.assignments[partition.index].holders):
+            self._confirm(partition, key)
         if leader.has_proposal:
             self.propose(key)
 
