@@ -107,7 +107,8 @@ def vote_without_a_note(patch: Patch) -> None:
 def delete_on_the_leader_alone(patch: Patch) -> None:
     """Rule 5: a deletion is answered before those that may lead next have deleted, and who has not may join them."""
     patch.setattr(Leader, "has_deleted", lambda *_: True)
-    patch.setattr(PartitionLeadership, "_start_of", lambda *_: Offset(2**62))
+    expand = PartitionLeadership._expand
+    patch.setattr(PartitionLeadership, "_expand", lambda self, replica, _: expand(self, replica, Offset(0)))
     patch.setattr(Follower, "_trim", lambda *_: None)
 
 

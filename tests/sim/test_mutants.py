@@ -46,10 +46,11 @@ CUT_OFF: Final = replace(
 """One node is cut off from the others, twice; clients reach it."""
 KILLED: Final = replace(
     _BASE,
-    troubled_s=6.0,
-    schedule=planned((1, "n1", "kill", 0.1), (2, "n2", "kill", 0.1), (3.5, "n3", "kill", 0.1), (5, "n1", "kill", 0.1)),
+    troubled_s=9.0,
+    schedule=planned((1, "n1", "kill", 0.1), (3.5, "n2", "kill", 0.1), (6, "n3", "kill", 0.1), (8, "n1", "kill", 0.1)),
 )
-"""One after the other is killed and back at once."""
+"""One after the other is killed and back at once, each before the next one: a controller that has heard of nobody yet
+asks for the patience of a lease."""
 BELOW: Final = replace(
     _BASE,
     troubled_s=6.0,
