@@ -4,7 +4,7 @@ import errno
 
 import pytest
 from tests.broker.node import append
-from tests.broker.replicated import Cluster, on_brokers
+from tests.broker.replicated import DIRECTOR, Cluster, on_brokers
 from tests.support.simulated import replace_disk
 
 from logboom.base.errors import BrokerRunsError, LogboomError
@@ -108,3 +108,14 @@ async def test_nobody_takes_over_from_a_process_that_lives(cluster: Cluster) -> 
         await channel.submit(copy, commands.Registered)
     assert cluster.image.brokers[BrokerId(1)] == before
     assert registration.holds_lease
+
+
+@on_brokers(2)
+async def test_a_new_controller_lets_nobody_take_over_from_whom_it_has_not_heard_of_yet(cluster: Cluster) -> None:
+    director, other = cluster[DIRECTOR], cluster.image.brokers[BrokerId(2)]
+    liveness, brokers = director.cluster.controller._liveness, cluster.image.brokers
+    liveness.end()
+    liveness.begin()  # no heartbeat comes before the next wait
+    with pytest.raises(BrokerRunsError, match=f"another process of broker {other.id} is alive"):
+        liveness.check_has_ended(other)
+    liveness.check_has_ended(brokers[director.identity.broker_id])

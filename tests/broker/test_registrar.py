@@ -13,6 +13,7 @@ from logboom.base.ids import BrokerId
 from logboom.broker.config import BrokerConfig
 from logboom.broker.control import commands
 from logboom.broker.control.channel import ControlChannel
+from logboom.broker.control.incarnations import KnownProcesses
 from logboom.broker.peers import NoPeers
 from logboom.broker.registrar import Registrar
 from logboom.metadata import Image
@@ -39,7 +40,7 @@ class Controller:
 
 def registrar(clock: ManualClock, controller: Controller) -> Registrar:
     return Registrar(
-        BrokerId(1),
+        KnownProcesses(BrokerId(1), ()),
         cast("ControlChannel", controller),
         NoPeers(),
         Current(BrokerConfig(lease_ms=int(LEASE_S * 1_000))),

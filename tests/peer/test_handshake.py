@@ -7,15 +7,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.peer.doors import CLUSTER, KEY, identity
 
+from logboom.base.errors import DuplicateBrokerError
 from logboom.broker.misdirected_peer import clients_only
 from logboom.broker.peers import Address, Lane, PeerIdentity
 from logboom.peer.handshake import (
     ANY_BROKER,
     MESSAGE_BYTES_MAX,
+    NO_PROCESSES,
     DiallerHandshake,
     HandshakeError,
     Introduction,
     ListenerHandshake,
+    Processes,
     Session,
     _framed,
     _mac,
@@ -31,22 +34,43 @@ def introduction(broker_id: int, cluster_id: str = CLUSTER, directory_id: str = 
 
 
 def dialler(
-    own: Introduction | None = None, *, key: bytes = KEY, nonce: int = 1, expected: int = 2, lane: Lane = Lane.RECORDS
+    own: Introduction | None = None,
+    *,
+    key: bytes = KEY,
+    nonce: int = 1,
+    expected: int = 2,
+    lane: Lane = Lane.RECORDS,
+    processes: Processes = NO_PROCESSES,
 ) -> DiallerHandshake:
-    return DiallerHandshake(key, own or introduction(1), NONCES[nonce], lane, identity(expected).broker_id)
+    return DiallerHandshake(key, own or introduction(1), NONCES[nonce], lane, identity(expected).broker_id, processes)
 
 
-def listener(own: Introduction | None = None, *keys: bytes, nonce: int = 2) -> ListenerHandshake:
-    return ListenerHandshake(keys or (KEY,), lambda: own or introduction(2), NONCES[nonce])
+def listener(
+    own: Introduction | None = None, *keys: bytes, nonce: int = 2, processes: Processes = NO_PROCESSES
+) -> ListenerHandshake:
+    return ListenerHandshake(keys or (KEY,), lambda: own or introduction(2), NONCES[nonce], lambda: processes)
 
 
 def shaken(one: DiallerHandshake, two: ListenerHandshake) -> tuple[Session, Session]:
     """Both sessions. Raises HandshakeError."""
-    proof = one.received(two.received(one.start()))
-    assert two.received(proof) == b""
+    answer = two.received(one.received(two.received(one.start())))
+    if answer:
+        assert one.session is two.session is None, "neither says anything else before both have compared"
+        answer = two.received(one.received(answer))
+    assert answer == b""
     assert one.session is not None
     assert two.session is not None
     return one.session, two.session
+
+
+def known(registered: dict[int, str] | None = None, *, noted: tuple[str, ...] = ()) -> Processes:
+    """What a broker knows of the processes of others, and which of its own its directory has noted."""
+
+    def check_noted(process: str) -> None:
+        if process not in noted:
+            raise DuplicateBrokerError(f"older than {process}")
+
+    return Processes(lambda peer: (registered or {}).get(peer.broker_id, ""), check_noted)
 
 
 def test_both_sides_learn_who_the_other_is_and_have_the_same_keys() -> None:
@@ -84,9 +108,11 @@ def test_messages_may_come_in_any_pieces_and_frames_behind_the_last(cuts: list[i
 
     answer = b"".join(two.received(piece) for piece in pieces(one.start()))
     proof = b"".join(one.received(piece) for piece in pieces(answer))
-    for piece in pieces(proof)[:-1]:
+    knows = b"".join(two.received(piece) for piece in pieces(proof))
+    end = b"".join(one.received(piece) for piece in pieces(knows))
+    for piece in pieces(end)[:-1]:
         assert two.received(piece) == b""
-    assert two.received(pieces(proof)[-1] + behind) == b""
+    assert two.received(pieces(end)[-1] + behind) == b""
     assert one.session is not None
     assert two.session is not None
     assert two.rest() == behind
@@ -106,8 +132,9 @@ def test_another_key_is_told_by_the_dialler_and_not_taken_by_the_listener() -> N
 
 @given(data=st.data())
 def test_a_changed_byte_anywhere_ends_it(data: st.DataObject) -> None:
-    one, two = dialler(), listener()
-    which = data.draw(st.sampled_from(["hello", "answer", "proof"]))
+    processes = known({1: "first", 2: "second"}, noted=("first", "second"))
+    one, two = dialler(processes=processes), listener(processes=processes)
+    which = data.draw(st.sampled_from(["hello", "answer", "proof", "knows", "end"]))
 
     def on_the_way(name: str, message: bytes) -> bytes:
         if name != which:
@@ -119,7 +146,8 @@ def test_a_changed_byte_anywhere_ends_it(data: st.DataObject) -> None:
     def shake() -> None:
         answer = two.received(on_the_way("hello", one.start()))
         proof = one.received(on_the_way("answer", answer))
-        two.received(on_the_way("proof", proof))
+        knows = two.received(on_the_way("proof", proof))
+        two.received(on_the_way("end", one.received(on_the_way("knows", knows))))
 
     with pytest.raises(HandshakeError):
         shake()
@@ -208,7 +236,7 @@ def test_a_dialler_waits_while_the_listener_does_not_know_who_it_is() -> None:
     hello = one.start()
     assert two.received(hello[:30]) == two.received(hello[30:]) == two.received(b"") == b""
     known.append(introduction(2))
-    two.received(one.received(two.received(b"")))
+    two.received(one.received(two.received(one.received(two.received(b"")))))
     assert two.session is not None
 
 
@@ -255,3 +283,48 @@ def test_ids_that_are_too_long_to_be_told_are_noticed_at_once() -> None:
         check_introduction(introduction(1, "c" * 300))
     with pytest.raises(HandshakeError, match="too long"):
         check_introduction(Introduction(identity(1), Address("h" * 300, 1)))
+
+
+def test_an_older_copy_of_a_data_directory_is_told_so_whichever_side_it_is_and_nobody_speaks_to_it() -> None:
+    latest, older = known({1: "second", 2: "second"}, noted=("first", "second")), known(noted=("first",))
+    shaken(dialler(processes=latest), listener(processes=latest))
+    shaken(dialler(processes=latest), listener(processes=known(noted=("first", "second", "third"))))
+    one, two = dialler(processes=older), listener(processes=latest)
+    with pytest.raises(HandshakeError, match="older than second"):
+        shaken(one, two)
+    assert one.session is two.session is None
+    one, two = dialler(processes=latest), listener(processes=older)
+    with pytest.raises(HandshakeError, match="older than second"):
+        shaken(one, two)
+    assert one.session is two.session is None
+
+
+def test_an_older_program_speaks_of_no_processes_and_is_spoken_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = known({1: "a", 2: "a"})
+    with monkeypatch.context() as patch:
+        patch.setattr("logboom.peer.handshake._NEWEST_VERSION", 1)
+        older = dialler()
+    two = listener(processes=never)
+    answer = two.received(older.start())
+    proof = _mac(KEY, "proof of the dialler", older.start()[2:], answer[2:])
+    assert two.received(_framed(proof)) == b""
+    assert two.session is not None
+
+    one, two = dialler(processes=never), listener()
+    with monkeypatch.context() as patch:
+        patch.setattr("logboom.peer.handshake._NEWEST_VERSION", 1)
+        answer = two.received(one.start())
+    proof = one.received(answer)
+    assert one.session is not None
+    assert proof == _framed(_mac(KEY, "proof of the dialler", one.start()[2:], answer[2:]))
+
+
+@given(st.binary(min_size=1, max_size=500))
+def test_a_process_that_is_no_name_ends_it(told: bytes) -> None:
+    one, two = dialler(), listener(processes=known())
+    answer = two.received(one.start())
+    one.received(answer)
+    proof = told + _mac(KEY, "proof of the dialler", one.start()[2:], answer[2:], told)
+    with pytest.raises(HandshakeError):
+        two.received(_framed(proof))
+    assert two.session is None

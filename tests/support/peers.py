@@ -5,7 +5,7 @@ fail when their time is over, as those on a real network do.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from logboom.base.ids import BrokerId, DirectoryId
 from logboom.base.ports import Bytes
@@ -70,6 +70,9 @@ class MemoryPeers:
         """Its ids are known from the start; the cluster's may come later."""
         assert identity.broker_id == self.identity.broker_id
         self.identity = identity
+
+    def know_processes(self, registered: Callable[[PeerIdentity], str], check_noted: Callable[[str], None]) -> None:
+        """There are no handshakes."""
 
     def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
         self._requests[kind] = handler

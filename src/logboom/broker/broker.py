@@ -24,6 +24,7 @@ from logboom.broker.catalog import Catalog, ProducerIds
 from logboom.broker.cluster import ClusterMember, ClusterParts
 from logboom.broker.cluster_identity import check_cluster, discover_cluster, open_group
 from logboom.broker.config import BrokerConfig
+from logboom.broker.control.incarnations import KnownProcesses, noted_processes
 from logboom.broker.control.registration import BrokerHooks
 from logboom.broker.control.stream_commands import settings_layers
 from logboom.broker.disk import high_watermarks, maintenance
@@ -76,6 +77,7 @@ class Broker:
         disk: Disk,
         opened: OpenedGroup,
         *,
+        processes: KnownProcesses,
         peers: Peers,
         listeners: Mapping[str, tuple[str, int]],
         runtime: Runtime,
@@ -108,7 +110,8 @@ class Broker:
         self.leadership_changes = LeadershipChanges()
         self.open_files = OpenFiles(config.max_open_log_files)
         self._log_ends = LogEnds(self.identity.broker_id, peers, lambda key: self.replicas.find_by_id(*key))
-        self.cluster = self._cluster_member(opened, peers, listeners)
+        self.cluster = self._cluster_member(opened, processes, peers, listeners)
+        processes.follow(lambda: self.catalog.image, self._expelled)
         partitions, registration = self.cluster.partitions, self.cluster.registration
         ports = ClusterPorts(peers, isr=partitions, losses=partitions, own_epoch=lambda: registration.own_epoch)
         self.replication = self._replication_service(ports)
@@ -116,9 +119,7 @@ class Broker:
         self.cleaner = LogCleaner(
             self.replicas.__iter__, self.flusher, self._config, runtime=runtime, counters=self.counters, log=log
         )
-        self.scrubber = Scrubber(
-            self.replicas, disk, self.flusher, self._config, runtime=runtime, counters=self.counters, log=log
-        )
+        self.scrubber = self._new_scrubber(opened)
         self.health = Health(self.replicas, self.flusher, self._readers, disk, data_dir.path, self._config)
         self.catalog = Catalog(
             self.cluster.state,
@@ -140,11 +141,16 @@ class Broker:
         self._config.subscribe(self._settings_changed)
 
     def _cluster_member(
-        self, opened: OpenedGroup, peers: Peers, listeners: Mapping[str, tuple[str, int]]
+        self,
+        opened: OpenedGroup,
+        processes: KnownProcesses,
+        peers: Peers,
+        listeners: Mapping[str, tuple[str, int]],
     ) -> ClusterMember:
         return ClusterMember(
             ClusterParts(
                 identity=self.identity,
+                processes=processes,
                 disk=self._disk,
                 config=self._config,
                 dynamic_settings=self.dynamic_settings,
@@ -185,6 +191,18 @@ class Broker:
             log=self.log,
             own_epoch=cluster.own_epoch,
             losses=cluster.losses,
+        )
+
+    def _new_scrubber(self, opened: OpenedGroup) -> Scrubber:
+        return Scrubber(
+            self.replicas,
+            self._disk,
+            self.flusher,
+            self._config,
+            check_metadata=opened.files.check,
+            runtime=self.runtime,
+            counters=self.counters,
+            log=self.log,
         )
 
     def _partition_services(self) -> PartitionServices:
@@ -276,6 +294,9 @@ class Broker:
         if data_dir.unknown_entries:
             log.warning("unknown entries in the data directory left in place", names=data_dir.unknown_entries)
         try:
+            noted = await asyncio.to_thread(noted_processes, disk)
+            processes = KnownProcesses(data_dir.identity.broker_id, noted)
+            peers.know_processes(processes.registered, processes.check_noted)
             peers.identify(data_dir.identity.as_peer)
             if not data_dir.identity.cluster_id:
                 cluster_name = await discover_cluster(peers, config, log)
@@ -284,7 +305,17 @@ class Broker:
             opened = await asyncio.to_thread(open_group, disk, data_dir.identity, log, joins=bool(config.join))
             if config.join and opened.is_alone:
                 await check_cluster(peers, data_dir.identity, config)
-            broker = cls(config, data_dir, disk, opened, peers=peers, listeners=listeners, runtime=runtime, log=log)
+            broker = cls(
+                config,
+                data_dir,
+                disk,
+                opened,
+                processes=processes,
+                peers=peers,
+                listeners=listeners,
+                runtime=runtime,
+                log=log,
+            )
             await broker._begin()
         except BaseException:  # a cancelled start too: the next one must not find the directory locked
             data_dir.close()
@@ -382,7 +413,8 @@ class Broker:
     def _expelled(self, error: LogboomError) -> None:
         self.log.critical("the cluster does not know this process any more", reason=str(error))
         self.replicas.refuse_appends(NotLeaderError(str(error)))
-        self.expelled.set_result(error)
+        if not self.expelled.done():
+            self.expelled.set_result(error)
 
     def _led_here(self, name: StreamName, index: PartitionIndex) -> Epoch:
         """The epoch in which this broker leads a partition; that of no leadership where it cannot be opened."""

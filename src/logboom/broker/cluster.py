@@ -35,7 +35,7 @@ from logboom.broker.control.clean_shutdown import read_marker, write_marker
 from logboom.broker.control.context import ControlContext
 from logboom.broker.control.controller import Controller
 from logboom.broker.control.controllership import Controllership
-from logboom.broker.control.incarnations import note_process
+from logboom.broker.control.incarnations import KnownProcesses, note_process
 from logboom.broker.control.membership import MembershipManager
 from logboom.broker.control.nodes import NodeDirectory, node_id_of
 from logboom.broker.control.partition_control import PartitionControl
@@ -69,6 +69,7 @@ class ClusterParts:
     """What the member needs of the broker around it."""
 
     identity: Identity
+    processes: KnownProcesses
     disk: Disk
     config: Current[BrokerConfig]
     dynamic_settings: DynamicSettings
@@ -123,7 +124,7 @@ class ClusterMember:
             timeout_s=lambda: parts.config.now.command_timeout_ms / 1_000,
         )
         self._registrar = Registrar(
-            parts.identity.broker_id,
+            parts.processes,
             self.channel,
             parts.peers,
             parts.config,
@@ -189,6 +190,7 @@ class ClusterMember:
             registered=None if known is None else known.incarnation,
             is_new=not returning,
         )
+        self._parts.processes.note(self.registration.incarnation)
         command = self.registration.command(listeners, software, clean_epoch, returning=returning, earlier=earlier)
         answer = await self._registrar.registered(command)
         self.registration.registered(answer)

@@ -119,6 +119,14 @@ class Peers(Protocol):
         Called again with the cluster's id once a broker that had none has learned it; connections are made anew then.
         """
 
+    def know_processes(self, registered: Callable[[PeerIdentity], str], check_noted: Callable[[str], None]) -> None:
+        """What is compared with each other broker before anything else is said, from before `identify` on.
+
+        `registered`: the process of a broker with this data directory that was registered last, empty where none is
+        known. `check_noted` is given what another broker knows so of this one; it raises where this broker's data
+        directory has not noted that process, and the other broker is not spoken to then.
+        """
+
     def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
         """Answer requests of a kind with `handler`. Before that, they wait for it as long as their caller does."""
 
@@ -154,6 +162,9 @@ class NoPeers:
 
     def identify(self, identity: PeerIdentity) -> None:
         """Nobody wants to know."""
+
+    def know_processes(self, registered: Callable[[PeerIdentity], str], check_noted: Callable[[str], None]) -> None:
+        """Nobody compares."""
 
     def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
         """Nobody asks."""

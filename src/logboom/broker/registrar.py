@@ -16,13 +16,13 @@ from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current
 from logboom.base.errors import BrokerRunsError, LogboomError, NotControllerError, OutcomeUnknownError
-from logboom.base.ids import BrokerId
 from logboom.base.ports import Clock
 from logboom.broker.cluster_identity import ask_around, join_addresses
 from logboom.broker.config import BrokerConfig
 from logboom.broker.control import commands
 from logboom.broker.control.broker_commands import PEER_LISTENER
 from logboom.broker.control.channel import ControlChannel
+from logboom.broker.control.incarnations import KnownProcesses
 from logboom.broker.peers import Address, PeerRefusedError, Peers, PeerUnavailableError
 from logboom.metadata import Image
 
@@ -38,7 +38,7 @@ class Registrar:
 
     def __init__(
         self,
-        own: BrokerId,
+        processes: KnownProcesses,
         channel: ControlChannel,
         peers: Peers,
         config: Current[BrokerConfig],
@@ -49,7 +49,7 @@ class Registrar:
         log: FilteringBoundLogger,
     ) -> None:
         """`joins`: whether this broker is new to its cluster, and knows only whom it was told to ask."""
-        self._own = own
+        self._processes = processes
         self._channel = channel
         self._peers = peers
         self._config = config
@@ -62,7 +62,8 @@ class Registrar:
     async def registered(self, command: commands.RegisterBroker) -> commands.Registered:
         """Have a process registered, as long as it takes.
 
-        Raises PeerRefusedError, and what the controller says to a broker that cannot be part of the cluster.
+        Raises PeerRefusedError, what the controller says to a broker that cannot be part of the cluster, and
+        DuplicateBrokerError where another broker knows that this data directory is an older copy.
         """
         logged_s = self._clock.monotonic_s()
         runs_since_s: float | None = None
@@ -85,6 +86,8 @@ class Registrar:
                     logged_s = now_s
                     self._log.warning("waiting for the controller of the cluster", reason=str(error))
             await asyncio.sleep(_RETRY_S)
+            if self._processes.older is not None:
+                raise self._processes.older
 
     async def _ask(self, command: commands.RegisterBroker) -> commands.Registered:
         ask = partial(self._ask_address, command, commands.Registered)
@@ -117,7 +120,7 @@ class Registrar:
         return [
             Address(*one.listeners[PEER_LISTENER])
             for one in self._image().brokers.values()
-            if PEER_LISTENER in one.listeners and one.id != self._own
+            if PEER_LISTENER in one.listeners and one.id != self._processes.own
         ]
 
     async def _ask_address(self, command: commands.AnyCommand, kind: Any, address: Address) -> Any:

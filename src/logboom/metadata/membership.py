@@ -91,12 +91,7 @@ def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple
             f"disk of broker {wanted.id} was replaced, remove the old one first: logboom cluster remove {wanted.id}"
         )
     if before is not None and wanted.earlier and before.incarnation not in wanted.earlier:
-        raise DuplicateBrokerError(
-            f"the data directory of this process is an older copy: broker {wanted.id} has run since, with another one "
-            "that has what was acknowledged meanwhile. Nothing was taken from this one. Start the broker with that "
-            f"directory; if it is lost, remove the broker (logboom cluster remove {wanted.id}), and let it join anew "
-            "with --join and an empty data directory"
-        )
+        raise older_copy_error(wanted.id)
     _check_kind(before, wanted)
     registered = BrokerRegistered(
         id=wanted.id,
@@ -219,6 +214,16 @@ def unregister(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> tuple[M
         return one != broker and image.is_active(one)
 
     return (*_updates(image, wish, active, minimum_of), BrokerUnregistered(id=broker))
+
+
+def older_copy_error(broker: BrokerId) -> DuplicateBrokerError:
+    """The error for a process that runs on an older copy of a broker's data directory."""
+    return DuplicateBrokerError(
+        f"the data directory of this process is an older copy: broker {broker} has run since, with another one "
+        "that has what was acknowledged meanwhile. Nothing was taken from this one. Start the broker with that "
+        f"directory; if it is lost, remove the broker (logboom cluster remove {broker}), and let it join anew "
+        "with --join and an empty data directory"
+    )
 
 
 def registered_broker(image: Image, broker: BrokerId) -> Broker:

@@ -6,7 +6,7 @@ What happens on a connection is in `connection`, on the way to another broker in
 
 import asyncio
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -19,7 +19,7 @@ from logboom.broker.peers import LANES, ONE_WAY, Address, FrameKind, Lane, PeerI
 from logboom.broker.runtime import Runtime
 from logboom.peer.config import PeerConfig
 from logboom.peer.connection import TICK_S, UNSENT_BYTES_MAX, Connection
-from logboom.peer.handshake import Introduction, Session, check_introduction
+from logboom.peer.handshake import Introduction, Processes, Session, check_introduction
 from logboom.peer.inbound import UNAUTHENTICATED_MAX, Inbound
 from logboom.peer.key import ClusterKeys
 from logboom.peer.link import CALLS_MAX, Link
@@ -120,6 +120,10 @@ class PeerDoor:
         self._inbound.go_on()
         for link in self._links.values():
             link.hurry()
+
+    def know_processes(self, registered: Callable[[PeerIdentity], str], check_noted: Callable[[str], None]) -> None:
+        """See `Peers`."""
+        self._services.processes = Processes(registered, check_noted)
 
     def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
         """See `Peers`."""

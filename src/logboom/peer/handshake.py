@@ -2,7 +2,17 @@
 
     dialler -> listener   hello: magic, versions, nonce, lane, expected broker; its three ids, its address; key's name
     listener -> dialler   hello: the same of its own, then its proof
-    dialler -> listener   its proof; frames may follow at once
+    dialler -> listener   its proof; frames may follow at once, in version 1
+
+In version 2, which both sides speak if both can, nothing else is sent before both data directories are known to be the
+latest ones of their brokers:
+
+    dialler -> listener   the process of the listener that it knows to be registered last, then its proof
+    listener -> dialler   the process of the dialler that it knows to be registered last, then a seal
+    dialler -> listener   a seal; frames may follow at once
+
+Whoever is told of a process that its directory has not noted is an older copy (`broker.control.incarnations`). It ends
+the connection: it would vote a second time, and forget what it has acknowledged.
 
 A proof is HMAC-SHA256 under the cluster's key over a label, different for each side, and all that was said before. Both
 nonces are in it, so that a handshake that was recorded is worth nothing; both sides and the lane are, so that nothing
@@ -36,7 +46,10 @@ NONCE_BYTES: Final = 32
 ANY_BROKER: Final = BrokerId(-1)
 """Stands for a broker whose id is not known to who dials it."""
 
-_VERSION: Final = 1
+_OLDEST_VERSION: Final = 1
+_NEWEST_VERSION: Final = 2
+_PROCESSES_SINCE: Final = 2
+"""The version from which on both sides say which process of the other they know."""
 _PROOF_BYTES: Final = 32
 _KEY_NAME_BYTES: Final = 8
 _LENGTH: Final = Struct(">H")
@@ -62,6 +75,27 @@ class HandshakeError(LogboomError):
 
 class MisdirectedError(HandshakeError):
     """A broker of this cluster listens there, and not the one that was meant: addresses may be older than brokers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """What a broker knows of processes, its own and those of others."""
+
+    registered: Callable[[PeerIdentity], str]
+    """The process of a broker with this data directory that was registered last; empty where none is known."""
+    check_noted: Callable[[str], None]
+    """Raises LogboomError where this broker's data directory does not know a process of its own that was registered."""
+
+
+def _none_known(_peer: PeerIdentity) -> str:
+    return ""
+
+
+def _any(_process: str) -> None:
+    """A broker that is not registered yet has nothing to compare with."""
+
+
+NO_PROCESSES: Final = Processes(_none_known, _any)
 
 
 class _Hello(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -111,8 +145,8 @@ def check_introduction(own: Introduction) -> None:
 def _hello(own: Introduction, key: bytes, nonce: bytes, lane: int, expected: BrokerId) -> bytes:
     """The bytes of a hello; ValueError where they are too many."""
     hello = _Hello(
-        oldest_version=_VERSION,
-        newest_version=_VERSION,
+        oldest_version=_OLDEST_VERSION,
+        newest_version=_NEWEST_VERSION,
         nonce=nonce,
         lane=lane,
         expected=expected,
@@ -155,10 +189,11 @@ def _key_name(key: bytes) -> bytes:
 def _check(own: Introduction, hello: _Hello) -> Introduction:
     """What both sides ask of the other's words, once they are proven. Raises HandshakeError."""
     other = _introduction(hello)
-    if not hello.oldest_version <= _VERSION <= hello.newest_version:
+    if hello.oldest_version > _NEWEST_VERSION or hello.newest_version < _OLDEST_VERSION:
         raise HandshakeError(
             f"broker {hello.broker_id} speaks versions {hello.oldest_version} to {hello.newest_version} of the protocol"
-            f" between brokers, this one {_VERSION}: update one version of Logboom at a time"
+            f" between brokers, this one {_OLDEST_VERSION} to {_NEWEST_VERSION}: update one version of Logboom at a"
+            " time"
         )
     if other.identity.cluster_id and own.identity.cluster_id not in ("", other.identity.cluster_id):
         theirs, ours = (one.identity.cluster_id.partition(GENERATION_MARK) for one in (other, own))
@@ -215,16 +250,55 @@ def _framed(message: bytes) -> bytes:
     return _LENGTH.pack(len(message)) + message
 
 
+def _tells_processes(hello: _Hello) -> bool:
+    """Whether the other side speaks of processes too."""
+    return hello.newest_version >= _PROCESSES_SINCE
+
+
+def _process(told: bytes) -> str:
+    try:
+        return told.decode()
+    except UnicodeDecodeError:
+        raise HandshakeError("it speaks of a process whose name cannot be read") from None
+
+
+def _told_process(processes: Processes, other: Introduction) -> bytes:
+    return processes.registered(other.identity).encode()[:_ID_CHARS_MAX]
+
+
+def _check_noted(processes: Processes, told: bytes) -> None:
+    process = _process(told)
+    if process:
+        try:
+            processes.check_noted(process)
+        except LogboomError as error:
+            raise HandshakeError(str(error)) from None
+
+
 class DiallerHandshake:
     """The side that has made the connection. `start` what it says; then `received` what comes, until `session`."""
 
-    def __init__(self, key: bytes, own: Introduction, nonce: bytes, lane: Lane, expected: BrokerId) -> None:
+    def __init__(
+        self,
+        key: bytes,
+        own: Introduction,
+        nonce: bytes,
+        lane: Lane,
+        expected: BrokerId,
+        processes: Processes = NO_PROCESSES,
+    ) -> None:
         self._key = key
         self._own = own
         self._lane = lane
         self._expected = expected
+        self._processes = processes
         self._hello = _hello(own, key, nonce, lane, expected)
         self._messages = _Messages()
+        self._answer = b""
+        """What the listener has said first."""
+        self._proof = b""
+        """What this side has answered, where the listener says one thing more."""
+        self._agreed: Session | None = None
         self.session: Session | None = None
 
     def start(self) -> bytes:
@@ -237,6 +311,9 @@ class DiallerHandshake:
         message = self._messages.next()
         if message is None:
             return b""
+        return self._second(message) if self._agreed is None else self._last(message)
+
+    def _second(self, message: bytes) -> bytes:
         if (misdirected := explained(message)) is not None:
             raise HandshakeError(misdirected)
         said, proof = message[:-_PROOF_BYTES], message[-_PROOF_BYTES:]
@@ -252,8 +329,24 @@ class DiallerHandshake:
         if self._expected not in (ANY_BROKER, hello.broker_id):
             raise MisdirectedError(f"broker {hello.broker_id} listens there, and not broker {self._expected}")
         keys = _frame_keys(self._key, self._hello, message)
-        self.session = Session(other, self._lane, send_key=keys[0], receive_key=keys[1])
-        return _framed(_mac(self._key, "proof of the dialler", self._hello, message))
+        session = Session(other, self._lane, send_key=keys[0], receive_key=keys[1])
+        if not _tells_processes(hello):
+            self.session = session
+            return _framed(_mac(self._key, "proof of the dialler", self._hello, message))
+        self._agreed, self._answer = session, message
+        told = _told_process(self._processes, other)
+        self._proof = told + _mac(self._key, "proof of the dialler", self._hello, message, told)
+        return _framed(self._proof)
+
+    def _last(self, message: bytes) -> bytes:
+        assert self._agreed is not None
+        told, seal = message[:-_PROOF_BYTES], message[-_PROOF_BYTES:]
+        before = (self._hello, self._answer, self._proof)
+        if not hmac.compare_digest(seal, _mac(self._key, "what the listener knows", *before, told)):
+            raise HandshakeError("what it said was changed on the way")
+        _check_noted(self._processes, told)
+        self.session = self._agreed
+        return _framed(_mac(self._key, "end of the handshake", *before, message))
 
     def rest(self) -> bytes:
         """Bytes behind the handshake."""
@@ -263,16 +356,26 @@ class DiallerHandshake:
 class ListenerHandshake:
     """The side that was dialled. `received` what comes, until `session`."""
 
-    def __init__(self, keys: Sequence[bytes], own: Callable[[], Introduction | None], nonce: bytes) -> None:
+    def __init__(
+        self,
+        keys: Sequence[bytes],
+        own: Callable[[], Introduction | None],
+        nonce: bytes,
+        processes: Callable[[], Processes] = lambda: NO_PROCESSES,
+    ) -> None:
         """`own` may be None for a while; the dialler then waits, and `received` is called again once it is known."""
         self._keys = keys
         self._key = keys[0]
         self._own = own
         self._nonce = nonce
+        self._processes = processes
         self._messages = _Messages()
         self._first: bytes | None = None
         self._said = b""
         """What this side has answered."""
+        self._agreed: Session | None = None
+        self._before_end: tuple[bytes, ...] = ()
+        """All that was said before the dialler's last message."""
         self.session: Session | None = None
 
     def start(self) -> bytes:
@@ -289,16 +392,38 @@ class ListenerHandshake:
         if message is None:
             return b""
         assert own is not None
+        if self._agreed is None:
+            return self._proven(own, message)
+        if not hmac.compare_digest(message, _mac(self._key, "end of the handshake", *self._before_end)):
+            raise HandshakeError("what it said was changed on the way")
+        self.session = self._agreed
+        return b""
+
+    def _proven(self, own: Introduction, message: bytes) -> bytes:
         assert self._first is not None
-        if not hmac.compare_digest(message, _mac(self._key, "proof of the dialler", self._first, self._said)):
-            raise HandshakeError("it has not proven that it has this cluster's key (peer.key_file)")
         hello = _read_hello(self._first)
+        told, proof = message[:-_PROOF_BYTES], message[-_PROOF_BYTES:]
+        both = _tells_processes(hello)
+        said = (self._first, self._said, told) if both else (self._first, self._said)
+        if not hmac.compare_digest(proof if both else message, _mac(self._key, "proof of the dialler", *said)):
+            raise HandshakeError("it has not proven that it has this cluster's key (peer.key_file)")
         other = _check(own, hello)
         if hello.lane not in Lane.__members__.values():
             raise HandshakeError(f"it asks for lane {hello.lane}, which there is not")
         keys = _frame_keys(self._key, self._first, self._said)
-        self.session = Session(other, Lane(hello.lane), send_key=keys[1], receive_key=keys[0])
-        return b""
+        session = Session(other, Lane(hello.lane), send_key=keys[1], receive_key=keys[0])
+        if not both:
+            self.session = session
+            return b""
+        processes = self._processes()
+        _check_noted(processes, told)
+        if self._messages.rest():
+            raise HandshakeError("it speaks before it is its turn")
+        before = (self._first, self._said, message)
+        known = _told_process(processes, other)
+        answer = known + _mac(self._key, "what the listener knows", *before, known)
+        self._agreed, self._before_end = session, (*before, answer)
+        return _framed(answer)
 
     def _answer(self, own: Introduction | None) -> bytes:
         if self._first is None:

@@ -57,7 +57,8 @@ class Inbound:
             self.services.limit_hits["peer.unauthenticated_connections"] += 1
             self.forget_unauthenticated(oldest)
             oldest.end(f"{UNAUTHENTICATED_MAX} newer connections came before its other side had proven itself")
-        handshake = ListenerHandshake(self.services.keys, lambda: self.services.own, self.services.nonce())
+        services = self.services
+        handshake = ListenerHandshake(services.keys, lambda: services.own, services.nonce(), lambda: services.processes)
         connection = Connection(self.services, _Accepted(self), handshake)
         metrics.accepted += 1
         self.connections[connection] = self.unauthenticated[connection] = None

@@ -238,8 +238,9 @@ class Link:
         own = self._services.own
         assert own is not None
         expected = ANY_BROKER if self._to is None else self._to
-        handshake = DiallerHandshake(self._services.keys[0], own, self._services.nonce(), self._lane, expected)
-        return Connection(self._services, self, handshake)
+        services = self._services
+        handshake = DiallerHandshake(services.keys[0], own, services.nonce(), self._lane, expected, services.processes)
+        return Connection(services, self, handshake)
 
     def _failed(self, reason: str, kind: type[PeerUnavailableError]) -> None:
         """An attempt has failed: so do the requests that wait, and the next attempt waits longer."""

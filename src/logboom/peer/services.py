@@ -10,7 +10,7 @@ from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.runtime import Runtime
 from logboom.peer.frames import SCRATCH_BYTES
 from logboom.peer.handlers import Handlers
-from logboom.peer.handshake import Introduction
+from logboom.peer.handshake import NO_PROCESSES, Introduction, Processes
 from logboom.peer.key import ClusterKeys
 from logboom.peer.metrics import PeerMetrics
 
@@ -31,6 +31,8 @@ class PeerServices:
     """Where connections read into between long bodies."""
     own: Introduction | None = None
     """What this broker says of itself; None before it knows who it is."""
+    processes: Processes = NO_PROCESSES
+    """What it knows of processes."""
 
     def nonce(self) -> bytes:
         """32 bytes that were never used before and cannot be guessed."""

@@ -5,15 +5,25 @@ was restored. Broker id and directory id are the same then, and its logs lack wh
 knows which process was registered last; a directory that has not noted that one is such a copy, and is refused
 (`metadata.membership.register`).
 
+A voter among such copies must not even speak: it would vote a second time, and forget entries that it has
+acknowledged. So brokers tell each other with each connection which process they know, before anything else
+(`Peers.know_processes`), and an older copy says nothing more (`KnownProcesses`).
+
 All of the last processes are named, and not the very last alone: it is not known of one that died soon whether it was
 registered. Where the directory may lack some, `UNKNOWN` is among them, and nothing is concluded.
 """
 
 import json
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from logboom.base.errors import LogboomError
+from logboom.base.ids import BrokerId
 from logboom.base.ports import Disk
 from logboom.broker.disk.data_dir import METADATA_DIR
+from logboom.broker.peers import PeerIdentity
+from logboom.metadata import Image
+from logboom.metadata.membership import older_copy_error
 from logboom.storage import frame, read_whole, replace_whole, unframe
 
 UNKNOWN: Final = ""
@@ -24,6 +34,51 @@ _PATH: Final = f"{METADATA_DIR}/{_FILE}"
 _TAG: Final = b"LBIN"
 _VERSION: Final = 1
 _MAX: Final = 100
+
+
+class KnownProcesses:
+    """What this broker compares with others in handshakes. Life: that of the broker; on the loop."""
+
+    def __init__(self, own: BrokerId, noted: Iterable[str]) -> None:
+        """`noted`: of `noted_processes`."""
+        self.own = own
+        self._noted = set(noted)
+        self.older: LogboomError | None = None
+        """Why this data directory is known to be an older copy, if so."""
+        self._image: Callable[[], Image] = Image
+        self._found_older: Callable[[LogboomError], None] = _nobody_asks
+
+    def follow(self, image: Callable[[], Image], found_older: Callable[[LogboomError], None]) -> None:
+        """`image`: what this broker knows of the others from now on. `found_older` is called when the data directory
+        turns out to be an older copy."""
+        self._image, self._found_older = image, found_older
+
+    def note(self, process: str) -> None:
+        """The directory has noted one more process."""
+        self._noted.add(process)
+
+    def registered(self, peer: PeerIdentity) -> str:
+        """The process of a broker that was registered last with its directory, as far as this broker knows."""
+        known = self._image().brokers.get(peer.broker_id)
+        return known.incarnation if known is not None and known.directory_id == peer.directory_id else ""
+
+    def check_noted(self, process: str) -> None:
+        """Raises DuplicateBrokerError where this broker's directory does not know a process that was registered."""
+        if process in self._noted or UNKNOWN in self._noted:
+            return
+        if self.older is None:
+            self.older = older_copy_error(self.own)
+            self._found_older(self.older)
+        raise self.older.with_traceback(None)
+
+
+def _nobody_asks(_error: LogboomError) -> None:
+    """It is raised, too."""
+
+
+def noted_processes(disk: Disk) -> tuple[str, ...]:
+    """The processes that the directory has noted; `UNKNOWN` among them where it may lack some. Raises OSError."""
+    return tuple(_read(disk, is_new=False))
 
 
 def note_process(disk: Disk, own: str, *, registered: str | None, is_new: bool) -> tuple[str, ...]:

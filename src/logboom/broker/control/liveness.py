@@ -58,7 +58,8 @@ class Liveness:
         self._ending: set[BrokerId] = set()
         """Brokers that are being fenced, in one change of the metadata or in several. They get no lease."""
         self._heard: dict[BrokerId, tuple[BrokerEpoch, float]] = {}
-        """The epoch of the process whose heartbeat came last, and when it came, to this controller."""
+        """The epoch of the process whose heartbeat came last, and when it came, to this controller; at first when this
+        controllership began."""
         self.levels: dict[BrokerId, Levels] = {}
         """The metadata levels that brokers said that they speak, with their heartbeats to this controller."""
         self._timer: asyncio.TimerHandle | None = None
@@ -67,13 +68,15 @@ class Liveness:
 
     def begin(self) -> None:
         """This broker is the controller now."""
-        image = self._context.image
+        image, now_s, own = self._context.image, self._now_s(), self._context.identity.broker_id
+        unfenced = [one for one in image.brokers.values() if not one.fenced]
         self._leases = BrokerLeases(self._context.config.now.lease_ms / 1_000)
-        self._leases.begin([one.id for one in image.brokers.values() if not one.fenced], self._now_s())
+        self._leases.begin([one.id for one in unfenced], now_s)
         self._to_apply.clear()
         self._stalled.clear()
         self._ending.clear()
-        self._heard.clear()
+        # They may live, though none has asked this controller yet: nobody takes over from them before a lease is over.
+        self._heard = {one.id: (one.epoch, now_s) for one in unfenced if one.id != own}
         self.levels.clear()
         self._set_timer()
 
@@ -123,8 +126,9 @@ class Liveness:
     def check_has_ended(self, before: Broker) -> None:
         """Another process begins with the data directory of this one, which has to have ended.
 
-        Heard of within a lease, it may have been killed since; or it lives, and the directory of the other one is a
-        copy. Raises BrokerRunsError: who asks again later learns which it is.
+        Heard of within a lease, or not known to be dead before this controllership began, it may have been killed
+        since; or it lives, and the directory of the other one is a copy. Raises BrokerRunsError: who asks again later
+        learns which it is.
         """
         epoch, heard_s = self._heard.get(before.id, (BrokerEpoch(-1), 0.0))
         lease_s = self._context.config.now.lease_ms / 1_000 * (1 + CLOCK_RATE_MARGIN)
