@@ -19,6 +19,7 @@ from logboom.broker.partition.condition_check import ConditionCheck
 from logboom.broker.partition.follower import Follower
 from logboom.broker.partition.leader import Leader
 from logboom.broker.raft.hard_state import HardStateFile
+from logboom.broker.replicas import Replicas
 from logboom.broker.replication import serving
 from logboom.raft import HardState
 from logboom.replication import leadership
@@ -65,6 +66,16 @@ def ack_what_fell_below_the_minimum(patch: Patch) -> None:
 def believe_in_the_tail(patch: Patch) -> None:
     """Rule 9: what lies behind the durable end is taken without a look at its CRC."""
     patch.setattr(recovery, "walk_checked", walk)
+
+
+def cut_damage_without_a_word(patch: Patch) -> None:
+    """Rule 9: a start takes damage below the durable end for a torn tail."""
+    patch.setattr(recovery, "_durable_end", lambda state, _: (state.active.base, 0))
+
+
+def keep_damage_to_itself(patch: Patch) -> None:
+    """Rule 9: a copy that has met damage stays in the ISR, and is not fetched anew."""
+    patch.setattr(Replicas, "found_damage", lambda *_: False)
 
 
 def try_failed_syncs_again(patch: Patch) -> None:

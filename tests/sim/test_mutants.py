@@ -14,13 +14,14 @@ from tests.sim import mutants
 from tests.sim.mutants import Mutant
 
 from logboom.sim.cluster import ClusterScenario, run_cluster_seed
-from logboom.sim.cluster_faults import NETWORK_LANE, NODE_FAULTS
+from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_LANE, NODE_FAULTS
 from logboom.sim.faults import Fault, Trouble
 from logboom.sim.schedule import PlannedFault, Schedule
 
 SEEDS: Final = 4
 """Within so many each is found; most of them by the first."""
 _SYNC_FAILS: Final = "a sync fails"
+_A_BIT_FLIPS: Final = "a bit flips"
 
 
 def planned(*faults: tuple[float, str, str, float]) -> Schedule:
@@ -62,6 +63,16 @@ COUNTED: Final = replace(_BASE, beside=("counts",), producers=0, plain_producers
 """Nothing goes wrong, and two clients raise the same counters."""
 NO_POWER: Final = replace(_BASE, troubled_s=3.0, schedule=planned(*everywhere(1, "power")))
 """The power fails everywhere."""
+FLIPPED: Final = replace(_BASE, troubled_s=4.0, schedule=planned((2, "n2", _A_BIT_FLIPS, 0.1)))
+"""A bit flips in the records of one."""
+FLIPPED_AND_FIRST: Final = replace(
+    _BASE,
+    troubled_s=9.0,
+    schedule=planned(
+        (2, "n2", _A_BIT_FLIPS, 0.1), (3, "n1", "stop", 5), (3.5, "n3", "stop", 5), (4.5, "n2", "stop", 0.1)
+    ),
+)
+"""A bit flips in the records of one; then all stop in good order, that one last, and it is back before the others."""
 ALONE: Final = replace(
     _BASE,
     nodes=1,
@@ -103,6 +114,7 @@ async def _sync_fails(trouble: Trouble) -> None:
 @pytest.fixture(autouse=True)
 def _a_disk_that_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(NODE_FAULTS, _SYNC_FAILS, Fault(_sync_fails, lasts_max_s=1.0))
+    monkeypatch.setitem(NODE_FAULTS, _A_BIT_FLIPS, DISK_LOSSES["flip"])
 
 
 def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
@@ -116,6 +128,8 @@ def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
         _slow(mutants.commit_what_the_leader_has, CUT_OFF),
         _slow(mutants.ack_what_fell_below_the_minimum, BELOW),
         _slow(mutants.believe_in_the_tail, ALONE_WITHOUT_POWER),
+        _slow(mutants.cut_damage_without_a_word, FLIPPED_AND_FIRST),
+        _slow(mutants.keep_damage_to_itself, FLIPPED),
         _slow(mutants.try_failed_syncs_again, ALONE),
         _slow(mutants.take_short_writes_for_whole, FULL),
         (mutants.vote_without_a_note, NO_POWER),
