@@ -183,7 +183,24 @@ class Broker:
         )
 
     def _new_replicas(self, cluster: ClusterPorts) -> Replicas:
-        services, threads = self._partition_services(), self._config.now.open_threads
+        services = PartitionServices(
+            broker_id=self.identity.broker_id,
+            clock=self.clock,
+            flusher=self.flusher,
+            readers=self._readers,
+            counters=self.counters,
+            rejections=WriteRejections(self.counters, self.clock, self.log),
+            config=self._config,
+            read_cache=self._read_cache,
+            window_memory=self.window_memory,
+            id_memory=self.id_memory,
+            open_files=self.open_files,
+            log=self.log,
+            leadership_changes=self.leadership_changes,
+            replication=self.replication,
+            standing=self.cluster.registration,
+        )
+        threads = self._config.now.open_threads
         return Replicas(
             LogManager(self._disk, self.runtime, self.flusher, services, self.log, open_threads=threads),
             self.identity.broker_id,
@@ -203,25 +220,6 @@ class Broker:
             runtime=self.runtime,
             counters=self.counters,
             log=self.log,
-        )
-
-    def _partition_services(self) -> PartitionServices:
-        return PartitionServices(
-            broker_id=self.identity.broker_id,
-            clock=self.clock,
-            flusher=self.flusher,
-            readers=self._readers,
-            counters=self.counters,
-            rejections=WriteRejections(self.counters, self.clock, self.log),
-            config=self._config,
-            read_cache=self._read_cache,
-            window_memory=self.window_memory,
-            id_memory=self.id_memory,
-            open_files=self.open_files,
-            log=self.log,
-            leadership_changes=self.leadership_changes,
-            replication=self.replication,
-            standing=self.cluster.registration,
         )
 
     def _group_service(self) -> GroupService:
