@@ -1,16 +1,41 @@
-"""Servers and peers that lie, or never end what they begin."""
+"""Servers, publishers and peers that lie, or never end what they begin; and a network that does the same."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
 import pytest
-from tests.nats.servers import WAIT_S, on_a_loop
+from hypothesis import given
+from hypothesis import strategies as st
+from nats.aio.msg import Msg
+from tests.nats.proxy import Proxy
+from tests.nats.servers import (
+    WAIT_S,
+    NatsServer,
+    alter,
+    attach,
+    end,
+    metrics,
+    needs_nats_server,
+    on_a_loop,
+    published,
+    stored,
+    taken,
+)
+from tests.nats.test_faults import Publisher
 from tests.nats.test_link import linked, up
-from tests.support.server import free_port
+from tests.support.server import BrokerProcess, free_port
 
+import nats
+from logboom.base.errors import InvalidRequestError
+from logboom.base.units import MIB
+from logboom.bench.footprint import memory_bytes
+from logboom.nats.ingress.handover_messages import Answer, Given, encode_answers, read_answers
 from logboom.nats.ingress.holding import HeldMessages, HoldingState
+from logboom.nats.link import commands
 from logboom.nats.link.frames import Run
 from logboom.nats.metrics import NatsMetrics
 
@@ -60,11 +85,11 @@ async def test_half_a_frame_for_ever(begun: bytes) -> None:
             await writer.drain()
             await asyncio.sleep(0.01)
 
-    metrics = NatsMetrics()
-    async with lying(drip) as url, linked(metrics, servers=[url], ping_interval_s=0.2):
-        async with asyncio.timeout(2 * WAIT_S):
-            while metrics.disconnects["does not answer"] < 2:
-                await asyncio.sleep(0.01)
+    counted = NatsMetrics()
+    settings = {"ping_interval_s": 0.2}
+    async with lying(drip) as url, linked(counted, servers=[url], **settings), asyncio.timeout(2 * WAIT_S):
+        while counted.disconnects["does not answer"] < 2:
+            await asyncio.sleep(0.01)
 
 
 @on_a_loop
@@ -95,3 +120,127 @@ async def test_what_comes_behind_the_answer_to_a_ping_is_known_to_come_later() -
             while len(seen) < 2:
                 await asyncio.sleep(0.01)
     assert seen == [(b"before", HoldingState.ENDING), (b"after", HoldingState.ENDED)]
+
+
+@needs_nats_server
+@on_a_loop
+async def test_no_answer_goes_where_only_the_broker_may_publish(tmp_path: Path) -> None:
+    """Publishers name JetStream's own API as their reply subject, or commands in the ack inbox of an envelope."""
+    store = f'jetstream {{ store_dir: "{tmp_path}/js" }}'
+    with NatsServer(tmp_path, store) as server, BrokerProcess(tmp_path / "data", "--nats", server.url) as broker:
+        attach(broker.kafka, "orders", "orders.>")
+        alter(broker.kafka, "orders", "max.message.bytes", "1000")
+        client = await nats.connect(server.url)
+        await client.jetstream().add_stream(name="PRECIOUS", subjects=["precious.>"])
+        caught: list[str] = []
+
+        async def heard(message: Msg) -> None:
+            caught.append(message.subject)
+
+        await client.subscribe("caught.>", cb=heard)
+        await client.subscribe("$JS.API.>", cb=heard)
+        await taken(client, "orders.probe")
+        for number in range(20):  # one by one, and as a run
+            await client.publish("orders.a", b"%d" % number, reply="$JS.API.STREAM.DELETE.PRECIOUS")
+        await client.publish("orders.b", b"20", reply="$JS.API.STREAM.DELETE.PRECIOUS", headers={"a": "b"})
+        await client.publish("orders.b", bytes(2_000), reply="$JS.API.STREAM.DELETE.PRECIOUS")
+        inbox = b"caught.x 0\r\n\r\nPUB caught.y"
+        envelope = b"\xb9\x0e\x43\xb4\x01\x08\x00\x00" + b"\x1a\x0221" + b"\x52" + bytes([len(inbox)]) + inbox
+        await client.publish("orders.c", envelope)
+        assert (await published(client, "orders.d", b"last"))["seq"] == 24
+        await client.flush()
+        assert (await client.jetstream().stream_info("PRECIOUS")).config.name == "PRECIOUS"
+        await client.close()
+        assert caught == ["$JS.API.STREAM.INFO.PRECIOUS"]
+        records = stored(broker.kafka, "orders", 24)
+        assert [one.value for one in records[1:22]] == [b"%d" % number for number in range(21)]
+        assert records[22].value == envelope, "it only resembles one"
+        assert records[1].header("logboom-reply") == [b"$JS.API.STREAM.DELETE.PRECIOUS"]
+
+
+GIVEN = Given(True, b"orders.a", b"_INBOX.x", b"", b"1")
+ANSWER = Answer([GIVEN], [commands.publish(b"_INBOX.y", b"{}")])
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        b"",
+        b"\xc1",
+        msgspec.msgpack.encode({"given": 1}),
+        encode_answers([]),
+        encode_answers([ANSWER, ANSWER]),
+        encode_answers([ANSWER._replace(given=[GIVEN._replace(subject=b"a b")])]),
+        encode_answers([ANSWER._replace(given=[GIVEN._replace(subject=b"")])]),
+        encode_answers([ANSWER._replace(given=[GIVEN._replace(reply=b"a 0\r\n\r\nPUB b")])]),
+        encode_answers([ANSWER._replace(acks=[b"SUB > 1\r\n"])]),
+        encode_answers([ANSWER._replace(acks=[commands.publish(b"a", b"x") + b"SUB > 1\r\n"])]),
+        encode_answers([ANSWER._replace(acks=[b"PUB a 5\r\nx\r\n"])]),
+    ],
+)
+def test_a_leader_that_lies_about_what_it_held(lie: bytes) -> None:
+    with pytest.raises(InvalidRequestError):
+        read_answers(lie, 1)
+
+
+@given(st.binary(max_size=40), st.integers(0, 200), st.integers(0, 255))
+def test_a_changed_answer_is_read_or_refused(tail: bytes, place: int, byte: int) -> None:
+    whole = bytearray(encode_answers([ANSWER, None]))
+    assert read_answers(whole, 2) == [ANSWER, None]
+    whole[place % len(whole)] = byte
+    for changed in (bytes(whole), bytes(whole) + tail, bytes(whole[:place])):
+        with contextlib.suppress(InvalidRequestError):
+            read_answers(changed, 2)
+
+
+@needs_nats_server
+@pytest.mark.slow
+@on_a_loop
+async def test_a_broker_that_is_cut_off_from_nats_under_load(tmp_path: Path) -> None:
+    settings = ("--set", "nats.ping_interval_s=0.3", "--set", "nats.reconnect_pause_max_s=0.2")
+    with NatsServer(tmp_path) as server:
+        async with Proxy(server.port) as proxy:
+            with BrokerProcess(tmp_path / "data", "--nats", proxy.url, *settings) as broker:
+                attach(broker.kafka, "orders", "orders.>")
+                client = await nats.connect(server.url)
+                await taken(client, "orders.probe")
+                publisher = Publisher(client, "orders.x")
+                running = asyncio.create_task(publisher.run())
+                for _ in range(2):
+                    await publisher.after(100)
+                    proxy.fall_silent()
+                    before = publisher.tried_again
+                    async with asyncio.timeout(2 * WAIT_S):
+                        while publisher.tried_again == before:
+                            await asyncio.sleep(0.05)
+                    await proxy.come_back()
+                    await publisher.after(100)
+                    await proxy.reset()
+                await publisher.after(100)
+                publisher.end()
+                await asyncio.wait_for(running, 2 * WAIT_S)
+                await client.close()
+                assert proxy.connections >= 4
+                publisher.check(broker.kafka, "orders")
+
+
+@needs_nats_server
+@pytest.mark.slow
+@on_a_loop
+async def test_a_hundred_thousand_subjects_in_one_stream(tmp_path: Path) -> None:
+    count = 100_000
+    with NatsServer(tmp_path) as server, BrokerProcess(tmp_path / "data", "--nats", server.url) as broker:
+        attach(broker.kafka, "many", "many.>", key="subject")
+        client = await nats.connect(server.url)
+        await taken(client, "many.probe")
+        before = memory_bytes(broker.pid)
+        for number in range(count):
+            await client.publish(f"many.{number}.{'x' * 100}", b"%d" % number)
+            if number % 1_000 == 0:
+                await client.flush(WAIT_S)
+        assert (await published(client, "many.last", b"last"))["seq"] == count + 2
+        grown = memory_bytes(broker.pid) - before
+        await client.close()
+        assert end(broker.kafka, "many") == count + 2
+        assert grown < 100 * MIB
+        assert "logboom_nats_stored_total 100002.0" in metrics(broker.http)

@@ -30,15 +30,30 @@ def test_every_field_is_read(crc: bool) -> None:
     st.none() | st.binary(max_size=30),
     st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=9), st.binary(max_size=200), max_size=4),
     st.text(st.characters(codec="utf-8"), max_size=9),
+    st.text(st.characters(codec="utf-8", exclude_characters=" \t\n\v\f\r"), max_size=9),
     st.sampled_from(AckPolicy),
     st.booleans(),
 )
 def test_what_a_client_writes_is_read(
-    value: bytes, key: bytes | None, headers: dict[str, bytes], text: str, policy: AckPolicy, crc: bool
+    value: bytes,
+    key: bytes | None,
+    headers: dict[str, bytes],
+    text: str,
+    inbox: str,
+    policy: AckPolicy,
+    crc: bool,
 ) -> None:
-    body = message(value, key=key, headers=headers, inbox=text, correlation=text, policy=policy)
+    body = message(value, key=key, headers=headers, inbox=inbox, correlation=text, policy=policy)
     pairs = [(name.encode(), content) for name, content in headers.items()]
-    assert read_envelope(sealed(body, crc=crc)) == Envelope(key, value, pairs, text.encode(), text.encode(), policy)
+    assert read_envelope(sealed(body, crc=crc)) == Envelope(key, value, pairs, inbox.encode(), text.encode(), policy)
+
+
+@pytest.mark.parametrize("inbox", [" ", "a b", "a\tb", "a 0\r\n\r\nPUB b", "\n"])
+def test_an_ack_inbox_that_would_be_a_command(inbox: str) -> None:
+    body = message(b"v", inbox=inbox)
+    assert read_envelope(sealed(body)) is None
+    with pytest.raises(DamagedEnvelopeError, match="an ack inbox is no subject"):
+        read_envelope(sealed(body, crc=True))
 
 
 def test_fields_that_others_know_are_passed_over() -> None:

@@ -7,6 +7,7 @@ services      what all intakes of a broker share
 intake        the messages of one stream, on their way to its partitions and with their outcomes back
 plan          which subscriptions this broker should have, by the streams and what it leads; pure
 predecessors  who has led a partition last
+handover_messages  what the next leader and the one before it say to each other; pure
 handover      the next leader asks the one before it for what that one could not store
 ingress       keeps these and subscriptions as the plan says
 """

@@ -21,17 +21,25 @@ none, and tries again.
 import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Final, NamedTuple, Protocol
-from uuid import UUID
+from typing import Final, NamedTuple, Protocol
 
-import msgspec
-
-from logboom.base.errors import InvalidRequestError, LogboomError
+from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerId, StreamId
 from logboom.base.ports import Bytes
 from logboom.base.units import MIB
 from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind, PeerIdentity
+from logboom.nats.ingress.handover_messages import (
+    EPOCHS_MAX,
+    Answer,
+    Given,
+    Question,
+    Wanted,
+    encode_answers,
+    encode_question,
+    read_answers,
+    read_question,
+)
 from logboom.nats.ingress.holding import Epochs, HeldMessages, HoldingState, Unstored
 from logboom.nats.ingress.intake import Intake
 from logboom.nats.ingress.services import IngressServices
@@ -49,55 +57,7 @@ _SETTLED_S: Final = 0.02
 _SETTLED_CLUSTER_S: Final = 0.15
 """The same for servers that are several, which tell each other."""
 _ANSWER_BYTES_MAX: Final = 48 * MIB
-_EPOCHS_MAX: Final = 1_000
-"""Of the newest ones: what is in doubt is at the end of the log."""
 _INBOX: Final = "_INBOX.logboom."
-
-_Many = msgspec.Meta(max_length=100_000)
-
-
-class _Wanted(NamedTuple):
-    """A partition that another broker leads now."""
-
-    stream: UUID
-    partition: int
-    epoch: int
-    """The leader epoch in which it leads."""
-    epochs: Annotated[list[tuple[int, int]], msgspec.Meta(max_length=_EPOCHS_MAX)]
-    """The leader epochs of its log, that one included, and where each began."""
-
-
-class _Question(msgspec.Struct, array_like=True):
-    """What the next leader asks."""
-
-    mark: str
-    """A subject on which it hears that this broker hears nothing more; empty where it hears nothing itself."""
-    wanted: Annotated[list[_Wanted], _Many]
-
-
-class _Given(NamedTuple):
-    """A message that was not stored."""
-
-    by_all: bool
-    subject: bytes
-    reply: bytes
-    header: bytes
-    payload: bytes
-
-
-_QUESTION: Final = msgspec.msgpack.Decoder(_Question)
-
-
-class _Answer(NamedTuple):
-    """What the leader before tells of one partition."""
-
-    given: list[_Given]
-    acks: list[bytes]
-    """What is said to publishers, by messages of NATS as they are sent, once what the next leader found is
-    committed."""
-
-
-_ANSWER: Final = msgspec.msgpack.Decoder(list[_Answer | None])
 
 
 class Gained(NamedTuple):
@@ -143,14 +103,14 @@ class Handover:
     async def gain(self, before: BrokerId | None, gained: Sequence[Gained]) -> None:
         """Ask the leader before this one for what it holds of these partitions, publish that and what was held here;
         then answer the publishers of what both have. None: there is nobody to ask."""
-        answers: Sequence[_Answer | None] = [None] * len(gained)
+        answers: Sequence[Answer | None] = [None] * len(gained)
         if before is not None:
             answers = await self._answers_of(before, gained)
         acks = [self._open(one, theirs) for one, theirs in zip(gained, answers, strict=True)]
         waiting = [(one, some) for one, some in zip(gained, acks, strict=True) if some]
         await asyncio.gather(*(self._answer_once_committed(one, some) for one, some in waiting))
 
-    async def _answers_of(self, before: BrokerId, gained: Sequence[Gained]) -> Sequence[_Answer | None]:
+    async def _answers_of(self, before: BrokerId, gained: Sequence[Gained]) -> Sequence[Answer | None]:
         """What the leader before this one tells of each; None where it does not."""
         services, loop = self._services, asyncio.get_running_loop()
         begun_s = loop.time()
@@ -184,7 +144,7 @@ class Handover:
         )
         return answers
 
-    def _open(self, one: Gained, answer: _Answer | None) -> Sequence[bytes]:
+    def _open(self, one: Gained, answer: Answer | None) -> Sequence[bytes]:
         """Nothing more is waited for; the acks that are to be sent later."""
         intake, holding = self._subscriptions.intake(one.stream_id), one.holding
         holding.is_asking = False
@@ -213,7 +173,7 @@ class Handover:
         await link.round_trip()
         await asyncio.sleep(_SETTLED_CLUSTER_S if link.is_clustered else _SETTLED_S)
 
-    async def _ask(self, before: BrokerId, gained: Sequence[Gained]) -> Sequence[_Answer | None]:
+    async def _ask(self, before: BrokerId, gained: Sequence[Gained]) -> Sequence[Answer | None]:
         """What the leader before this one holds; None where it cannot say. Raises PeerUnavailableError,
         ConnectionLostError."""
         link = self._services.link
@@ -222,9 +182,9 @@ class Handover:
         sid = link.subscribe(inbox, None, lambda _: None if link.is_clustered else _mark(gained))
         try:
             wanted = [
-                _Wanted(one.stream_id, one.holding.index, one.epoch, list(_epochs(one.partition))) for one in gained
+                Wanted(one.stream_id, one.holding.index, one.epoch, list(_epochs(one.partition))) for one in gained
             ]
-            question = msgspec.msgpack.encode(_Question(inbox, wanted))
+            question = encode_question(Question(inbox, wanted))
             peers = self._services.peers
             answer = await peers.call(before, FrameKind.HANDOVER, (question,), timeout_s=GAIN_S)
             if link.is_clustered:
@@ -232,16 +192,13 @@ class Handover:
             await link.round_trip()
         finally:
             link.unsubscribe([sid])
-        return _read_answer(answer, len(gained))
+        return read_answers(answer, len(gained))
 
     # --- the leader before it -----------------------------------------------------------------------------------
 
     async def asked(self, peer: PeerIdentity, body: memoryview) -> Sequence[Bytes]:
         """`broker.peers.RequestHandler`: another broker leads now, and asks."""
-        try:
-            question = _QUESTION.decode(body)
-        except msgspec.DecodeError as error:
-            raise InvalidRequestError(f"a question for messages cannot be read: {error}") from None
+        question = read_question(body)
         found = await self._left(question.wanted)
         leaving = [
             (one, holding)
@@ -251,18 +208,18 @@ class Handover:
         for _, holding in leaving:
             holding.state = HoldingState.ENDING
         await self._hear_the_last(question.mark, [(StreamId(one.stream), holding) for one, holding in leaving])
-        answers: dict[int, _Answer] = {}
+        answers: dict[int, Answer] = {}
         room = _ANSWER_BYTES_MAX
         for one, holding in leaving:
             size_bytes, answers[id(holding)] = self._answer(one, holding, room)
             room -= size_bytes
-        return (msgspec.msgpack.encode([answers.get(id(holding)) for holding in found]),)
+        return (encode_answers([answers.get(id(holding)) for holding in found]),)
 
-    async def _left(self, wanted: Sequence[_Wanted]) -> list[HeldMessages | None]:
+    async def _left(self, wanted: Sequence[Wanted]) -> list[HeldMessages | None]:
         """The holdings of partitions that this broker leads no more; None where it leads still, or holds nothing."""
         found: list[HeldMessages | None] = [None] * len(wanted)
 
-        async def look(place: int, one: _Wanted) -> None:
+        async def look(place: int, one: Wanted) -> None:
             found[place] = await self._subscriptions.left(StreamId(one.stream), one.partition, one.epoch)
 
         with contextlib.suppress(TimeoutError):
@@ -286,11 +243,11 @@ class Handover:
             async with asyncio.timeout(_ASKED_S):
                 await link.round_trip(heard_all)
 
-    def _answer(self, one: _Wanted, holding: HeldMessages, room: int) -> tuple[int, _Answer]:
+    def _answer(self, one: Wanted, holding: HeldMessages, room: int) -> tuple[int, Answer]:
         """What a holding has held, as far as there is room in the answer, and its size in bytes."""
         stream_id = StreamId(one.stream)
         intake = self._subscriptions.intake(stream_id)
-        answer = _Answer([], [])
+        answer = Answer([], [])
         size_bytes = 0
         if intake is not None:
             answer.acks.extend(intake.resolve(holding, one.epochs))
@@ -300,7 +257,7 @@ class Handover:
                 if size_bytes + each.size_bytes > room:
                     break
                 size_bytes += each.size_bytes
-                answer.given.append(_Given(each.by_all, *each.message[1:]))
+                answer.given.append(Given(each.by_all, *each.message[1:]))
             intake.give_up(held[len(answer.given) :])
             self._services.metrics.handed_over += len(answer.given)
         self._subscriptions.close(stream_id, holding)
@@ -317,7 +274,7 @@ def _leads(one: Gained) -> bool:
 
 
 def _epochs(partition: Partition) -> Epochs:
-    return partition.log.epochs.entries[-_EPOCHS_MAX:]
+    return partition.log.epochs.entries[-EPOCHS_MAX:]
 
 
 def _is_committed(one: Gained) -> bool:
@@ -333,14 +290,3 @@ async def _until_committed(one: Gained) -> None:
             await news.wait()
     finally:
         one.partition.unwatch(handle)
-
-
-def _read_answer(answer: Bytes, count: int) -> Sequence[_Answer | None]:
-    """Raises InvalidRequestError."""
-    try:
-        answers = _ANSWER.decode(answer)
-    except msgspec.DecodeError as error:
-        raise InvalidRequestError(f"an answer with messages cannot be read: {error}") from None
-    if len(answers) != count:
-        raise InvalidRequestError(f"an answer for {len(answers)} partitions of {count}")
-    return answers

@@ -23,7 +23,7 @@ from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link import commands
 from logboom.nats.link.frames import Alike, Delivery
 from logboom.nats.metrics import reason_of
-from logboom.nats.wire.acks import ack, error_ack
+from logboom.nats.wire.acks import ack, answerable, error_ack
 from logboom.nats.wire.envelope import Sealed
 from logboom.nats.wire.errors import WrongStreamError
 from logboom.nats.wire.messages import Message, Reader
@@ -337,7 +337,7 @@ class Intake:
     def _refuse(self, replies: Sequence[bytes], error: LogboomError, sealed: Sealed | None = None) -> None:
         metrics, reason = self._services.metrics, reason_of(error)
         told = error_ack(self._name, error) if sealed is None else sealed.ack(self._name, error, self._now_ns())
-        answers = [commands.publish(reply, told) for reply in replies if reply]
+        answers = [commands.publish(reply, told) for reply in map(answerable, replies) if reply]
         metrics.refused[reason] += len(answers)
         dropped = len(replies) - len(answers)
         if dropped:

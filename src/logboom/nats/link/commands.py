@@ -6,6 +6,8 @@ from typing import Final
 
 PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
+_END: Final = b"\r\n"
+_PUBLISH_WORDS: Final = 3
 
 
 def connect(options: Mapping[str, object]) -> bytes:
@@ -27,6 +29,32 @@ def unsubscribe(sid: int) -> bytes:
 def publish(subject: bytes, payload: bytes) -> bytes:
     """A message."""
     return b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload)
+
+
+def is_word(subject: bytes) -> bool:
+    """Whether a subject from outside can stand in a command: no space and no line break is in it.
+
+    >>> is_word(b"a.b"), is_word(b""), is_word(b"a 0\\r\\n")
+    (True, False, False)
+    """
+    return subject.split() == [subject]
+
+
+def publishes(said: bytes) -> bool:
+    """Whether this is one message as `publish` makes it, and nothing else.
+
+    >>> publishes(publish(b"a", b"x")), publishes(publish(b"a", b"x") + publish(b"b", b"y"))
+    (True, False)
+    """
+    line, _, rest = said.partition(_END)
+    words = line.split(b" ")
+    return (
+        len(words) == _PUBLISH_WORDS
+        and words[0] == b"PUB"
+        and is_word(words[1])
+        and words[2] == b"%d" % (len(rest) - len(_END))
+        and rest.endswith(_END)
+    )
 
 
 def request(subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bytes:

@@ -25,6 +25,7 @@ from logboom.base.errors import (
 )
 from logboom.nats.wire.errors import MessageRefusedError, WrongStreamError
 
+_OF_SERVERS: Final = b"$"
 _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
 _FAILED: Final = 500
@@ -40,6 +41,16 @@ def ack(stream: str, offset: int, duplicate: bool = False) -> bytes:
     # The name of a stream has no character that JSON would escape.
     also = ',"duplicate":true' if duplicate else ""
     return f'{{"stream":"{stream}","seq":{offset + 1}{also}}}'.encode()
+
+
+def answerable(reply: bytes) -> bytes:
+    """A reply subject, empty where nothing is sent to it: those that begin with `$` are for servers of NATS. Who may
+    not publish on `$JS.API.STREAM.DELETE.orders` could have this broker do it, which perhaps may.
+
+    >>> answerable(b"_INBOX.a"), answerable(b"$JS.API.STREAM.DELETE.orders")
+    (b'_INBOX.a', b'')
+    """
+    return b"" if reply.startswith(_OF_SERVERS) else reply
 
 
 def error_ack(stream: str, error: LogboomError) -> bytes:

@@ -107,7 +107,7 @@ def _message(body: bytes) -> Envelope:
                 if len(headers) > HEADERS_MAX:
                     raise _MalformedError(f"it has more than {HEADERS_MAX} headers")
             case 10, bytes():
-                inbox = _text(content)
+                inbox = _subject(content)
             case 11, bytes():
                 correlation = _text(content)
             case 12, int():
@@ -138,6 +138,14 @@ def _text(content: bytes) -> bytes:
     except UnicodeDecodeError:
         raise _MalformedError("a text is not UTF-8") from None
     return content
+
+
+def _subject(content: bytes) -> bytes:
+    """A subject that is answered on: with a space or a line break in it, the answer would be a command of the sender's,
+    on the connection of this broker and with its rights."""
+    if content and content.split() != [content]:
+        raise _MalformedError("an ack inbox is no subject")
+    return _text(content)
 
 
 def _field(body: bytes, at: int) -> tuple[int, int | bytes, int]:

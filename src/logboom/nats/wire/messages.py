@@ -19,6 +19,7 @@ from logboom.base.ids import Offset
 from logboom.broker.partition.publications import Terms
 from logboom.metadata import Stream, StreamConfig
 from logboom.metadata.attachment import KeySource, PartitionerKind, read_key, read_partitioner
+from logboom.nats.wire.acks import answerable
 from logboom.nats.wire.envelope import MAGIC, AckPolicy, Envelope, read_envelope
 from logboom.nats.wire.errors import MessageRefusedError, UnsupportedTermError, WrongStreamError
 from logboom.nats.wire.headers import Fields, read_fields
@@ -166,7 +167,7 @@ class Reader:
         # As `record_content` does it, with what the messages of a subject have in common packed once.
         replied = (_TWO, _PACKED_REPLY, varint(len(reply)), reply) if reply else (_ONE,)
         content = b"".join((known.packed_key, varint(len(payload)), payload, *replied, known.packed))
-        return Message(content, to, None, reply if self._acks else b"", self._acks)
+        return Message(content, to, None, answerable(reply) if self._acks else b"", self._acks)
 
     def read_alike(
         self,
@@ -196,6 +197,8 @@ class Reader:
                 else heads[len(payload)] + payload + alone
                 for payload, reply in zip(payloads, replies, strict=True)
             ]
+            if b" $" in b" ".join((b"", *replies)):
+                replies = list(map(answerable, replies))
         return MessagesAlike(contents, to, replies if self._acks else [b""] * len(replies), self._acks)
 
     def _learn(self, subject: bytes) -> _Subject:
@@ -253,7 +256,7 @@ class Reader:
             kept.append((REPLY, message.reply))
         kept.append((SUBJECT, message.subject))
         content = record_content(key, value, kept)
-        return Message(content, to, terms, reply if acks else b"", acks, envelope)
+        return Message(content, to, terms, answerable(reply) if acks else b"", acks, envelope)
 
     def _asked(self, first: Mapping[bytes, bytes]) -> tuple[Terms | None, int]:
         """The terms of a message, and when it is acked. Raises MessageRefusedError where they cannot be had."""
