@@ -76,6 +76,14 @@ def _connect_worker(sources: Path, jar: str) -> list[str]:
 
 
 @cache
+def s3_server() -> list[str]:
+    """S3Proxy, which speaks S3 over a directory of this machine; takes `--properties FILE`."""
+    need("java", "openjdk-17-jdk-headless")
+    sources = HERE / "s3"
+    return _java(f"{sources}:{_jars(sources, 's3proxy')}/*", "org.gaul.s3proxy.Main")
+
+
+@cache
 def quixstreams() -> list[str]:
     """Counts with quixstreams, in an environment of its own: it wants an older librdkafka than Logboom's tests do."""
     sources, environment = HERE / "quix", BUILD / "quix" / "environment"

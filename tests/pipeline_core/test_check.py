@@ -9,6 +9,7 @@ import pytest
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.sinks.registry import sink_types
 
 HEAD = """\
 name: shop
@@ -269,15 +270,16 @@ def test_a_name_may_stand_in_several_alternatives(pattern: str) -> None:
 
 
 def test_an_unknown_type_hides_no_other_typo() -> None:
+    known = ", ".join(sink_types())
     told = problems(with_sinks("type: parqet, pth: a", "type: kafka, steam: a, inptus: x", "steam: a"))
     assert told == [
         "p.yaml:5: sinks.s0.type: unknown type 'parqet' (did you mean 'parquet'?)",
         "p.yaml:5: sinks.s0: key 'path' is missing",
         "p.yaml:5: sinks.s0.pth: unknown key 'pth' (did you mean 'path'?)",
-        "p.yaml:6: sinks.s1.type: unknown type 'kafka' (known here: console, parquet, stream)",
+        f"p.yaml:6: sinks.s1.type: unknown type 'kafka' (known here: {known})",
         "p.yaml:6: sinks.s1.steam: unknown key 'steam' (did you mean 'stream'?)",
         "p.yaml:6: sinks.s1.inptus: unknown key 'inptus' (did you mean 'inputs'?)",
-        "p.yaml:7: sinks.s2: key 'type' is missing (known here: console, parquet, stream)",
+        f"p.yaml:7: sinks.s2: key 'type' is missing (known here: {known})",
         "p.yaml:7: sinks.s2.steam: unknown key 'steam' (did you mean 'stream'?)",
     ]
 

@@ -162,6 +162,7 @@ def _check_outside(findings: Findings, graph: Graph, bootstrap: str | None, envi
     file, checkpoint = findings.document.name, _text(findings, "checkpoint")
     directories = DirectoryCheck(findings, file, _checkpoint(name, checkpoint), graph.sinks)
     directories.check_overlaps()
+    directories.check_stores()
     directories.check_files()
     if environ is not None:
         directories.check_writable()

@@ -40,7 +40,7 @@ def path_fault(path: str) -> str | None:
     if scheme is not None:
         return (
             f"is a URL ({scheme[1]}:), and files are moved by rename here, which needs a mounted file system; "
-            "write the path of a directory"
+            "write the path of a directory, or for an archive s3://, gs:// or abfss://"
         )
     if path.startswith("~"):
         return "begins with '~', which stands for no home directory here; write the path whole"
@@ -53,6 +53,7 @@ class DirectoryCheck:
     def __init__(self, findings: Findings, file: str, checkpoint: str | None, sinks: Sequence[Sink]) -> None:
         self._findings = findings
         self._directory = Path(file).parent
+        self._sinks = sinks
         self._archives = [
             (sink, found)
             for sink in sinks
@@ -108,6 +109,17 @@ class DirectoryCheck:
             for owner, directory in owned:
                 if found.is_relative_to(directory):
                     self._findings.problem(at, f"lies in the directory of {owner}: {directory}; keep the two apart")
+
+    def check_stores(self) -> None:
+        """As `check_overlaps`, for archives in object stores."""
+        placed = [(sink, sink.output_url) for sink in self._sinks if sink.output_url is not None]
+        for number, (sink, url) in enumerate(placed):
+            for other, taken in placed[:number]:
+                if f"{url}/".startswith(f"{taken}/") or f"{taken}/".startswith(f"{url}/"):
+                    self._findings.problem(
+                        ("sinks", sink.name, "path"),
+                        f"shares the place of the sink {other.name!r} (line {other.line}): {taken}; give each its own",
+                    )
 
     def check_writable(self) -> None:
         """Whether this machine's directories can be made and written; nothing is made."""

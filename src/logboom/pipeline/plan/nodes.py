@@ -279,6 +279,11 @@ class Sink(Consumer, frozen=True, kw_only=True):
         return None
 
     @property
+    def output_url(self) -> str | None:
+        """The place in an object store whose objects are the sink's alone; None where it has none."""
+        return None
+
+    @property
     def batch_records_max(self) -> int:
         """Records of a batch of its delivery. What a sink takes slowly should be some seconds of work, since a batch is
         brought to its end before a run stops; planning and committing one costs the time of thousands of records."""

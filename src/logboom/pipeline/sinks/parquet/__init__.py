@@ -7,24 +7,32 @@ staged files part of the archive, batch by batch, by one durable manifest; the m
 origin that was delivered, by which repeats are dropped. `compaction` merges the small files of directories that no
 longer grow.
 
+An archive in an object store (`stores`) has manifests of the same form; `object_archive` copies objects where `archive`
+renames files, and nothing is merged there: batches are as large as they are to be.
+
 This module has what a pipeline's file and plan say of the sink and stays cheap to import; Arrow and Spark are imported
 when it is opened.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal
 
+import msgspec
 from pydantic import Field
 
-from logboom.base.settings import SizeBytes
+from logboom.base.settings import DurationMs, SizeBytes
 from logboom.base.units import MIB
 from logboom.pipeline.plan.nodes import Sink
 from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkModel, SinkReport, SinkType, SinkWriter
+from logboom.pipeline.sinks.parquet.stores import StoreRef, is_url_of_store, store_fault
 
 PartitionKey = Literal["date", "hour", "service", "stream", "source"]
 Compression = Literal["zstd", "snappy", "gzip", "none"]
 _TARGET_FILE_BYTES: Final = 128 * MIB
+_INTERVAL_MS: Final = 2_000
+_STORE_INTERVAL_MS: Final = 60_000
 
 
 class ParquetSinkModel(SinkModel):
@@ -35,6 +43,14 @@ class ParquetSinkModel(SinkModel):
     partition_by: tuple[PartitionKey, ...] = ("date", "hour")
     compression: Compression = "zstd"
     target_file_size: SizeBytes = Field(default=_TARGET_FILE_BYTES, ge=MIB)
+    interval: DurationMs | None = Field(default=None, ge=100, le=3_600_000)
+    """Time between two batches, each of which makes new files: 2s, and 1m in an object store."""
+
+    endpoint: str | None = None
+    """Of a server that speaks S3, `http://HOST:PORT`, where `path` is an s3:// that Amazon does not have."""
+
+    region: str | None = None
+    """Of the bucket; found by itself for Amazon's."""
 
 
 class ParquetSink(Sink, frozen=True, kw_only=True, tag="parquet"):
@@ -44,10 +60,23 @@ class ParquetSink(Sink, frozen=True, kw_only=True, tag="parquet"):
     partition_by: tuple[PartitionKey, ...] = ("date", "hour")
     compression: Compression = "zstd"
     target_file_bytes: int = _TARGET_FILE_BYTES
+    own_interval_ms: int | msgspec.UnsetType = msgspec.UNSET
+    store: StoreRef | msgspec.UnsetType = msgspec.UNSET
+    """The object store that it is in."""
 
     @property
-    def output_directory(self) -> str:
-        return self.path
+    def output_directory(self) -> str | None:
+        return self.path if self.store is msgspec.UNSET else None
+
+    @property
+    def output_url(self) -> str | None:
+        return None if self.store is msgspec.UNSET else self.store.url
+
+    @property
+    def interval_ms(self) -> int:
+        if self.own_interval_ms is not msgspec.UNSET:
+            return self.own_interval_ms
+        return _INTERVAL_MS if self.store is msgspec.UNSET else _STORE_INTERVAL_MS
 
     @property
     def batch_records_max(self) -> int:
@@ -61,7 +90,25 @@ def _compile(model: ParquetSinkModel, common: CommonFields, report: SinkReport) 
         partition_by=tuple(dict.fromkeys(model.partition_by)),
         compression=model.compression,
         target_file_bytes=model.target_file_size,
+        own_interval_ms=msgspec.UNSET if model.interval is None else model.interval,
+        store=_store(model, report),
     )
+
+
+def _store(model: ParquetSinkModel, report: SinkReport) -> StoreRef | msgspec.UnsetType:
+    is_s3 = model.path.startswith("s3://")
+    for key in ("endpoint", "region"):
+        if getattr(model, key) is not None and not is_s3:
+            report.problem(key, "goes with a path that begins with s3://")
+    if model.endpoint is not None and not re.fullmatch(r"https?://[^/@?#\s]+/?", model.endpoint):
+        report.problem("endpoint", f"{model.endpoint!r} is no http://HOST:PORT or https://HOST:PORT")
+    if not is_url_of_store(model.path):
+        return msgspec.UNSET
+    store = StoreRef(url=model.path.rstrip("/"), endpoint=model.endpoint, region=model.region)
+    fault = store_fault(store)
+    if fault is not None:
+        report.problem("path", fault)  # not with the path: it may have a credential
+    return store
 
 
 def _open(sink: ParquetSink, context: SinkContext) -> SinkWriter:
@@ -70,4 +117,11 @@ def _open(sink: ParquetSink, context: SinkContext) -> SinkWriter:
     return open_archive(sink, context)
 
 
-SINK: Final = SinkType("parquet", ParquetSinkModel, ParquetSink, _compile, _open)
+def _connect(sink: ParquetSink, context: SinkContext) -> None:
+    if sink.store is not msgspec.UNSET:
+        from logboom.pipeline.sinks.parquet.object_archive import try_store
+
+        try_store(sink.store)
+
+
+SINK: Final = SinkType("parquet", ParquetSinkModel, ParquetSink, _compile, _open, _connect)

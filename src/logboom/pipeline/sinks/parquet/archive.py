@@ -9,7 +9,7 @@ Knows files and manifests. Must not know Spark.
 """
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +35,26 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     repeats_total: int = 0
 
 
-_NOTHING: Final = Manifest(batch=-1, files=(), rows=0, repeats=0, high_water={}, rows_total=0)
+NOTHING: Final = Manifest(batch=-1, files=(), rows=0, repeats=0, high_water={}, rows_total=0)
+
+
+def next_manifest(state: Manifest, batch: int, reports: Sequence[Report]) -> Manifest:
+    """The archive as it is with this batch behind `state`."""
+    rows, repeats = sum(report.rows for report in reports), sum(report.repeats for report in reports)
+    high_water = dict(state.high_water)
+    for report in reports:
+        for key, offset in report.high_water.items():
+            high_water[key] = max(offset, high_water.get(key, -1))
+    return Manifest(
+        batch=batch,
+        files=tuple(file for report in reports for file in report.files),
+        rows=rows,
+        repeats=repeats,
+        high_water=high_water,
+        retried=state.retried.union(*(report.retried for report in reports)),
+        rows_total=state.rows_total + rows,
+        repeats_total=state.repeats_total + repeats,
+    )
 
 
 class Archive:
@@ -60,24 +79,8 @@ class Archive:
     def commit(self, batch: int, reports: Iterable[Report]) -> Manifest:
         """Makes a batch's files part of the archive, once and for all."""
         assert batch > self.state.batch
-        done = list(reports)
-        files = tuple(file for report in done for file in report.files)
-        rows, repeats = sum(report.rows for report in done), sum(report.repeats for report in done)
-        high_water = dict(self.state.high_water)
-        for report in done:
-            for key, offset in report.high_water.items():
-                high_water[key] = max(offset, high_water.get(key, -1))
-        manifest = Manifest(
-            batch=batch,
-            files=files,
-            rows=rows,
-            repeats=repeats,
-            high_water=high_water,
-            retried=self.state.retried.union(*(report.retried for report in done)),
-            rows_total=self.state.rows_total + rows,
-            repeats_total=self.state.repeats_total + repeats,
-        )
-        for directory in {Path(self.root, file.staged).parent for file in files}:
+        manifest = next_manifest(self.state, batch, list(reports))
+        for directory in {Path(self.root, file.staged).parent for file in manifest.files}:
             sync_dir(directory)
         write_durably(self._manifests / f"{batch}.json", msgspec.json.encode(manifest))
         self.state = manifest
@@ -89,7 +92,7 @@ class Archive:
     def _recovered(self) -> Manifest:
         """The last manifest, its renames completed; staged files of no manifest are removed."""
         kept = numbered(self._manifests)
-        state = msgspec.json.decode(kept[-1][1].read_bytes(), type=Manifest) if kept else _NOTHING
+        state = msgspec.json.decode(kept[-1][1].read_bytes(), type=Manifest) if kept else NOTHING
         self._put_in_place(state)
         for leftover in self._staging.iterdir():
             shutil.rmtree(leftover)

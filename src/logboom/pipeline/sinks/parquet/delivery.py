@@ -15,6 +15,7 @@ from logboom.pipeline.sinks.base import BaseWriter, Delivered, SinkContext
 from logboom.pipeline.sinks.parquet import ParquetSink
 from logboom.pipeline.sinks.parquet.archive import Archive
 from logboom.pipeline.sinks.parquet.compaction import QUIET_S, Compactor
+from logboom.pipeline.sinks.parquet.object_archive import ObjectArchive
 from logboom.pipeline.sinks.parquet.staging import REPORT_COLUMN, ArchiveWriter, Report
 
 _ALL: Final = 1_000_000
@@ -22,7 +23,10 @@ _ALL: Final = 1_000_000
 
 def open_archive(sink: ParquetSink, context: SinkContext) -> "ArchiveDelivery":
     """Opens the archive of a sink under the identity that its checkpoint has in it."""
-    return ArchiveDelivery(sink, Archive(context.resolve(sink.path), owner_of(context.checkpoint)), context)
+    owner = owner_of(context.checkpoint)
+    if sink.store is not msgspec.UNSET:
+        return ArchiveDelivery(sink, ObjectArchive(sink.store, owner), context)
+    return ArchiveDelivery(sink, Archive(context.resolve(sink.path), owner), context)
 
 
 def owner_of(checkpoint: Path) -> str:
@@ -37,15 +41,17 @@ def owner_of(checkpoint: Path) -> str:
 class ArchiveDelivery(BaseWriter):
     """Writes the archive: tasks stage files, the driver commits them."""
 
-    def __init__(self, sink: ParquetSink, archive: Archive, context: SinkContext) -> None:
+    def __init__(self, sink: ParquetSink, archive: Archive | ObjectArchive, context: SinkContext) -> None:
         self._sink = sink
         self._context = context
-        self._compacts = True
         self._archive = archive
-        self._compactor = Compactor(archive.root, target_bytes=sink.target_file_bytes, compression=sink.compression)
+        self._compactor: Compactor | None = None
+        """None in object stores: nothing can be exchanged there in one step."""
+        if isinstance(archive, Archive):
+            self._compactor = Compactor(archive.root, target_bytes=sink.target_file_bytes, compression=sink.compression)
 
     @property
-    def archive(self) -> Archive:
+    def archive(self) -> Archive | ObjectArchive:
         """What has been committed."""
         return self._archive
 
@@ -59,6 +65,7 @@ class ArchiveDelivery(BaseWriter):
             label=f"{self._archive.owner}-{batch}",
             high_water=self._archive.state.high_water,
             retried=self._archive.state.retried,
+            store=self._archive.store if isinstance(self._archive, ObjectArchive) else None,
         )
         told = rows.mapInArrow(writer, f"{REPORT_COLUMN} binary").collect()
         reports = [msgspec.json.decode(bytes(row[0]), type=Report) for row in told]
@@ -77,11 +84,11 @@ class ArchiveDelivery(BaseWriter):
         self._compact(quiet_s=0.0, directories_max=_ALL)
 
     def _compact(self, *, quiet_s: float, directories_max: int) -> None:
-        if not self._compacts:
+        if self._compactor is None:
             return
         try:
             self._compactor.run(quiet_s=quiet_s, directories_max=directories_max)
         except OSError as error:
             # The archive is whole without it; a file system that cannot swap directories will not learn it.
-            self._compacts = False
+            self._compactor = None
             self._context.notify(f"{self._sink.name}: small files are left as they are: {error}")

@@ -19,6 +19,7 @@ from logboom.pipeline.event.reading import read_events
 from logboom.pipeline.sinks.base import Refused
 from logboom.pipeline.sinks.parquet import ParquetSink
 from logboom.pipeline.sinks.parquet.partitioning import by_directory
+from logboom.pipeline.sinks.parquet.stores import StoreRef, open_store
 from logboom.pipeline.sinks.parquet.writing import parquet_writer
 from logboom.pipeline.sinks.repeats.origins import RecordKeys, RepeatFilter
 
@@ -56,12 +57,15 @@ class ArchiveWriter:
 
     sink: ParquetSink
     root: str
+    """A directory of this machine, or the path in `store`."""
     staging: str
     """Relative to `root`."""
     label: str
     """Starts the final names."""
     high_water: Mapping[str, int]
     retried: frozenset[str]
+    store: StoreRef | None = None
+    """The object store that the archive is in."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = _Task(self)
@@ -149,9 +153,11 @@ class _OpenFile:
     def __init__(self, job: ArchiveWriter, directory: str, schema: pa.Schema) -> None:
         name = f"{job.label}-{uuid.uuid4().hex[:12]}.parquet"
         self._staged, self._final = f"{job.staging}/{name}{STAGED_SUFFIX}", f"{directory}/{name}"
-        self._path = Path(job.root, self._staged)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = parquet_writer(self._path, schema, job.sink.compression)
+        if job.store is None:
+            self._file: _LocalFile | _Object = _LocalFile(Path(job.root, self._staged))
+        else:
+            self._file = _Object(job.store, f"{job.root}/{self._staged}")
+        self._writer = parquet_writer(self._file.target, schema, job.sink.compression)
         self._rows = 0
 
     def write(self, table: pa.Table) -> None:
@@ -160,9 +166,35 @@ class _OpenFile:
 
     def close(self) -> StagedFile:
         self._writer.close()
-        with self._path.open("rb") as file:
+        return StagedFile(self._staged, self._final, self._rows, self._file.close())
+
+
+class _LocalFile:
+    """A file of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.target = path
+
+    def close(self) -> int:
+        """Syncs it; its size in bytes."""
+        with self.target.open("rb") as file:
             os.fsync(file.fileno())
-        return StagedFile(self._staged, self._final, self._rows, self._path.stat().st_size)
+        return self.target.stat().st_size
+
+
+class _Object:
+    """An object of a store: it is there, whole, once it is closed."""
+
+    def __init__(self, store: StoreRef, path: str) -> None:
+        files, _ = open_store(store)
+        self.target = files.open_output_stream(path)
+
+    def close(self) -> int:
+        """Its size in bytes."""
+        size_bytes: int = self.target.tell()
+        self.target.close()
+        return size_bytes
 
 
 def _refused(batch: pa.RecordBatch, row: int, reason: str) -> Refused:

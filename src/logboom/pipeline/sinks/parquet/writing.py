@@ -14,6 +14,6 @@ _CODED: Final = (
 dictionary and give it up at 1 MiB; zstd finds what is repeated in them without."""
 
 
-def parquet_writer(path: Path, schema: pa.Schema, compression: str) -> pq.ParquetWriter:
-    """A writer of a new file; `compression` as the sink's setting names it."""
-    return pq.ParquetWriter(path, schema, compression=compression, use_dictionary=list(_CODED))
+def parquet_writer(where: Path | pa.NativeFile, schema: pa.Schema, compression: str) -> pq.ParquetWriter:
+    """A writer of a new file, or into a stream that is open; `compression` as the sink's setting names it."""
+    return pq.ParquetWriter(where, schema, compression=compression, use_dictionary=list(_CODED))

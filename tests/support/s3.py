@@ -1,0 +1,80 @@
+"""A server that speaks Amazon's S3 on a free port of 127.0.0.1, its objects files of a directory (S3Proxy)."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from tests.clients.drivers import s3_server
+from tests.support.server import free_port
+
+START_TIMEOUT_S = 120
+IDENTITY = {"AWS_ACCESS_KEY_ID": "test-id", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_EC2_METADATA_DISABLED": "true"}
+BUCKET = "logs"
+
+
+class S3Server:
+    """Knows the one identity; has the one bucket."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port = free_port()
+        self.bucket = directory / "objects" / BUCKET
+        self.bucket.mkdir(parents=True)
+        self._settings = directory / "s3.properties"
+        self._log = directory / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        settings = {
+            "s3proxy.endpoint": self.endpoint,
+            "s3proxy.authorization": "aws-v2-or-v4",
+            "s3proxy.identity": IDENTITY["AWS_ACCESS_KEY_ID"],
+            "s3proxy.credential": IDENTITY["AWS_SECRET_ACCESS_KEY"],
+            "s3proxy.ignore-unknown-headers": "true",
+            "jclouds.provider": "filesystem-nio2",
+            "jclouds.identity": "unused",
+            "jclouds.credential": "unused",
+            "jclouds.filesystem.basedir": str(directory / "objects"),
+        }
+        self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> S3Server:
+        try:
+            self.start()
+        except BaseException:
+            self.kill9()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill9()
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*s3_server(), "--properties", str(self._settings)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._listens():
+            ended = self._process.poll() is not None
+            assert not ended, self._log.read_text(errors="replace")[-2_000:]
+            assert time.monotonic() < deadline, "the S3 server does not start"
+            time.sleep(0.1)
+
+    def kill9(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait(60)
+            self._process = None
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+        except OSError:
+            return False
+        return True
