@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from tests.pipeline_sinks.cases import CASES, Case
+from tests.pipeline_sinks.cases import EXPIRED, SECRET, Case, everywhere, mostly
 from tests.pipeline_sinks.harness import QUICK, Delivering, delivering, edge_batch, event, sink_of
 from tests.pipeline_sinks.server import Fault, Server, wait_for
 
@@ -25,12 +25,6 @@ def cut_up(size: int) -> list[pa.RecordBatch]:
 BATCHES = cut_up(100)
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case.name)
-def case(request: pytest.FixtureRequest) -> Case:
-    found: Case = request.param
-    return found
-
-
 @pytest.fixture
 def server(case: Case) -> Iterator[Server]:
     with Server(case.contract()) as running:
@@ -39,10 +33,11 @@ def server(case: Case) -> Iterator[Server]:
 
 @pytest.fixture
 def batch(case: Case, server: Server) -> Delivering:
-    return delivering(sink_of(f"{case.keys.format(url=server.url)}, {QUICK}"), server.contract.secret)
+    return delivering(sink_of(f"{case.keys.format(url=server.url)}, {QUICK}"), case.credential(server.url, SECRET))
 
 
-def test_events_arrive_once_in_full_requests(server: Server, batch: Delivering) -> None:
+@everywhere
+def test_events_arrive_once_in_full_requests(case: Case, server: Server, batch: Delivering) -> None:
     report = batch.attempt(BATCHES)
     assert report.error is None
     assert server.contract.events == dict.fromkeys(IDS, 1)
@@ -50,9 +45,10 @@ def test_events_arrive_once_in_full_requests(server: Server, batch: Delivering) 
     assert len(server.contract.requests) <= 30
 
 
+@mostly
 @pytest.mark.parametrize("fault", ["429", "503", "500", "reset", "half", "garbage"])
 def test_a_server_that_does_not_take_requests_for_a_while_gets_each_event_once(
-    server: Server, batch: Delivering, fault: Fault
+    case: Case, server: Server, batch: Delivering, fault: Fault
 ) -> None:
     server.faults.next += [fault] * 6
     batch.until_done(BATCHES)
@@ -61,6 +57,7 @@ def test_a_server_that_does_not_take_requests_for_a_while_gets_each_event_once(
     assert (batch.rows, batch.letters.refused) == (COUNT, [])
 
 
+@mostly
 @pytest.mark.parametrize("fault", ["half_stored", "lost_answer", "trickle"])
 def test_a_lost_answer_repeats_its_request_and_no_other(
     case: Case, server: Server, batch: Delivering, fault: Fault
@@ -73,18 +70,20 @@ def test_a_lost_answer_repeats_its_request_and_no_other(
     assert batch.letters.refused == []
 
 
-def test_a_connection_that_hangs_is_given_up_in_its_time(server: Server, batch: Delivering) -> None:
+@mostly
+def test_a_connection_that_hangs_is_given_up_in_its_time(case: Case, server: Server, batch: Delivering) -> None:
     server.faults.next += ["hang", "hang"]
     batch.until_done(BATCHES)
     assert server.contract.events == dict.fromkeys(IDS, 1)
 
 
+@mostly
 def test_a_server_that_stays_away_fails_the_attempt_and_the_next_sends_the_rest_alone(
     case: Case, server: Server
 ) -> None:
     batch = delivering(
         sink_of(f"{case.keys.format(url=server.url)}, timeout: 400ms, retry_for: 100ms, concurrency: 1"),
-        server.contract.secret,
+        case.credential(server.url, SECRET),
     )
     many = [
         edge_batch([event(number) for number in range(start, start + 20)], first=start) for start in range(0, 400, 20)
@@ -109,6 +108,7 @@ def test_a_server_that_stays_away_fails_the_attempt_and_the_next_sends_the_rest_
     assert first.rows + second.rows == COUNT
 
 
+@mostly
 def test_a_killed_server_that_comes_back_has_everything(case: Case, server: Server, batch: Delivering) -> None:
     kill_at = threading.Event()
 
@@ -136,23 +136,23 @@ def test_a_killed_server_that_comes_back_has_everything(case: Case, server: Serv
     assert batch.letters.refused == []
 
 
+@everywhere
 def test_an_expired_credential_loses_nothing_and_is_nowhere_to_be_read(
     case: Case, server: Server, batch: Delivering
 ) -> None:
-    if not case.expires:
-        pytest.skip("it has no credential")
-    batch.secrets = dict.fromkeys(batch.secrets, "expired-credential")
+    batch.secrets = dict.fromkeys(batch.secrets, case.credential(server.url, EXPIRED))
     report = batch.attempt(BATCHES)
     assert report.error is not None
     assert "401" in report.error or "403" in report.error
-    assert "expired-credential" not in repr(report)
+    assert EXPIRED not in repr(report)
     assert server.contract.events == {}
-    batch.secrets = dict.fromkeys(batch.secrets, server.contract.secret)
+    batch.secrets = dict.fromkeys(batch.secrets, case.credential(server.url, SECRET))
     batch.until_done(BATCHES)
     assert server.contract.events == dict.fromkeys(IDS, 1)
-    assert server.contract.secret not in repr(batch.reports)
+    assert SECRET not in repr(batch.reports)
 
 
+@everywhere
 def test_only_what_the_product_refuses_dies_with_the_reason_it_gives(
     case: Case, server: Server, batch: Delivering
 ) -> None:
@@ -165,8 +165,9 @@ def test_only_what_the_product_refuses_dies_with_the_reason_it_gives(
     assert (batch.rows, batch.dead) == (197, 3)
 
 
+@everywhere
 def test_what_is_too_large_for_one_request_is_cut_and_what_is_too_large_alone_dies(
-    server: Server, batch: Delivering
+    case: Case, server: Server, batch: Delivering
 ) -> None:
     events = [event(number, body="x" * 30_000) for number in range(10)] + [event(10, body="x" * 3_000_000)]
     batch.until_done([edge_batch(events)])
@@ -174,7 +175,8 @@ def test_what_is_too_large_for_one_request_is_cut_and_what_is_too_large_alone_di
     assert batch.letters.ids() == {"web:0:10": 1}
 
 
-def test_a_storm_of_429_lowers_the_requests_at_once(server: Server, batch: Delivering) -> None:
+@mostly
+def test_a_storm_of_429_lowers_the_requests_at_once(case: Case, server: Server, batch: Delivering) -> None:
     server.faults.next += ["429"] * 40
     batch.until_done(BATCHES)
     assert server.contract.events == dict.fromkeys(IDS, 1)

@@ -20,7 +20,6 @@ from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
 from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, TryAgainError, UnfitError
-from logboom.pipeline.sinks.http.answers import check_status
 from logboom.pipeline.sinks.http.model import (
     BasicAuth,
     BasicAuthModel,
@@ -31,6 +30,7 @@ from logboom.pipeline.sinks.http.model import (
     http_way,
     open_http,
 )
+from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.templates import Template, check_template
 
 if TYPE_CHECKING:
@@ -94,13 +94,13 @@ class ElasticsearchSink(HttpSink, frozen=True, kw_only=True, tag="elasticsearch"
         return {} if self.auth is None else {"authorization": self.auth.header(secrets)}
 
 
-class ElasticsearchTarget:
+class ElasticsearchTarget(HttpTarget):
     """`_bulk` of one server."""
 
     def __init__(self, sink: ElasticsearchSink, client: HttpClient) -> None:
 
+        super().__init__(client)
         self._sink = sink
-        self._client = client
         self._index = Template(sink.index)
         self._path = f"/_bulk?{_FILTER}"
         if sink.pipeline is not None:
@@ -118,17 +118,13 @@ class ElasticsearchTarget:
     def send(self, items: Sequence[Item]) -> Answer:
         """One bulk request."""
         body = b"".join([item.payload for item in items])
-        answer = self._client.post(self._path, body, "application/x-ndjson")
-        check_status(answer, f"the server at {self._client.place}")
+        answer = self.client.post(self._path, body, "application/x-ndjson")
+        self.check(answer)
         return answer_of(answer.body, len(items))
 
     def probe(self) -> None:
         """Asks for the server's name, which takes the credential and writes nothing."""
-        check_status(self._client.request("GET", "/", None, {}), f"the server at {self._client.place}")
-
-    def close(self) -> None:
-        """Ends the connections."""
-        self._client.close()
+        self.check(self.client.request("GET", "/", None, {}))
 
 
 def index_name(text: str) -> str:

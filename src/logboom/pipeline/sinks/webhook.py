@@ -16,7 +16,6 @@ from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
 from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item
-from logboom.pipeline.sinks.http.answers import check_status
 from logboom.pipeline.sinks.http.model import (
     BasicAuth,
     BasicAuthModel,
@@ -28,6 +27,7 @@ from logboom.pipeline.sinks.http.model import (
     http_way,
     open_http,
 )
+from logboom.pipeline.sinks.http.target import HttpTarget
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
@@ -90,12 +90,12 @@ class WebhookSink(HttpSink, frozen=True, kw_only=True, tag="webhook"):
         return WebhookTarget(self, self.client(secrets, headers))
 
 
-class WebhookTarget:
+class WebhookTarget(HttpTarget):
     """One address."""
 
     def __init__(self, sink: WebhookSink, client: HttpClient) -> None:
+        super().__init__(client)
         self._sink = sink
-        self._client = client
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
         """The event as it is."""
@@ -109,19 +109,15 @@ class WebhookTarget:
         encoding = self._sink.encoding
         body = b"[%b]" % b",".join(bodies) if encoding == "json_array" else b"\n".join(bodies) + b"\n"
         headers = {"content-type": _CONTENT_TYPES[encoding], "idempotency-key": f'"{ids}"'}
-        answer = self._client.request(self._sink.method, "", body, headers)
-        check_status(answer, f"the server at {self._client.place}")
+        answer = self.client.request(self._sink.method, "", body, headers)
+        self.check(answer)
         return Answer()
 
     def probe(self) -> None:
         """Asks for the address's head; a server that has no such method is there all the same."""
-        answer = self._client.request("HEAD", "", None, {})
+        answer = self.client.request("HEAD", "", None, {})
         if answer.status not in (400, 404, 405, 411, 415, 501):
-            check_status(answer, f"the server at {self._client.place}")
-
-    def close(self) -> None:
-        """Ends the connections."""
-        self._client.close()
+            self.check(answer)
 
 
 def _compile(model: WebhookModel, common: CommonFields, report: SinkReport) -> WebhookSink:

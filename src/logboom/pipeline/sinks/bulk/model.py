@@ -64,6 +64,8 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_second: float | None = None
     timeout_ms: int
     retry_for_ms: int
+    longer_ms: int = 0
+    """What a request may take beyond its timeouts, such as for an acknowledgment."""
 
     def settings(self, tasks: int) -> SendSettings:
         """For each of so many tasks."""
@@ -74,7 +76,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
             concurrency=self.concurrency,
             per_second=None if self.requests_per_second is None else self.requests_per_second / tasks,
             retry_for_s=self.retry_for_ms / SECOND_MS,
-            request_max_s=4 * timeout_s,
+            request_max_s=4 * timeout_s + self.longer_ms / SECOND_MS,
         )
 
 

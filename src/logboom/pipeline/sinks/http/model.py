@@ -18,9 +18,9 @@ from logboom.base.settings import Settings
 from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import SinkContext, SinkReport, SinkWriter
 from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, secret_of
+from logboom.pipeline.sinks.bulk.target import GiveUpError, Target
 
 if TYPE_CHECKING:
-    from logboom.pipeline.sinks.bulk.target import Target
     from logboom.pipeline.sinks.http.client import HttpClient
 
 Compression = Literal["gzip", "zstd", "none"]
@@ -84,17 +84,28 @@ class HttpSink(BulkSink, frozen=True, kw_only=True):
         return (*((key, ref) for key, ref in own if ref is not None), *self.credentials)
 
     def client(self, secrets: Mapping[str, str], headers: Mapping[str, str]) -> HttpClient:
-        """A client of its server, with these headers beside those of the file."""
+        """A client of its server, with these headers beside those of the file.
+
+        :raises GiveUpError: an address that is a secret is none.
+        """
         from logboom.pipeline.sinks.http.client import HttpClient
 
         http = self.http
+        hidden = [*secrets.values(), *(value.split(" ")[-1] for value in headers.values())]
+        url = http.url
+        if http.url_ref is not None:
+            url = secrets[http.url_ref.id].rstrip("/")
+            if url_fault(url) is not None:  # the text stays untold: it is a secret
+                raise GiveUpError("the address in the environment or the file is none such as https://host:port/path")
+            path = urlsplit(url).path
+            hidden += [path, path.rpartition("/")[2]]
         return HttpClient(
-            http.url if http.url_ref is None else secrets[http.url_ref.id],
+            url,
             headers={**dict(http.headers), **headers},
             ca=None if http.ca is None else secrets[http.ca.id],
             compression=http.compression,
             timeout_s=self.sending.timeout_ms / 1_000,
-            hidden=(*secrets.values(), *(value.split(" ")[-1] for value in headers.values())),
+            hidden=hidden,
         )
 
 

@@ -1,0 +1,291 @@
+"""The sink `google_cloud_logging`: log entries of Google Cloud, by `entries.write` of the Cloud Logging API v2.
+
+The service account's key signs a token request (RFC 7523; "Using OAuth 2.0 for Server to Server Applications"), whose
+answer is used until it ends. Entries have the event's id as `insertId`, by which Cloud Logging drops repeats of one
+time and log. Limits ("Quotas and limits"): 10 MB in a request, 256 KB for an entry.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote, urlencode
+
+import msgspec
+from pydantic import Field
+
+from logboom.pipeline.event.record import EventRecord, attributes_of
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
+from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, TryAgainError, UnfitError
+from logboom.pipeline.sinks.http.answers import HttpAnswer, check_status
+from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, connect_http, http_way, open_http, url_fault
+from logboom.pipeline.sinks.http.target import HttpTarget
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.http.client import HttpClient
+
+_MAX_BYTES: Final = 8_000_000
+_MAX_EVENTS: Final = 1_000
+_ENTRY_MAX_BYTES: Final = 256_000
+_SCOPE: Final = "https://www.googleapis.com/auth/logging.write"
+_TOKEN_S: Final = 3_600
+_RENEWED_BEFORE_S: Final = 120
+_PARTIAL: Final = "type.googleapis.com/google.logging.v2.WriteLogEntriesPartialErrors"
+_AGAIN_CODES: Final = (4, 8, 10, 13, 14)
+"""DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE of google.rpc.Code."""
+_SEVERITIES: Final = ((21, "CRITICAL"), (17, "ERROR"), (13, "WARNING"), (9, "INFO"), (1, "DEBUG"), (0, "DEFAULT"))
+_PROJECT: Final = re.compile(r"[a-z0-9.:-]{4,63}")
+_encode = msgspec.json.encode
+
+
+class GoogleCloudLoggingModel(HttpModel):
+    """Log entries of Google Cloud."""
+
+    type: Literal["google_cloud_logging"]
+    project: str
+    log: str = "logboom"
+    """The name of the log in the project."""
+
+    resource: str = "global"
+    """The type of the monitored resource."""
+
+    resource_labels: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels of every entry."""
+
+    key_env: str | None = None
+    """Environment variable that holds the JSON key of a service account."""
+
+    key_file: str | None = None
+    """The same as a file."""
+
+    url: str = "https://logging.googleapis.com"
+
+
+class GoogleCloudLoggingSink(HttpSink, frozen=True, kw_only=True, tag="google_cloud_logging"):
+    """Log entries of Google Cloud."""
+
+    project: str
+    log: str
+    resource: str
+    resource_labels: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    key: KeyRef
+
+    @property
+    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
+        return (("key", self.key),)
+
+    def open_target(self, secrets: Mapping[str, str]) -> GoogleCloudLoggingTarget:
+        """The API, with tokens of the service account."""
+        from logboom.pipeline.sinks.http.client import HttpClient
+
+        account = _account(secrets[self.key.id])
+        ca = None if self.http.ca is None else secrets[self.http.ca.id]
+        timeout_s = self.sending.timeout_ms / 1_000
+        tokens = HttpClient(account.token_uri, headers={}, ca=ca, compression="none", timeout_s=timeout_s)
+        return GoogleCloudLoggingTarget(self, self.client(secrets, {}), _Tokens(account, tokens))
+
+
+class _Account(msgspec.Struct, frozen=True):
+    """What a service account's key file has, as far as it is needed."""
+
+    client_email: str
+    private_key: str
+    private_key_id: str = ""
+    token_uri: str = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
+
+
+def _account(text: str) -> _Account:
+    try:
+        account = msgspec.json.decode(text, type=_Account)
+    except msgspec.DecodeError as error:
+        raise GiveUpError("the key is no JSON key of a service account") from error
+    if url_fault(account.token_uri) is not None:
+        raise GiveUpError("the token_uri in the key of the service account is no address")
+    return account
+
+
+class _Tokens:
+    """The token of a service account, asked for when it is needed."""
+
+    def __init__(self, account: _Account, client: HttpClient) -> None:
+        self._account = account
+        self._client = client
+        self._lock = threading.Lock()
+        self._token = ""
+        self._ends_at = 0.0
+
+    def current(self) -> str:
+        """A token that is good for some time yet."""
+        with self._lock:
+            if time.monotonic() + _RENEWED_BEFORE_S >= self._ends_at:
+                self._ask()
+            return self._token
+
+    def drop(self) -> None:
+        """The token was not taken; the next one is asked for anew."""
+        with self._lock:
+            self._ends_at = 0.0
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._client.close()
+
+    def _ask(self) -> None:
+        grant = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+        body = urlencode({"grant_type": grant, "assertion": self._assertion()}).encode()
+        answer = self._client.post("", body, "application/x-www-form-urlencoded")
+        if answer.status == 400:
+            raise GiveUpError(
+                f"the token of the service account is refused: {answer.body[:300].decode(errors='replace')}"
+            )
+        check_status(answer, f"the server of tokens at {self._client.place}")
+        try:
+            told = msgspec.json.decode(answer.body, type=dict[str, Any])
+            self._token = str(told["access_token"])
+            self._ends_at = time.monotonic() + max(float(told.get("expires_in", 0)), _RENEWED_BEFORE_S + 1.0)
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+            raise TryAgainError("the server of tokens gave an answer that cannot be read") from error
+
+    def _assertion(self) -> str:
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+        try:
+            key = serialization.load_pem_private_key(self._account.private_key.encode(), password=None)
+        except (ValueError, TypeError) as error:
+            raise GiveUpError("the private_key of the service account cannot be read") from error
+        if not isinstance(key, rsa.RSAPrivateKey):
+            raise GiveUpError("the private_key of the service account is no RSA key")
+        now = int(time.time())
+        head = {"alg": "RS256", "typ": "JWT", "kid": self._account.private_key_id}
+        claims = {
+            "iss": self._account.client_email,
+            "scope": _SCOPE,
+            "aud": self._account.token_uri,
+            "iat": now,
+            "exp": now + _TOKEN_S,
+        }
+        signed = b".".join(_base64(_encode(part)) for part in (head, claims))
+        signature = key.sign(signed, padding.PKCS1v15(), hashes.SHA256())
+        return (signed + b"." + _base64(signature)).decode()
+
+
+def _base64(data: bytes) -> bytes:
+    return urlsafe_b64encode(data).rstrip(b"=")
+
+
+class GoogleCloudLoggingTarget(HttpTarget):
+    """`entries.write` of one project."""
+
+    def __init__(self, sink: GoogleCloudLoggingSink, client: HttpClient, tokens: _Tokens) -> None:
+        super().__init__(client)
+        self._sink = sink
+        self._tokens = tokens
+        common = {
+            "logName": f"projects/{sink.project}/logs/{quote(sink.log, safe='')}",
+            "resource": {"type": sink.resource, "labels": dict(sink.resource_labels)},
+            "labels": dict(sink.labels),
+            "partialSuccess": True,
+        }
+        self._head = _encode(common)[:-1] + b',"entries":['
+
+    def encode(self, event: EventRecord, value: bytes) -> Encoded:
+        """A LogEntry with the attributes and the message as its payload."""
+        payload = {**attributes_of(event), "message": event.body}
+        given = {"service": event.service, "host": event.host, "event_id": event.event_id}
+        labels = {name: text for name, text in given.items() if text is not None}
+        entry: dict[str, Any] = {
+            "insertId": re.sub(r"[^A-Za-z0-9_.-]", "_", event.event_id),
+            "severity": next(name for number, name in _SEVERITIES if (event.severity_number or 0) >= number),
+            "jsonPayload": payload,
+            "labels": labels,
+        }
+        when = event.time or event.observed_time
+        if when is not None:
+            entry["timestamp"] = when
+        if event.trace_id is not None:
+            entry["trace"] = f"projects/{self._sink.project}/traces/{event.trace_id}"
+        if event.span_id is not None:
+            entry["spanId"] = event.span_id
+        written = _encode(entry)
+        if len(written) > _ENTRY_MAX_BYTES:
+            raise UnfitError(f"the entry takes {len(written)} bytes, more than the {_ENTRY_MAX_BYTES} of Cloud Logging")
+        return Encoded(written)
+
+    def send(self, items: Sequence[Item]) -> Answer:
+        """One request."""
+        answer = self._write(b",".join([item.payload for item in items]), dry=False)
+        partial = _partial(answer, len(items))
+        if partial is not None:
+            return partial
+        if answer.status == 401:
+            self._tokens.drop()
+        self.check(answer)
+        return Answer()
+
+    def probe(self) -> None:
+        """Has an entry checked that is not written (`dryRun`)."""
+        self.check(self._write(_encode({"jsonPayload": {"message": "logboom pipeline check"}}), dry=True))
+
+    def close(self) -> None:
+        """Ends the connections."""
+        super().close()
+        self._tokens.close()
+
+    def _write(self, entries: bytes, *, dry: bool) -> HttpAnswer:
+        end = b'],"dryRun":true}' if dry else b"]}"
+        token = self._tokens.current()
+        headers = {"authorization": f"Bearer {token}"}
+        answer = self.client.post("/v2/entries:write", self._head + entries + end, "application/json", headers)
+        return answer if answer.status < 300 else answer._replace(body=answer.body.replace(token.encode(), b"***"))
+
+
+def _partial(answer: HttpAnswer, count: int) -> Answer | None:
+    """What an answer says of single entries (`WriteLogEntriesPartialErrors`); None where it says nothing of them."""
+    if answer.status < 400:
+        return None
+    try:
+        details = msgspec.json.decode(answer.body, type=dict[str, Any])["error"]["details"]
+        found = next(one["logEntryErrors"] for one in details if one.get("@type") == _PARTIAL)
+        errors = {int(index): (int(one.get("code", 2)), str(one.get("message", ""))) for index, one in found.items()}
+    except (msgspec.DecodeError, LookupError, StopIteration, TypeError, ValueError, AttributeError):
+        return None
+    refused: dict[int, str] = {}
+    again: dict[int, str] = {}
+    for index, (code, message) in errors.items():
+        if 0 <= index < count:
+            (again if code in _AGAIN_CODES else refused)[index] = f"code {code}: {message}"
+    return Answer(refused=refused, again=again, is_overload=bool(again))
+
+
+def _compile(model: GoogleCloudLoggingModel, common: CommonFields, report: SinkReport) -> GoogleCloudLoggingSink | None:
+    if not _PROJECT.fullmatch(model.project):
+        report.problem("project", f"{model.project!r} is no id of a project")
+    key = secret_of(model, "key", report, needed=True)
+    way = http_way(model, report, model.url)
+    if key is None:
+        return None
+    return GoogleCloudLoggingSink(
+        **common,
+        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS),
+        http=way,
+        project=model.project,
+        log=model.log,
+        resource=model.resource,
+        resource_labels=tuple(model.resource_labels.items()),
+        labels=tuple(model.labels.items()),
+        key=key,
+    )
+
+
+SINK: Final = SinkType(
+    "google_cloud_logging", GoogleCloudLoggingModel, GoogleCloudLoggingSink, _compile, open_http, connect_http
+)

@@ -1,0 +1,24 @@
+"""Times of events as the numbers that servers want. Pure."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from logboom.pipeline.event.record import EventRecord
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def microseconds(time: str) -> int:
+    """Microseconds since 1970 of a time in RFC 3339.
+
+    >>> microseconds("2026-11-23T07:00:00.5Z")
+    1795417200500000
+    """
+    return (datetime.fromisoformat(time) - _EPOCH) // _MICROSECOND
+
+
+def event_microseconds(event: EventRecord) -> int | None:
+    """Of the event's time, or of observing it where it has none; None where it has neither."""
+    time = event.time or event.observed_time
+    return None if time is None else microseconds(time)

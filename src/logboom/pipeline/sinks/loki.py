@@ -1,0 +1,186 @@
+"""The sink `loki`: lines of streams of Grafana Loki, by its push API.
+
+"Ingest logs" (`POST /loki/api/v1/push`) in Loki's HTTP API: a message of Protocol Buffers (`logproto.PushRequest`)
+compressed with Snappy's block format. Loki knows an entry by its stream, time and line, and drops one that it has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import Field
+
+from logboom.base.units import MIB
+from logboom.pipeline.event.record import EventRecord, attributes_of
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
+from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
+from logboom.pipeline.sinks.http.model import (
+    BasicAuth,
+    BasicAuthModel,
+    HttpModel,
+    HttpSink,
+    basic_auth,
+    connect_http,
+    http_way,
+    open_http,
+)
+from logboom.pipeline.sinks.http.protobuf import bytes_field, text_field, whole_field
+from logboom.pipeline.sinks.http.target import HttpTarget
+from logboom.pipeline.sinks.http.templates import Template, check_template
+from logboom.pipeline.sinks.http.times import event_microseconds
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.http.client import HttpClient
+
+_MAX_BYTES: Final = MIB
+_MAX_EVENTS: Final = 5_000
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_LABELS_MAX: Final = 15
+"""Loki's default of `max_label_names_per_series`."""
+_PATH: Final = "/loki/api/v1/push"
+
+
+class LokiModel(HttpModel):
+    """Streams of Grafana Loki."""
+
+    type: Literal["loki"]
+    url: str
+    labels: dict[str, str] = Field(min_length=1, max_length=_LABELS_MAX)
+    """A name and a text, in which `{service}` and the like are of the event. Few values each: they make streams."""
+
+    structured_metadata: dict[str, str] = Field(default_factory=dict)
+    """The same for what is found without making streams, such as `{trace_id}`."""
+
+    format: Literal["event", "body"] = "event"
+    """The event whole, or its body alone."""
+
+    tenant: str | None = None
+    """`X-Scope-OrgID` of a Loki with several tenants."""
+
+    auth: BasicAuthModel | None = None
+    token_env: str | None = None
+    token_file: str | None = None
+
+
+class LokiSink(HttpSink, frozen=True, kw_only=True, tag="loki"):
+    """Streams of Grafana Loki."""
+
+    labels: tuple[tuple[str, str], ...]
+    structured_metadata: tuple[tuple[str, str], ...] = ()
+    format: Literal["event", "body"] = "event"
+    tenant: str | None = None
+    auth: BasicAuth | None = None
+    token: KeyRef | None = None
+
+    @property
+    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
+        password = () if self.auth is None else (("auth", self.auth.password),)
+        return password if self.token is None else (*password, ("token", self.token))
+
+    def open_target(self, secrets: Mapping[str, str]) -> LokiTarget:
+        """The push API of the server."""
+        headers: dict[str, str] = {}
+        if self.tenant is not None:
+            headers["x-scope-orgid"] = self.tenant
+        if self.auth is not None:
+            headers["authorization"] = self.auth.header(secrets)
+        elif self.token is not None:
+            headers["authorization"] = f"Bearer {secrets[self.token.id]}"
+        return LokiTarget(self, self.client(secrets, headers))
+
+
+class LokiTarget(HttpTarget):
+    """One Loki."""
+
+    def __init__(self, sink: LokiSink, client: HttpClient) -> None:
+        super().__init__(client)
+        self._labels = sorted((name, Template(text)) for name, text in sink.labels)
+        self._metadata = [(name, Template(text)) for name, text in sink.structured_metadata]
+        self._is_whole = sink.format == "event"
+        templates = [template for _, template in (*self._labels, *self._metadata)]
+        self._reads_attributes = any(template.reads_attributes for template in templates)
+
+    def encode(self, event: EventRecord, value: bytes) -> Encoded:
+        """An entry of the event's stream.
+
+        Below the microseconds of its time the offset of its record tells events of one moment apart, which Loki would
+        take for one where their lines are equal; an event that is sent again has the same time and is dropped.
+        """
+        micros = event_microseconds(event)
+        if micros is None:
+            raise UnfitError("the event has no time, which Loki asks for")
+        attributes = attributes_of(event) if self._reads_attributes else {}
+        nanos = micros * 1_000 + event.offset % 1_000
+        labels = [(name, template.render(event, attributes)) for name, template in self._labels]
+        group = ", ".join(f"{name}={_quoted(text)}" for name, text in labels if text)
+        if not group:
+            raise UnfitError("the event has none of the labels, of which Loki asks for one at least")
+        seconds, rest = divmod(nanos, 1_000_000_000)
+        entry = bytes_field(1, whole_field(1, seconds) + whole_field(2, rest))
+        entry += bytes_field(2, value if self._is_whole else (event.body or "").encode())
+        for name, template in self._metadata:
+            text = template.render(event, attributes)
+            if text is not None:
+                entry += bytes_field(3, text_field(1, name) + text_field(2, text))
+        return Encoded(bytes_field(2, entry), f"{{{group}}}", nanos)
+
+    def send(self, items: Sequence[Item]) -> Answer:
+        """One push: the entries of each stream in the order of their times."""
+        streams: dict[str, list[Item]] = {}
+        for item in items:
+            streams.setdefault(item.group, []).append(item)
+        parts: list[bytes] = []
+        for labels, entries in streams.items():
+            entries.sort(key=lambda item: item.order)
+            parts.append(bytes_field(1, text_field(1, labels) + b"".join([item.payload for item in entries])))
+        self._push(b"".join(parts))
+        return Answer()
+
+    def probe(self) -> None:
+        """Pushes no stream at all, which a Loki that takes the credential answers with 204, or 400 and 422."""
+        self._push(b"", probing=True)
+
+    def _push(self, message: bytes, *, probing: bool = False) -> None:
+        import cramjam
+
+        body = bytes(cramjam.snappy.compress_raw(message))
+        answer = self.client.post(_PATH, body, "application/x-protobuf")
+        if not (probing and answer.status in (400, 422)):
+            self.check(answer)
+
+
+def _quoted(text: str) -> str:
+    """A value of a label as Prometheus writes it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _compile(model: LokiModel, common: CommonFields, report: SinkReport) -> LokiSink:
+    for key, given in (("labels", model.labels), ("structured_metadata", model.structured_metadata)):
+        for name, text in given.items():
+            if not _LABEL.fullmatch(name):
+                report.problem(key, f"{name!r} should be letters, digits and '_', and not begin with a digit")
+            check_template(report, key, text)
+    if model.compression not in (None, "none"):
+        report.problem("compression", "has no meaning here: requests of Loki are compressed with Snappy")
+    token = secret_of(model, "token", report)
+    if token is not None and model.auth is not None:
+        report.problem("auth", "and a token are two credentials; give one")
+    return LokiSink(
+        **common,
+        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS, concurrency=1),
+        http=http_way(model, report, model.url, compression="none"),
+        labels=tuple(model.labels.items()),
+        structured_metadata=tuple(model.structured_metadata.items()),
+        format=model.format,
+        tenant=model.tenant,
+        auth=basic_auth(model.auth, report, "auth"),
+        token=token,
+    )
+
+
+SINK: Final = SinkType("loki", LokiModel, LokiSink, _compile, open_http, connect_http)

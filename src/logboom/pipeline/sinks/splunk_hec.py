@@ -1,0 +1,226 @@
+"""The sink `splunk_hec`: events for Splunk's HTTP Event Collector.
+
+"Format events for HTTP Event Collector", "About HTTP Event Collector Indexer Acknowledgment" and "Troubleshoot HTTP
+Event Collector" (the table of codes) in Splunk's documentation.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from pydantic import Field
+
+from logboom.base.settings import DurationMs
+from logboom.base.units import SECOND_MS
+from logboom.pipeline.event.record import EventRecord
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
+from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.bulk.target import (
+    Answer,
+    Encoded,
+    GiveUpError,
+    Item,
+    RefusedWholeError,
+    TryAgainError,
+)
+from logboom.pipeline.sinks.http.answers import HttpAnswer, described
+from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, connect_http, http_way, open_http
+from logboom.pipeline.sinks.http.target import HttpTarget
+from logboom.pipeline.sinks.http.templates import Template, check_template
+from logboom.pipeline.sinks.http.times import event_microseconds
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.http.client import HttpClient
+
+_MAX_BYTES: Final = 1_000_000
+"""What Splunk Cloud takes in one request."""
+_MAX_EVENTS: Final = 2_000
+_ACK_POLL_S: Final = 0.5
+_PATH: Final = "/services/collector"
+_NO_DATA: Final = 5
+_OF_ONE_EVENT: Final = (6, 7, 12, 13, 15)
+"""Invalid data format, incorrect index, an event is missing or blank, indexed fields that cannot be handled."""
+_encode = msgspec.json.encode
+
+
+class SplunkHecModel(HttpModel):
+    """Splunk's HTTP Event Collector."""
+
+    type: Literal["splunk_hec"]
+    url: str
+    token_env: str | None = None
+    token_file: str | None = None
+    index: str | None = None
+    """The index; `{service}` and the like are of the event. Default: the token's."""
+
+    source: str | None = "{source}"
+    sourcetype: str | None = "_json"
+    fields: dict[str, str] = Field(default_factory=dict)
+    """Indexed fields: a name and `{service}` or the like."""
+
+    format: Literal["event", "body"] = "event"
+    """The event whole, or its body alone."""
+
+    acks: bool = False
+    """Whether an event is delivered only once the indexer has acknowledged it; the token must have that enabled."""
+
+    ack_timeout: DurationMs = Field(default=60 * SECOND_MS, ge=100, le=600 * SECOND_MS)
+    """How long an acknowledgment is waited for before the request is sent again."""
+
+
+class SplunkHecSink(HttpSink, frozen=True, kw_only=True, tag="splunk_hec"):
+    """Splunk's HTTP Event Collector."""
+
+    token: KeyRef
+    index: str | None = None
+    source: str | None = None
+    sourcetype: str | None = None
+    fields: tuple[tuple[str, str], ...] = ()
+    format: Literal["event", "body"] = "event"
+    acks: bool = False
+    ack_timeout_ms: int = 60 * SECOND_MS
+
+    @property
+    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
+        return (("token", self.token),)
+
+    def open_target(self, secrets: Mapping[str, str]) -> SplunkHecTarget:
+        """The collector, with a channel of its own."""
+        headers = {"authorization": f"Splunk {secrets[self.token.id]}"}
+        channel = str(uuid.uuid4())
+        if self.acks:
+            headers["x-splunk-request-channel"] = channel
+        return SplunkHecTarget(self, self.client(secrets, headers), channel)
+
+
+class SplunkHecTarget(HttpTarget):
+    """One collector."""
+
+    def __init__(self, sink: SplunkHecSink, client: HttpClient, channel: str) -> None:
+        super().__init__(client)
+        self._sink = sink
+        self._channel = channel
+        self._closed = threading.Event()
+        given = {"index": sink.index, "source": sink.source, "sourcetype": sink.sourcetype, "host": "{host}"}
+        self._metadata = {name: Template(text) for name, text in given.items() if text is not None}
+        self._fields = {name: Template(text) for name, text in sink.fields}
+
+    def encode(self, event: EventRecord, value: bytes) -> Encoded:
+        """The event in its envelope."""
+        envelope: dict[str, Any] = {}
+        micros = event_microseconds(event)
+        if micros is not None:
+            envelope["time"] = msgspec.Raw(b"%d.%06d" % divmod(micros, 1_000_000)) if micros >= 0 else micros / 1e6
+        for name, template in self._metadata.items():
+            text = template.render(event)
+            if text:
+                envelope[name] = text
+        fields = {name: template.render(event) for name, template in self._fields.items()}
+        if fields:
+            envelope["fields"] = {name: text for name, text in fields.items() if text is not None}
+        # A blank event is refused by Splunk, and an empty body says less than the event.
+        whole = self._sink.format == "event" or not (event.body or "").strip()
+        envelope["event"] = msgspec.Raw(value) if whole else event.body
+        return Encoded(_encode(envelope))
+
+    def send(self, items: Sequence[Item]) -> Answer:
+        """One request, and its acknowledgment where that is asked for."""
+        body = b"\n".join([item.payload for item in items])
+        answer = self.client.post(f"{_PATH}/event", body, "application/json")
+        refused = self._refused(answer, len(items))
+        if refused is not None:
+            return refused
+        self.check(answer)
+        if self._sink.acks:
+            self._await_ack(_told(answer))
+        return Answer()
+
+    def probe(self) -> None:
+        """Sends nothing, which a collector answers with "No data" where it takes the token."""
+        answer = self.client.post(f"{_PATH}/event", b"", "application/json")
+        if answer.status != 400 or _told(answer).get("code") != _NO_DATA:
+            self.check(answer)
+
+    def close(self) -> None:
+        """Ends the connections and what waits for acknowledgments."""
+        self._closed.set()
+        super().close()
+
+    def _refused(self, answer: HttpAnswer, count: int) -> Answer | None:
+        """What a 400 says of the events; None for any other answer."""
+        if answer.status != 400:
+            return None
+        told = _told(answer)
+        code, number = told.get("code"), told.get("invalid-event-number")
+        reason = f"{self.place} answered {described(answer)}"
+        if code not in _OF_ONE_EVENT:
+            raise GiveUpError(reason)
+        if not isinstance(number, int) or not 0 <= number < count:
+            raise RefusedWholeError(reason)
+        others = {
+            index: "stood in a request with an event that is refused" for index in range(count) if index != number
+        }
+        return Answer(refused={number: reason}, again=others, pause_s=0.0)
+
+    def _await_ack(self, told: dict[str, Any]) -> None:
+        number = told.get("ackId")
+        if not isinstance(number, int):
+            raise GiveUpError(f"{self.place} gives no acknowledgments: enable indexer acknowledgment for the token")
+        ends_by = time.monotonic() + self._sink.ack_timeout_ms / SECOND_MS
+        asked = _encode({"acks": [number]})
+        while not self._closed.wait(_ACK_POLL_S if time.monotonic() < ends_by else 0):
+            answer = self.check(self.client.post(f"{_PATH}/ack?channel={self._channel}", asked, "application/json"))
+            acks = _told(answer).get("acks")
+            if isinstance(acks, dict) and acks.get(str(number)) is True:
+                return
+            if time.monotonic() >= ends_by:
+                raise TryAgainError(f"{self.place} has not acknowledged a request in its time", pause_s=0.0)
+        raise TryAgainError("the connection was ended while an acknowledgment was waited for")
+
+
+def _told(answer: HttpAnswer) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(answer.body, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        if answer.status >= 300:
+            return {}
+        raise TryAgainError("an answer that cannot be read") from error
+
+
+def _compile(model: SplunkHecModel, common: CommonFields, report: SinkReport) -> SplunkHecSink | None:
+    for key in ("index", "source", "sourcetype"):
+        text = getattr(model, key)
+        if text is not None:
+            check_template(report, key, text)
+    for text in model.fields.values():
+        check_template(report, "fields", text)
+    token = secret_of(model, "token", report, needed=True)
+    way = http_way(model, report, model.url)
+    if token is None:
+        return None
+    concurrency = 8 if model.acks else 4
+    sending = sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS, concurrency=concurrency)
+    if model.acks:
+        sending = msgspec.structs.replace(sending, longer_ms=model.ack_timeout)
+    return SplunkHecSink(
+        **common,
+        sending=sending,
+        http=way,
+        token=token,
+        index=model.index,
+        source=model.source,
+        sourcetype=model.sourcetype,
+        fields=tuple(model.fields.items()),
+        format=model.format,
+        acks=model.acks,
+        ack_timeout_ms=model.ack_timeout,
+    )
+
+
+SINK: Final = SinkType("splunk_hec", SplunkHecModel, SplunkHecSink, _compile, open_http, connect_http)

@@ -1,0 +1,90 @@
+"""The sink `sumo_logic`: lines for an HTTP source of Sumo Logic.
+
+"Upload logs to an HTTP Source" in its documentation. The address of the source is the credential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from pydantic import Field
+
+from logboom.pipeline.event.record import EventRecord
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
+from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item
+from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, connect_http, http_way, open_http
+from logboom.pipeline.sinks.http.target import HttpTarget
+
+_MAX_BYTES: Final = 1_000_000
+_MAX_EVENTS: Final = 5_000
+
+
+class SumoLogicModel(HttpModel):
+    """An HTTP source of Sumo Logic."""
+
+    type: Literal["sumo_logic"]
+    url_env: str | None = None
+    """Environment variable that holds the address of the source, which is a secret."""
+
+    url_file: str | None = None
+    category: str | None = None
+    """`X-Sumo-Category`; default: the source's. The same for `host` and `name`."""
+
+    host: str | None = None
+    name: str | None = None
+    fields: dict[str, str] = Field(default_factory=dict)
+    """`X-Sumo-Fields`."""
+
+
+class SumoLogicSink(HttpSink, frozen=True, kw_only=True, tag="sumo_logic"):
+    """An HTTP source of Sumo Logic."""
+
+    metadata: tuple[tuple[str, str], ...] = ()
+    """Headers."""
+
+    def open_target(self, secrets: Mapping[str, str]) -> SumoLogicTarget:
+        """The source."""
+        return SumoLogicTarget(self.client(secrets, dict(self.metadata)))
+
+
+class SumoLogicTarget(HttpTarget):
+    """One source."""
+
+    def encode(self, event: EventRecord, value: bytes) -> Encoded:
+        """The event as one line."""
+        return Encoded(value)
+
+    def send(self, items: Sequence[Item]) -> Answer:
+        """One request."""
+        body = b"\n".join([item.payload for item in items])
+        self.check(self.client.post("", body, "application/x-ndjson"))
+        return Answer()
+
+    def probe(self) -> None:
+        """Sends nothing."""
+        self.check(self.client.post("", b"", "application/x-ndjson"))
+
+
+def _compile(model: SumoLogicModel, common: CommonFields, report: SinkReport) -> SumoLogicSink | None:
+    url_ref: KeyRef | None = secret_of(model, "url", report, needed=True)
+    given = {"x-sumo-category": model.category, "x-sumo-host": model.host, "x-sumo-name": model.name}
+    if model.fields:
+        given["x-sumo-fields"] = ",".join(f"{name}={text}" for name, text in model.fields.items())
+    for text in given.values():
+        if text is not None and not (text.isascii() and text.isprintable()):
+            report.problem("category", f"{text!r} has characters that no header may have")
+    way = http_way(model, report, "", url_ref=url_ref)
+    if url_ref is None:
+        return None
+    return SumoLogicSink(
+        **common,
+        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS),
+        http=way,
+        metadata=tuple((name, text) for name, text in given.items() if text is not None),
+    )
+
+
+SINK: Final = SinkType("sumo_logic", SumoLogicModel, SumoLogicSink, _compile, open_http, connect_http)

@@ -1,0 +1,99 @@
+"""Sinks over HTTP in whole pipelines: what is refused or not delivered, another run, and other sinks meanwhile."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.support import Said, archive_ids, header, make_stream, needs_java, publish, records
+from tests.pipeline_sinks.contracts.webhook import Webhook
+from tests.pipeline_sinks.server import Server
+from tests.support.server import BrokerProcess
+
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.run.runner import Runner, RunOptions
+
+pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+
+PIPELINE = """
+name: {name}
+sources: {{web: {{type: stream, stream: {name}-web}}}}
+transforms: {{parsed: {{type: parse, inputs: [web], rules: [{{format: json}}]}}}}
+sinks:
+  hook:
+    type: webhook
+    inputs: [parsed]
+    url: {url}/hook
+    token_file: token
+    batch: {{max_events: 20, max_age: 200ms}}
+    timeout: 2s
+    retry_for: {retry_for}
+    attempts: 2
+    requests_per_second: 200
+  archive: {{type: parquet, inputs: [parsed], path: ./archive}}
+"""
+
+
+def _plan(directory: Path, name: str, server: Server, retry_for: str = "20s") -> Plan:
+    text = PIPELINE.format(name=name, url=server.url, retry_for=retry_for)
+    (directory / "token").write_text(server.contract.secret)
+    return compile_pipeline(text, str(directory / "pipeline.yaml"))
+
+
+def _run(spark: Any, plan: Plan, broker: BrokerProcess) -> Said:
+    said = Said()
+    Runner(plan, RunOptions(bootstrap=broker.kafka, once=True), said).run_in(spark)
+    return said
+
+
+def _lines(first: int, count: int) -> list[bytes]:
+    return [
+        json.dumps({"msg": "poison" if number == 17 else f"n {number}"}).encode()
+        for number in range(first, first + count)
+    ]
+
+
+def test_a_sink_over_http_delivers_and_what_it_refuses_is_a_dead_letter(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    make_stream(broker.kafka, "hooked-web", 2)
+    publish(broker.kafka, "hooked-web", _lines(0, 100), 2)
+    with Server(Webhook()) as server:
+        server.faults.next += ["500", "429", "half"]
+        plan = _plan(tmp_path, "hooked", server)
+        _run(spark, plan, broker)
+        assert sum(server.contract.events.values()) == len(server.contract.events) == 99
+        (letter,) = records(broker.kafka, "hooked.dead.hook")
+        assert "there is poison in it" in str(header(letter, "logboom-dead-reason"))
+        assert header(letter, "logboom-dead-form") == "event"
+        assert json.loads(letter.value())["body"] == "poison"
+        publish(broker.kafka, "hooked-web", _lines(100, 50), 2)
+        _run(spark, plan, broker)
+        assert sum(server.contract.events.values()) == len(server.contract.events) == 149
+    checkpoint = tmp_path / "checkpoints" / "hooked"
+    written = b"".join(path.read_bytes() for path in checkpoint.rglob("*") if path.is_file())
+    assert server.contract.secret.encode() not in written
+
+
+def test_what_a_dead_server_had_taken_before_is_not_among_the_dead_letters(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    make_stream(broker.kafka, "cut-web", 1)
+    publish(broker.kafka, "cut-web", _lines(100, 100), 1)
+    with Server(Webhook()) as server:
+        taken = server.contract.handle
+
+        def three_then_none(request: Any) -> Any:
+            if sum(server.contract.events.values()) >= 60:
+                server.faults.always = "500"
+            return taken(request)
+
+        server.contract.handle = three_then_none  # type: ignore[method-assign]
+        plan = _plan(tmp_path, "cut", server, retry_for="100ms")
+        _run(spark, plan, broker)
+        letters = [json.loads(each.value())["event_id"] for each in records(broker.kafka, "cut.dead.hook")]
+        assert set(letters) | set(server.contract.events) == {f"cut-web:0:{number}" for number in range(100)}
+        assert set(letters).isdisjoint(server.contract.events)
+        assert len(letters) == len(set(letters)) > 0
+    assert len(archive_ids(tmp_path / "archive")) == 100

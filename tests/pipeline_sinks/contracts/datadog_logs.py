@@ -1,0 +1,33 @@
+"""Datadog's intake of logs.
+
+"Send logs" in Datadog's API reference, v2: `POST /api/v2/logs` with `DD-API-KEY`, a JSON array of at most 1,000
+logs and 5 MB, a log of at most 1 MB; 202 with `{}`, 400 for what cannot be read, 403 for a key that is none, 413,
+429, 5xx.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tests.pipeline_sinks.server import Contract, Reply, Request
+
+KEYS = "type: datadog_logs, url: '{url}', api_key_env: TOKEN, ddtags: 'env:prod', batch: {{max_events: 50}}"
+
+
+class DatadogLogs(Contract):
+    def handle(self, request: Request) -> Reply:
+        if request.headers.get("dd-api-key") != self.secret:
+            return Reply(403, json.dumps({"errors": [{"detail": request.headers.get("dd-api-key")}]}).encode())
+        assert (request.path, request.headers["content-type"]) == ("/api/v2/logs", "application/json")
+        if len(request.body) > 5_000_000:
+            return Reply(413, b"")
+        logs = json.loads(request.body)
+        assert len(logs) <= 1_000
+        for log in logs:
+            assert log["ddtags"] == "env:prod"
+            assert log["service"].startswith("shop-")
+            assert len(json.dumps(log)) < 1_000_000
+        if any(log["message"] == "poison" for log in logs):
+            return Reply(400, b'{"errors": [{"detail": "Invalid log"}]}')
+        self.events.update(log["logboom.event_id"] for log in logs)
+        return Reply(202, b"{}")

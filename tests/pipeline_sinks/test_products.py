@@ -1,0 +1,205 @@
+"""What is each product's own: how events look there, what it says of single events, what `check` finds in its keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline_sinks.cases import CASES, EXPIRED, SECRET, Case, everywhere
+from tests.pipeline_sinks.contracts import elasticsearch, loki, otlp, splunk_hec
+from tests.pipeline_sinks.harness import QUICK, Delivering, delivering, edge_batch, event, pipeline_of, sink_of
+from tests.pipeline_sinks.server import Server
+
+from logboom.base.settings import SettingsError
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.run.connecting import try_sinks
+
+
+def delivered(server: Server, keys: str, events: Sequence[Any]) -> Delivering:
+    batch = delivering(sink_of(f"{keys.format(url=server.url)}, {QUICK}"), SECRET)
+    batch.until_done([edge_batch(events)])
+    return batch
+
+
+def told(keys: str, environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(SettingsError) as raised:
+        compile_pipeline(pipeline_of(keys), "p.yaml", environ=environ)
+    return str(raised.value)
+
+
+def test_documents_have_an_index_by_template_and_a_timestamp() -> None:
+    with Server(elasticsearch.Elasticsearch()) as server:
+        contract = server.contract
+        assert isinstance(contract, elasticsearch.Elasticsearch)
+        batch = delivered(server, elasticsearch.KEYS, [event(0), event(1, service=None), event(2, service="A/b")])
+        assert dict(contract.indexes) == {"logs-shop-0-2026.11": 1, "logs-a_b-2026.11": 1}
+        document = contract.documents["web:0:0"]
+        assert document["@timestamp"] == "2026-11-23T07:00:00.000Z"
+        assert document["attributes"] == {"n": 0, "http": {"status": 200}}
+        (letter,) = batch.letters.refused
+        assert "lacks a field" in letter.reason
+
+
+def test_ecs_has_the_names_of_the_schema() -> None:
+    with Server(elasticsearch.Elasticsearch()) as server:
+        contract = server.contract
+        assert isinstance(contract, elasticsearch.Elasticsearch)
+        keys = elasticsearch.KEYS.replace("type: elasticsearch", "type: elasticsearch, format: ecs")
+        sink = sink_of(f"{keys.format(url=server.url)}, {QUICK}")
+        target = sink.open_target({"env:TOKEN": SECRET})
+        from logboom.pipeline.event.record import read_event
+
+        value = json.dumps(event(3)).encode()
+        document = json.loads(target.encode(read_event(value), value).payload.splitlines()[1])
+        assert document["service.name"] == "shop-1"
+        assert document["message"] == "line 3"
+        assert document["http"] == {"status": 200}
+        target.close()
+
+
+def test_items_that_a_full_queue_rejects_are_sent_again_alone() -> None:
+    with Server(elasticsearch.Elasticsearch()) as server:
+        contract = server.contract
+        assert isinstance(contract, elasticsearch.Elasticsearch)
+        contract.queue_is_full_for.update({"web:0:3": 2, "web:0:4": 1})
+        batch = delivered(server, elasticsearch.KEYS, [event(number) for number in range(10)])
+        assert contract.events == {f"web:0:{number}": 1 for number in range(10)}
+        assert [len(request.body.splitlines()) // 2 for request in contract.requests] == [10, 2, 1]
+        assert batch.rows == 10
+
+
+def test_splunk_is_waited_for_until_its_indexer_has_acknowledged() -> None:
+    with Server(splunk_hec.SplunkHecWithAcks()) as server:
+        contract = server.contract
+        assert isinstance(contract, splunk_hec.SplunkHec)
+        batch = delivered(server, splunk_hec.ACKS, [event(number) for number in range(120)])
+        assert contract.events == {f"web:0:{number}": 1 for number in range(120)}
+        assert [list(mine.values()) for mine in contract.acknowledged.values()] == [[0, 0, 0]]
+        assert batch.rows == 120
+        assert contract.envelopes[0]["time"] == pytest.approx(1795417200.0)
+
+
+def test_equal_lines_of_one_moment_are_different_entries_of_loki() -> None:
+    with Server(loki.Loki()) as server:
+        contract = server.contract
+        assert isinstance(contract, loki.Loki)
+        same = [event(0, offset=number, event_id=f"web:0:{number}") for number in range(3)]
+        delivered(server, f"{loki.KEYS}, format: event", same)
+        assert len(contract.entries) == 3
+        (labels,) = {labels for labels, _, _ in contract.entries}
+        assert labels == '{service="shop-0", team="shop"}'
+        assert set(map(str, contract.entries.values())) == {str({"trace_id": "0" * 32})}
+
+
+def test_otlp_records_have_their_times_severities_and_values() -> None:
+    with Server(otlp.Otlp()) as server:
+        contract = server.contract
+        assert isinstance(contract, otlp.Otlp)
+        values = {"a": [1, -2, None, {"b": True}], "f": 1.5, "big": 10**30}
+        delivered(server, otlp.KEYS, [event(7, attributes=values), event(8, time="9999-12-31T00:00:00Z")])
+        (resource, record), (_, late) = contract.records[0], contract.records[1]
+        if record["body"] != "line 7":
+            (resource, record), (_, late) = contract.records[1], contract.records[0]
+        assert resource == {"service.name": "shop-1", "host.name": "h1"}
+        assert record["time"] == 1795417200_007_000_000
+        assert (record["severity"], record["trace_id"]) == (9, bytes.fromhex(f"{7:032x}"))
+        assert record["attributes"]["big"] == str(10**30)
+        assert late["time"] == 0
+        assert late["attributes"]["logboom.time"] == "9999-12-31T00:00:00Z"
+
+
+def test_a_receiver_that_says_only_how_many_it_refuses_leaves_all_of_the_request_among_the_dead() -> None:
+    with Server(otlp.PartialOtlp()) as server:
+        events = [event(number, **({"body": "poison"} if number == 3 else {})) for number in range(60)]
+        batch = delivered(server, otlp.KEYS, events)
+        assert set(server.contract.events) == {f"web:0:{number}" for number in range(60) if number != 3}
+        assert batch.letters.ids() == {f"web:0:{number}": 1 for number in range(50)}
+        assert "1 of the 50 records" in batch.letters.refused[0].reason
+        assert (batch.rows, batch.dead) == (10, 50)
+
+
+@everywhere
+def test_connect_says_whether_a_server_takes_the_credential(case: Case, tmp_path: Path) -> None:
+    with Server(case.contract()) as server:
+        file = tmp_path / "p.yaml"
+        plan = compile_pipeline(pipeline_of(case.keys.format(url=server.url)), str(file))
+        names = {ref.env: ref for _, ref in plan.sinks[0].secret_refs}
+        good = {str(name): case.credential(server.url, SECRET) for name in names}
+        assert list(try_sinks(plan, good)) == []
+        ((_, message),) = try_sinks(plan, {str(name): case.credential(server.url, EXPIRED) for name in names})
+        assert "401" in message or "403" in message
+        assert EXPIRED not in message
+        ((_, message),) = try_sinks(plan, {})
+        assert "set the environment variable" in message
+        assert server.contract.events == {}
+        server.kill()
+        assert len(list(try_sinks(plan, good))) == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("type: webhook, url: 'example.com/x'", "is no address such as"),
+        ("type: webhook, url: 'https://ann:pw@example.com/x'", "has a credential in it"),
+        ("type: webhook", "needs exactly one of url, url_env and url_file"),
+        ("type: webhook, url: 'https://x.com', token: abc", "unknown key 'token' (did you mean 'token_env'?)"),
+        ("type: webhook, url: 'https://x.com', headers: {Authorization: abc}", "would stand in plans"),
+        ("type: webhook, url: 'https://x.com', headers: {'a b': c}", "is no name of a header"),
+        ("type: webhook, url: 'https://x.com', encoding: json, batch: {max_events: 5}", "has no meaning"),
+        ("type: elasticsearch, url: 'https://x.com', index: 'a-{srvice}'", "names 'srvice'"),
+        ("type: elasticsearch, url: 'https://x.com', index: 'a-{time:%Q}'", "has %Q"),
+        ("type: elasticsearch, url: 'https://x.com', index: 'a-{service'", "brace without its other half"),
+        (
+            "type: elasticsearch, url: 'https://x.com', index: a, api_key_env: A, auth: {user: b, password_env: C}",
+            "two",
+        ),
+        ("type: elasticsearch, url: 'https://x.com', index: a, auth: {user: b}", "password_env is missing"),
+        ("type: splunk_hec, url: 'https://x.com'", "name the credential with token_env or token_file"),
+        ("type: loki, url: 'https://x.com', labels: {}", "is empty"),
+        ("type: loki, url: 'https://x.com', labels: {'a-b': c}", "should be letters, digits and '_'"),
+        ("type: otlp", "name the receiver, or a preset"),
+        ("type: otlp, preset: honeycomb", "is needed by preset honeycomb"),
+        ("type: otlp, preset: signoz, token_env: A", "is needed by preset signoz"),
+        ("type: otlp, preset: honeycom, token_env: A", "preset"),
+        ("type: google_cloud_logging, project: 'No Project', key_env: A", "is no id of a project"),
+        ("type: sumo_logic", "name the credential with url_env or url_file"),
+        ("type: datadog_logs, site: datadog.example, api_key_env: A", "site"),
+    ],
+)
+def test_what_is_wrong_with_the_keys_is_found_with_its_line(keys: str, message: str) -> None:
+    found = told(keys)
+    assert message in found
+    assert "p.yaml:5: sinks.out" in found
+
+
+@pytest.mark.parametrize("preset", ["axiom", "honeycomb", "new_relic", "new_relic_eu"])
+def test_presets_of_otlp_need_a_token_alone(preset: str) -> None:
+    sink = sink_of(f"type: otlp, preset: {preset}, token_env: TOKEN")
+    assert sink.http.url.startswith("https://")
+    grafana = sink_of("type: otlp, preset: grafana_cloud, region: prod-eu-west-0, auth: {user: '1', password_env: A}")
+    assert grafana.http.url == "https://otlp-gateway-prod-eu-west-0.grafana.net/otlp"
+
+
+def test_check_finds_files_of_credentials_that_are_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    (tmp_path / "empty").write_text("\n")
+    text = pipeline_of("type: webhook, url: 'https://x.com', token_file: FILE")
+    for name, message in (("missing", "No such file"), ("empty", "is empty")):
+        with pytest.raises(SettingsError, match=message):
+            compile_pipeline(text.replace("FILE", name), str(file), environ={})
+    (tmp_path / "empty").write_text(f"{SECRET}\n")
+    plan = compile_pipeline(text.replace("FILE", "empty"), str(file), environ={})
+    assert SECRET not in plan.to_json()
+    env = compile_pipeline(pipeline_of("type: webhook, url: 'https://x.com', token_env: TOKEN"), str(file), environ={})
+    assert ["TOKEN is not set here" in one.message for one in env.warnings] == [True]
+
+
+def test_every_product_is_among_the_cases() -> None:
+    from logboom.pipeline.sinks.http.model import HttpSink
+    from logboom.pipeline.sinks.registry import sink_types
+
+    over_http = {kind.name for kind in sink_types().values() if issubclass(kind.node, HttpSink)}
+    assert over_http <= {case.name for case in CASES} | {"clickhouse"}
