@@ -134,7 +134,7 @@ class HttpClient:
         body: bytes | None,
         headers: Mapping[str, str],
     ) -> HttpAnswer:
-        if not connection.is_connected:
+        if connection.sock is None:
             connection.timeout = min(self._timeout_s, _CONNECT_MAX_S)
             connection.connect()
         if connection.sock is not None:
