@@ -293,7 +293,7 @@ def test_what_the_checker_says_joins_the_listing() -> None:
         ("  x: {type: filter, inputs: [x], condition: a}", "is its own input: x -> x"),
         (
             "  x: {inputs: [s]}",
-            "(known here: dedupe, encrypt, enrich, filter, mask, parse, reshape, route, sample)",
+            "join, limit, mask, parse, patterns, reshape, route, sample, tail_sample)",
         ),
         ("  x: 7", "should be a group of keys and values"),
         ("  x: {type: parse, inputs: [s, s], rules: [{format: json}]}", "names 's' twice"),

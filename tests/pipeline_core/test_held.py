@@ -41,6 +41,7 @@ def traced(rows: list[tuple[int, bool]], start: int, times: list[int] | None = N
         start,
         **{
             traces.TRACE: pa.array([trace + 1 for trace, _ in rows], pa.uint64()),
+            traces.ALONE: pa.array([False] * count, pa.bool_()),
             traces.KEEPS: pa.array([keeps for _, keeps in rows], pa.bool_()),
             traces.SIZE: pa.array([100] * count, pa.int64()),
             traces.TIME: pa.array(times or [NOON_MS] * count, pa.int64()),

@@ -36,7 +36,7 @@ def test_a_plan_that_was_written_is_read_as_the_plan_it_was() -> None:
     ("file", "content_hash"),
     [
         (PINNED / "everything.yaml", "7d39d6d45e933236"),
-        (EXAMPLES / "pipeline.yaml", "88c690d966b9f435"),
+        (EXAMPLES / "pipeline.yaml", "c206596bd78e5203"),
         (EXAMPLES / "logs.pipeline.yaml", "24d5ae1f6d90851e"),
     ],
 )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from logboom.pipeline.templates.drain import Tree
 from logboom.pipeline.templates.state import STATE, TemplateLimits, advance
-from logboom.pipeline.templates.words import OPEN, first_lines, values_in, without_values, words_of
+from logboom.pipeline.templates.words import OPEN, first_lines, openings_of, values_in, without_values, words_of
 
 LIMITS = TemplateLimits(templates_max=50, groups_max=5)
 SHAPES = (
@@ -62,7 +62,7 @@ def test_lines_of_one_shape_have_one_template_in_every_batch_and_after_a_restart
 
 def test_values_are_what_the_template_leaves_open() -> None:
     template = words_of("Accepted password for <*> from <*> port <*> (uid=<*>)")
-    assert values_in(template, "Accepted password for ann from 10.0.0.1 port 22 (uid=7)") == [
+    assert values_in(openings_of(template), "Accepted password for ann from 10.0.0.1 port 22 (uid=7)") == [
         "ann",
         "10.0.0.1",
         "22",
@@ -90,12 +90,24 @@ def test_a_line_fits_the_template_it_is_given_and_template_and_values_make_the_l
     learnt = advance(LIMITS, None, groups, masked(texts))
     for text, template in zip(texts, learnt.texts.to_pylist(), strict=True):
         parts = template.split(" ")
-        values = iter(values_in(parts, text))
+        values = iter(values_in(openings_of(parts), text))
         rebuilt = []
         for part in parts:
             at = part.find(OPEN)
             rebuilt.append(part if at < 0 else part[:at] + next(values) + part[part.rfind(OPEN) + len(OPEN) :])
         assert " ".join(rebuilt) == text
+
+
+@settings(max_examples=50)
+@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=20), max_size=10))
+def test_no_text_is_too_odd(texts: list[str]) -> None:
+    odd = [*texts, "\x1c", "\x85\u2028", "a\x1cb 1", "\x00", "<*> <*>", "x " * 5_000]
+    learnt = advance(LIMITS, None, pa.array(["g"] * len(odd), pa.string()), masked(odd))
+    lines = first_lines(pa.array(odd, pa.string())).to_pylist()
+    for text, template in zip(lines, learnt.texts.to_pylist(), strict=True):
+        assert (text is None) == (template is None)
+        if text is not None:
+            assert len(values_in(openings_of(template.split(" ")), text)) <= 100
 
 
 @settings(max_examples=50)

@@ -28,6 +28,8 @@ SIDE: Final = "side"
 TIME: Final = "time_ms"
 SIZE: Final = "size_bytes"
 LEFT, RIGHT = 0, 1
+ROWS: Final = pa.schema([*LIVE_SCHEMA, (KEY, pa.uint64()), (SIDE, pa.int64()), (TIME, pa.int64()), (SIZE, pa.int64())])
+"""What is given."""
 
 _NUMBER, _ARRIVED = "number", "arrived_ms"
 _COUNTER: Final = pa.schema([("next", pa.int64()), ("waits_from", pa.int64())])
@@ -91,7 +93,7 @@ def advance(
         rows = rows.append_column(_NUMBER, pa.array(np.arange(fresh, fresh + rows.num_rows)))
         tables.append(rows.append_column(_ARRIVED, pa.array(np.full(rows.num_rows, now_ms))).combine_chunks())
     if not tables:
-        return Joined(None, LIVE_SCHEMA.empty_table(), 0, (counter, met), 0, 0)
+        return Joined(None, ROWS.empty_table(), 0, (counter, met), 0, 0)
     waiting = _waiting(tables, waits_from)
     known: Longs = met.column("number").to_numpy()
     pairs = None
@@ -109,7 +111,7 @@ def advance(
     if goes_on_from != waits_from or rows.num_rows:
         counter = _counter(waiting.behind, goes_on_from)
     held = waiting.behind - goes_on_from
-    alone = LIVE_SCHEMA.empty_table() if alone is None else alone
+    alone = ROWS.empty_table() if alone is None else alone
     return Joined(pairs, alone, len(gone) - len(lonely), (counter, met, *kept), held, early)
 
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.keyed.columns import Longs, Mask, Weights, Words, found_at, salted, weights_of
 from logboom.pipeline.keyed.held import Waits, rows_where, still_held
 from logboom.pipeline.plan.sampling import BITS, SPACE
@@ -25,6 +26,21 @@ SIZE: Final = "size_bytes"
 TIME: Final = "time_ms"
 RARE: Final = "rare_word"
 """The hash of what may be rare; 0 where there is nothing."""
+
+ALONE: Final = "alone"
+"""Whether the event is a trace of its own, which nothing is waited for."""
+ROWS: Final = pa.schema(
+    [
+        *LIVE_SCHEMA,
+        (TRACE, pa.uint64()),
+        (ALONE, pa.bool_()),
+        (KEEPS, pa.bool_()),
+        (SIZE, pa.int64()),
+        (TIME, pa.int64()),
+        (RARE, pa.uint64()),
+    ]
+)
+"""What is given."""
 
 _ARRIVED: Final = "arrived_ms"
 _OPEN: Final = pa.schema(
@@ -73,6 +89,8 @@ class Decided(NamedTuple):
     weights: Weights
     state: tuple[pa.Table, ...]
     held: int
+    opened: int
+    """How many traces are not decided."""
     early: int
     """How many traces were decided before their time, since too much was held."""
 
@@ -87,7 +105,7 @@ def advance(
     late_rows, fresh = rows.filter(pa.array(late)), rows.filter(pa.array(~late))
     if fresh.num_rows:
         tables.append(fresh.append_column(_ARRIVED, pa.array(np.full(fresh.num_rows, now_ms))).combine_chunks())
-        opened = _with_rows(opened, fresh, now_ms)
+        opened = _with_rows(rules, opened, fresh, now_ms)
     due, early = _due(rules, opened, now_ms, ends=ends)
     closed = opened.filter(pa.array(due))
     opened = opened.filter(pa.array(~due)) if due.any() else opened
@@ -99,12 +117,12 @@ def advance(
     held = int(np.sum(opened.column("events").to_numpy()))
     leaving = [part for part in (found, late_rows) if part is not None and part.num_rows]
     if not leaving:
-        return Decided(None, np.zeros(0, np.bool_), np.zeros(0), after, held, early)
+        return Decided(None, np.zeros(0, np.bool_), np.zeros(0), after, held, opened.num_rows, early)
     whole = pa.concat_tables([part.select(rows.schema.names) for part in leaving])
     grown = np.ones(whole.num_rows)
     if found is not None:
         grown[: found.num_rows] = factors[found_at(gone, found.column(TRACE).to_numpy())[0]]
-    return Decided(whole, grown > 0, weights_of(whole) * grown, after, held, early)
+    return Decided(whole, grown > 0, weights_of(whole) * grown, after, held, opened.num_rows, early)
 
 
 def _rows_of(open_traces: pa.Table) -> Waits:
@@ -126,7 +144,7 @@ def _unexpired(kept: pa.Table, now_ms: int) -> pa.Table:
     return kept if alive.all() else kept.filter(pa.array(alive))
 
 
-def _with_rows(opened: pa.Table, rows: pa.Table, now_ms: int) -> pa.Table:
+def _with_rows(rules: TailRules, opened: pa.Table, rows: pa.Table, now_ms: int) -> pa.Table:
     """The open traces with these events, in the order of their hashes."""
     words, times = rows.column(TRACE).to_numpy(), rows.column(TIME).to_numpy()
     traces, index = np.unique(np.concatenate((opened.column("trace").to_numpy(), words)), return_inverse=True)
@@ -140,6 +158,8 @@ def _with_rows(opened: pa.Table, rows: pa.Table, now_ms: int) -> pa.Table:
     last[old], keeps[old] = opened.column("last_ms").to_numpy(), opened.column("keeps").to_numpy()
     events += np.bincount(new, minlength=count)
     np.add.at(size, new, rows.column(SIZE).to_numpy())
+    alone = new[rows.column(ALONE).to_numpy()]
+    since[alone] = now_ms - rules.wait_ms
     np.minimum.at(first, new, times)
     np.maximum.at(last, new, times)
     np.logical_or.at(keeps, new, rows.column(KEEPS).to_numpy())

@@ -183,6 +183,11 @@ class Transform(Consumer, frozen=True, kw_only=True):
         """The tables that it looks up. `keys` has the path of each one's file under `TableRef.id`."""
         return ()
 
+    @property
+    def changes_weights(self) -> bool:
+        """Whether it changes weights by anything but the hash that samples decide by (see `plan.sampling`)."""
+        return False
+
 
 class KernelTransform(Transform, frozen=True, kw_only=True):
     """A transform that works on the columns of whole Arrow batches.

@@ -12,6 +12,9 @@ import pyarrow.compute as pc
 OPEN: Final = "<*>"
 """In a template: anything without a blank."""
 WORDS_MAX: Final = 100
+Opening = tuple[int, int, int]
+"""The place of a word that is open, and how many characters of it are fixed in front and behind."""
+
 _CHARACTERS_MAX: Final = 4_096
 _VARIABLE: Final = (
     r"(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"  # a UUID
@@ -37,20 +40,28 @@ def without_values(lines: pa.Array) -> pa.Array:
 
 
 def words_of(line: str) -> list[str]:
-    """The words that a template may fix."""
-    return line.split(None, WORDS_MAX)[:WORDS_MAX]
+    """The words that a template may fix, at least one."""
+    return line.split(None, WORDS_MAX)[:WORDS_MAX] or [""]
 
 
-def values_in(template: Sequence[str], line: str) -> list[str]:
+def openings_of(template: Sequence[str]) -> tuple[Opening, ...]:
+    """Where a template is open.
+
+    >>> openings_of(["user=<*>", "left", "<*>"])
+    ((0, 5, 0), (2, 0, 0))
+    """
+    found = [(place, word.find(OPEN), word.rfind(OPEN)) for place, word in enumerate(template) if OPEN in word]
+    return tuple((place, start, len(template[place]) - end - len(OPEN)) for place, start, end in found)
+
+
+def values_in(openings: Sequence[Opening], line: str) -> list[str]:
     """What stands in a line where its template is open, in order; of a word that is open in part, that part.
 
-    >>> values_in(["user=<*>", "left", "<*>"], "user=7 left home")
+    >>> values_in(openings_of(["user=<*>", "left", "<*>"]), "user=7 left home")
     ['7', 'home']
     """
-    found = []
-    for pattern, word in zip(template, words_of(line), strict=False):
-        at = pattern.find(OPEN)
-        if at >= 0:
-            behind = len(pattern) - pattern.rfind(OPEN) - len(OPEN)
-            found.append(word[at : len(word) - behind])
-    return found
+    words = line.split(None, WORDS_MAX)
+    return [
+        words[place][start : len(words[place]) - behind] if start or behind else words[place]
+        for place, start, behind in openings
+    ]

@@ -41,7 +41,7 @@ class TransformType(Generic[Model, Node]):
     model: type[Model]
     """The keys that it takes."""
     node: type[Node]
-    """Its node in the plan; its tag is `name`, which a pinned plan is read back by."""
+    """Its node in the plan; its tag, which a pinned plan is read back by, is `name`."""
     compile: Callable[[Model, CommonFields, Part], Node | None]
     """The node of a transform in a pipeline's file, or None once a problem was reported that leaves no node to make."""
     check_inputs: Callable[[Node, Part, Container[str]], None] | None = None
@@ -51,7 +51,14 @@ class TransformType(Generic[Model, Node]):
     inputs come first, with those of its kind changed."""
     decode: Callable[[type[Any], Any], Any] | None = None
     """The `dec_hook` of msgspec for fields of its node that are no plain data."""
+    other_nodes: tuple[type[Node], ...] = ()
+    """More nodes that its keys may become, with tags of their own."""
+
+    @property
+    def nodes(self) -> Mapping[str, type[Node]]:
+        """By tag: all nodes that its keys may become."""
+        return {str(node.__struct_config__.tag): node for node in (self.node, *self.other_nodes)}
 
     def read(self, tree: Mapping[str, Any]) -> Node:
         """The node from its plain data in a written plan; ValueError (msgspec.ValidationError) for anything else."""
-        return msgspec.convert(tree, type=self.node, dec_hook=self.decode)
+        return msgspec.convert(tree, type=self.nodes[str(tree["type"])], dec_hook=self.decode)

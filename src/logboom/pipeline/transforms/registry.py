@@ -25,13 +25,14 @@ def transform_types() -> Mapping[str, TransformType[Any, Any]]:
 
 def type_of(node: Transform) -> TransformType[Any, Any]:
     """The kind that a node of a plan is of."""
-    return next(kind for kind in transform_types().values() if kind.node is type(node))
+    return next(kind for kind in transform_types().values() if type(node) in kind.nodes.values())
 
 
 def read_transform(tree: Mapping[str, Any]) -> Transform:
     """A node from its plain data in a written plan; ValueError where this version has no such transform."""
-    kind = transform_types().get(str(tree.get("type")))
+    tag = str(tree.get("type"))
+    kind = next((kind for kind in transform_types().values() if tag in kind.nodes), None)
     if kind is None:
-        raise ValueError(f"this version of logboom has no transform of type {tree.get('type')!r}")
+        raise ValueError(f"this version of logboom has no transform of type {tag!r}")
     node: Transform = kind.read(tree)
     return node

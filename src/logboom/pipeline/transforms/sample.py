@@ -1,4 +1,5 @@
-"""The transform `sample`: keeps one event in so many, by a hash (see `logboom.pipeline.plan.sampling`)."""
+"""The transform `sample`: keeps one event in so many, by a hash (see `logboom.pipeline.plan.sampling`); with a rate for
+each key that depends on what comes, it is a `SampleByKey`."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Final, Literal, Self
@@ -6,6 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 import msgspec
 from pydantic import Field
 
+from logboom.base.settings import DurationMs
 from logboom.pipeline.findings import Findings, Part
 from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.nodes import RoutingTransform, Transform
@@ -13,9 +15,16 @@ from logboom.pipeline.plan.outcomes import Choice, LayerScope, Outcome
 from logboom.pipeline.plan.sampling import Sampling
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 from logboom.pipeline.transforms.dialled import Dialled, DialParts
+from logboom.pipeline.transforms.sample_by_key import PER_SECOND_MIN, SampleByKey
+from logboom.pipeline.transforms.stateful_parts import checked_condition, checked_text
 
 RATIO_MIN: Final = 1e-9
 """The smallest part that a dial takes."""
+
+_OVER_DEFAULT_MS: Final = 10_000
+_MAX_KEYS_DEFAULT: Final = 100_000
+_PerSecond = Annotated[float, Field(ge=PER_SECOND_MIN, allow_inf_nan=False)]
+_WAYS: Final = "rate (one in so many), ratio (this part), per_second and target_per_second (of each key)"
 
 
 class SampleModel(TransformModel):
@@ -33,6 +42,21 @@ class SampleModel(TransformModel):
 
     exclude: str | None = None
     """Always keep what this is true of."""
+
+    per_second: Dialled[_PerSecond] | None = None
+    """Keep at most so many a second of each key that `by` names."""
+
+    target_per_second: Dialled[_PerSecond] | None = None
+    """Keep about so many a second of each key, at a rate that follows what comes."""
+
+    by: str | None = None
+    """The key that has a rate of its own; without it all events have the same."""
+
+    over: DurationMs | None = Field(default=None, ge=1_000, le=86_400_000)
+    """The time in which the rate for `target_per_second` follows; default 10s."""
+
+    max_keys: int | None = Field(default=None, ge=16, le=10_000_000)
+    """How many keys are told apart; default 100000."""
 
 
 class SampleTransform(RoutingTransform, frozen=True, kw_only=True, tag="sample"):
@@ -67,10 +91,16 @@ class SampleTransform(RoutingTransform, frozen=True, kw_only=True, tag="sample")
         return Choice(layer.sample(self.sampling), layer.leave(self.name), layer.dropped(), layer.dead())
 
 
-def _compile(model: SampleModel, common: CommonFields, part: Part) -> SampleTransform | None:
-    if (model.rate is None) == (model.ratio is None):
-        part.problem((), "needs exactly one of rate (one in so many) and ratio (this part)")
+def _compile(model: SampleModel, common: CommonFields, part: Part) -> SampleTransform | SampleByKey | None:
+    given = [model.rate, model.ratio, model.per_second, model.target_per_second]
+    if sum(value is not None for value in given) != 1:
+        part.problem((), f"needs exactly one of {_WAYS}")
         return None
+    if model.per_second is not None or model.target_per_second is not None:
+        return _by_key(model, common, part)
+    for name in ("by", "over", "max_keys"):
+        if getattr(model, name) is not None:
+            part.problem(name, "goes with per_second or target_per_second")
     dials = DialParts(part)
     if model.rate is not None:
         rate = dials.number("rate", model.rate, at_least=1)
@@ -81,6 +111,33 @@ def _compile(model: SampleModel, common: CommonFields, part: Part) -> SampleTran
         line = part.expression("exclude", model.exclude)
     return SampleTransform(
         **common, rate=rate, key=model.key, exclude=model.exclude, condition_line=line, named_dials=dials.named()
+    )
+
+
+def _by_key(model: SampleModel, common: CommonFields, part: Part) -> SampleByKey:
+    line = checked_text(part, "key", model.key)
+    if model.by is not None:
+        line = checked_text(part, "by", model.by)
+    if model.exclude is not None:
+        line = checked_condition(part, "exclude", model.exclude)
+    if model.per_second is not None and model.over is not None:
+        part.problem("over", "goes with target_per_second")
+    dials = DialParts(part)
+    most, target = (
+        None if given is None else dials.number(key, given, at_least=PER_SECOND_MIN)
+        for key, given in (("per_second", model.per_second), ("target_per_second", model.target_per_second))
+    )
+    return SampleByKey(
+        **common,
+        per_second=most,
+        target_per_second=target,
+        over_ms=model.over or _OVER_DEFAULT_MS,
+        by=model.by,
+        key=model.key,
+        exclude=model.exclude,
+        max_keys=model.max_keys or _MAX_KEYS_DEFAULT,
+        condition_line=line,
+        named_dials=dials.named(),
     )
 
 
@@ -98,9 +155,13 @@ def _mark_chains(findings: Findings, transforms: Sequence[Transform]) -> list[Tr
                 findings.problem(("transforms", node.name), message)
             node = msgspec.structs.replace(node, follows_weight=node.key in before)
             before |= {node.key}
+        elif node.changes_weights:
+            before |= {f"the weights of {node.name}"}
         keys_at.update(dict.fromkeys(node.outputs, before))
         marked.append(node)
     return marked
 
 
-TRANSFORM: Final = TransformType("sample", SampleModel, SampleTransform, _compile, arrange=_mark_chains)
+TRANSFORM: Final[TransformType[SampleModel, SampleTransform | SampleByKey]] = TransformType(
+    "sample", SampleModel, SampleTransform, _compile, arrange=_mark_chains, other_nodes=(SampleByKey,)
+)

@@ -1,0 +1,169 @@
+"""The transform `join`: events of two inputs that have the same key become one. The work is
+`logboom.pipeline.keyed.pairs`."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field
+
+from logboom.base.settings import DurationMs, SizeBytes, Texts
+from logboom.base.units import GIB, MIB
+from logboom.pipeline.event.schema import LIVE_SCHEMA
+from logboom.pipeline.findings import Part
+from logboom.pipeline.keyed import pairs
+from logboom.pipeline.keyed.columns import sizes_of, text_words, times_ms
+from logboom.pipeline.plan.stateful import EXIT, TAKEN, Advanced, Asked, BatchContext, State, StatefulTransform
+from logboom.pipeline.state.memory import SHARDS
+from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
+from logboom.pipeline.transforms.stateful_parts import checked_text, texts_of
+
+_DAY_MS: Final = 86_400_000
+
+
+class JoinModel(TransformModel):
+    """Brings events of two inputs together."""
+
+    type: Literal["join"]
+    inputs: Texts = Field(default_factory=list)
+    """Stays empty: what it reads is `left` and `right`."""
+
+    left: Texts = Field(min_length=1)
+    """Names of inputs whose events keep their fields; `*` stands for any characters."""
+
+    right: Texts = Field(min_length=1)
+    """Names of inputs whose events become an attribute of the left ones."""
+
+    on: str = "trace_id"
+    """The key; events without one are not joined."""
+
+    on_right: str | None = None
+    """The key of right events, where it is another one."""
+
+    into: str
+    """The attribute of a joined event that holds the right one: fields as in the event, attributes in `attributes`."""
+
+    window: DurationMs = Field(default=60_000, ge=1_000, le=_DAY_MS)
+    """How far apart the times of two events may be, and how long an event waits for another after it has come."""
+
+    unmatched: Literal["separate", "merged"] = "separate"
+    """Where events go that met nobody: to the outputs `left` and `right`, or with the joined ones."""
+
+    max_matches: int = Field(default=100, ge=1, le=10_000)
+    """With how many of the other side an event is joined at most in one batch."""
+
+    max_events: int = Field(default=1_000_000, ge=16, le=100_000_000)
+    """How many events may wait; beyond it the oldest ones cease to wait."""
+
+    max_bytes: SizeBytes = Field(default=GIB, ge=MIB)
+    """How many bytes may wait."""
+
+
+class JoinTransform(StatefulTransform, frozen=True, kw_only=True, tag="join"):
+    """Holds events for `window_ms`. `right`: what is written there, by which inputs are told apart."""
+
+    right: tuple[str, ...]
+    on: str
+    on_right: str
+    into: str
+    window_ms: int
+    merged: bool
+    max_matches: int
+    max_events: int
+    max_bytes: int
+    condition_line: int = 0
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.name,) if self.merged else (self.name, f"{self.name}.left", f"{self.name}.right")
+
+    @property
+    def drop_rules(self) -> tuple[str, ...]:
+        return (f"{self.name}.joined",)
+
+    @property
+    def state_form(self) -> str:
+        return f"events of {', '.join(self.inputs)} by {self.on} and {self.on_right}"
+
+    def ask(self, batch: pa.RecordBatch, inputs: npt.NDArray[np.int8], context: BatchContext) -> Asked:
+        is_right = np.array([self._is_right(edge) for edge in self.inputs])[inputs]
+        right_rows = pa.array(is_right)
+        keys = pa.compute.if_else(right_rows, texts_of(self.on_right, batch), texts_of(self.on, batch))
+        has_key = keys.is_valid().to_numpy(zero_copy_only=False)
+        alone = np.where(is_right, 0 if self.merged else 2, 0 if self.merged else 1)
+        exits = np.where(has_key, TAKEN, alone).astype(np.int8)
+        words = text_words(keys)
+        rows = batch.select(LIVE_SCHEMA.names)
+        for name, values in (
+            (pairs.KEY, words),
+            (pairs.SIDE, np.where(is_right, pairs.RIGHT, pairs.LEFT)),
+            (pairs.TIME, times_ms(batch, context.wall_ms)),
+            (pairs.SIZE, sizes_of(batch)),
+        ):
+            rows = rows.append_column(name, pa.array(values))
+        return Asked(rows.filter(pa.array(has_key)), words[has_key], exits)
+
+    def _is_right(self, edge: str) -> bool:
+        return any(fnmatchcase(edge, pattern) for pattern in self.right)
+
+    def advance(self, state: State, asked: Sequence[pa.RecordBatch], context: BatchContext) -> Advanced:
+        rules = pairs.JoinRules(
+            window_ms=self.window_ms,
+            matches_max=self.max_matches,
+            prefix=self.into,
+            events_max=max(1, self.max_events // SHARDS),
+            bytes_max=self.max_bytes // SHARDS,
+        )
+        rows = pa.Table.from_batches(asked) if asked else pairs.ROWS.empty_table()
+        joined = pairs.advance(rules, state, rows, context.wall_ms, ends=context.ends)
+        return Advanced(
+            state=joined.state,
+            made=self._leaving(joined),
+            dropped={self.drop_rules[0]: joined.met} if joined.met else {},
+            held=joined.held,
+            remembered=joined.held,
+            counts={"early": joined.early} if joined.early else {},
+        )
+
+    def _leaving(self, joined: pairs.Joined) -> pa.RecordBatch | None:
+        pieces = []
+        if joined.pairs is not None:
+            exits = pa.array(np.zeros(joined.pairs.num_rows, np.int8))
+            pieces.append(pa.Table.from_batches([joined.pairs]).append_column(EXIT, exits))
+        if joined.alone.num_rows:
+            sides = joined.alone.column(pairs.SIDE).to_numpy()
+            exits = np.where(sides == pairs.RIGHT, 2, 1) * (0 if self.merged else 1)
+            pieces.append(joined.alone.select(LIVE_SCHEMA.names).append_column(EXIT, pa.array(exits.astype(np.int8))))
+        return pa.concat_tables(pieces).combine_chunks().to_batches()[0] if pieces else None
+
+
+def _compile(model: JoinModel, common: CommonFields, part: Part) -> JoinTransform:
+    if model.inputs:
+        part.problem("inputs", "what a join reads is left and right")
+    line = checked_text(part, "on", model.on)
+    if model.on_right is not None:
+        line = checked_text(part, "on_right", model.on_right)
+    for name in model.left:
+        if any(fnmatchcase(name, pattern) or fnmatchcase(pattern, name) for pattern in model.right):
+            part.problem("right", f"has {name!r}, which is left too; events are joined with those of other inputs")
+    return JoinTransform(
+        name=common["name"],
+        line=common["line"],
+        inputs=(*model.left, *model.right),
+        right=tuple(model.right),
+        on=model.on,
+        on_right=model.on_right or model.on,
+        into=model.into,
+        window_ms=model.window,
+        merged=model.unmatched == "merged",
+        max_matches=model.max_matches,
+        max_events=model.max_events,
+        max_bytes=model.max_bytes,
+        condition_line=line,
+    )
+
+
+TRANSFORM: Final = TransformType("join", JoinModel, JoinTransform, _compile)

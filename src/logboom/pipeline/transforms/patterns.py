@@ -1,0 +1,109 @@
+"""The transform `patterns`: the template that a line was made of, and its values, as attributes. The work is
+`logboom.pipeline.templates`."""
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field
+
+from logboom.pipeline.event.attributes import with_member
+from logboom.pipeline.findings import Part
+from logboom.pipeline.keyed.columns import text_words
+from logboom.pipeline.plan.stateful import Advanced, Asked, BatchContext, State, StatefulTransform
+from logboom.pipeline.state.memory import SHARDS
+from logboom.pipeline.templates.state import TemplateLimits, advance
+from logboom.pipeline.templates.words import first_lines, openings_of, values_in, without_values
+from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
+from logboom.pipeline.transforms.stateful_parts import answers_for, checked_text, texts_of
+
+_GROUP, _LINE, _ID, _TEMPLATE = "group", "line", "id", "template"
+_encode = msgspec.json.Encoder().encode
+
+
+class PatternsModel(TransformModel):
+    """Finds templates of lines."""
+
+    type: Literal["patterns"]
+    by: str = "service"
+    """Lines with the same key share templates."""
+
+    into: str = Field(default="pattern", min_length=1)
+    """What the attributes are called: `NAME.id`, `NAME.template`, `NAME.values`."""
+
+    max_templates: int = Field(default=1_000, ge=10, le=100_000)
+    """Of each key; the one that was not seen for longest makes room."""
+
+    max_keys: int = Field(default=1_600, ge=16, le=1_000_000)
+    """Keys that come when there are so many share templates."""
+
+
+class PatternsTransform(StatefulTransform, frozen=True, kw_only=True, tag="patterns"):
+    """Learns templates of the first lines of bodies, and writes them into the events."""
+
+    by: str
+    into: str
+    max_templates: int
+    max_keys: int
+    condition_line: int = 0
+
+    @property
+    def state_form(self) -> str:
+        return f"templates by {self.by}"
+
+    def ask(self, batch: pa.RecordBatch, inputs: npt.NDArray[np.int8], context: BatchContext) -> Asked:
+        groups = texts_of(self.by, batch)
+        lines = without_values(first_lines(batch.column("body")))
+        rows = pa.RecordBatch.from_pydict({_GROUP: groups, _LINE: lines})
+        return Asked(rows, text_words(groups))
+
+    def advance(self, state: State, asked: Sequence[pa.RecordBatch], context: BatchContext) -> Advanced:
+        if not asked:
+            return Advanced(state=state, remembered=sum(table.num_rows for table in state))
+        rows = pa.Table.from_batches(asked).combine_chunks()
+        limits = TemplateLimits(self.max_templates, max(1, self.max_keys // SHARDS))
+        groups, lines = (rows.column(name).combine_chunks() for name in (_GROUP, _LINE))
+        learnt = advance(limits, state[0] if state else None, groups, lines)
+        answers = answers_for(asked, np.zeros(rows.num_rows, np.int8), {_ID: learnt.ids, _TEMPLATE: learnt.texts})
+        counts = {"evicted": learnt.evicted} if learnt.evicted else {}
+        return Advanced(state=(learnt.state,), answers=answers, remembered=learnt.state.num_rows, counts=counts)
+
+    def answered(self, batch: pa.RecordBatch, answers: pa.RecordBatch) -> pa.RecordBatch:
+        coded = answers.column(_TEMPLATE).dictionary_encode()
+        templates = coded.dictionary.to_pylist()
+        openings = [openings_of(template.split(" ")) for template in templates]
+        lines = first_lines(batch.column("body")).to_pylist()
+        values = [
+            None if at is None else _encode(values_in(openings[at], line)).decode()
+            for at, line in zip(coded.indices.to_pylist(), lines, strict=True)
+        ]
+        quoted = pa.array([_encode(template).decode() for template in templates], pa.string())
+        attributes = batch.column("attributes")
+        for name, column in (
+            ("id", _quoted(answers.column(_ID))),
+            ("template", quoted.take(coded.indices)),
+            ("values", pa.array(values, pa.string())),
+        ):
+            attributes = with_member(attributes, f"{self.into}.{name}", column)
+        return batch.set_column(batch.schema.get_field_index("attributes"), "attributes", attributes)
+
+
+def _quoted(ids: pa.Array) -> pa.Array:
+    return pa.compute.binary_join_element_wise('"', ids, '"', "")
+
+
+def _compile(model: PatternsModel, common: CommonFields, part: Part) -> PatternsTransform:
+    return PatternsTransform(
+        **common,
+        by=model.by,
+        into=model.into,
+        max_templates=model.max_templates,
+        max_keys=model.max_keys,
+        condition_line=checked_text(part, "by", model.by),
+    )
+
+
+TRANSFORM: Final = TransformType("patterns", PatternsModel, PatternsTransform, _compile)

@@ -1,0 +1,95 @@
+"""The transform `sample` with a rate for each key, which depends on what comes: at most so many events a second, or a
+rate by which about so many stay. The work is `logboom.pipeline.keyed`."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logboom.pipeline.keyed import seconds, targets
+from logboom.pipeline.keyed.columns import Mask, Weights, weights_of
+from logboom.pipeline.plan.dials import Dial
+from logboom.pipeline.plan.stateful import Advanced, Asked, BatchContext, State, StatefulTransform, dropped_by
+from logboom.pipeline.state.memory import SHARDS
+from logboom.pipeline.transforms.stateful_parts import (
+    answers_for,
+    asked_column,
+    draw_words,
+    key_words,
+    rows_where,
+    with_weights,
+)
+
+PER_SECOND_MIN: Final = 1e-6
+"""The least that a key may be allowed."""
+_KEY, _DRAW, _WEIGHT, _ALWAYS = "key", "draw", "weight", "always"
+
+
+class SampleByKey(StatefulTransform, frozen=True, kw_only=True, tag="sample_by_key"):
+    """Keeps of each key at most `per_second` events, or about `target_per_second`; one of both is set."""
+
+    per_second: float | None = None
+    target_per_second: float | None = None
+    over_ms: int
+    by: str | None = None
+    key: str = "trace_id"
+    exclude: str | None = None
+    max_keys: int
+    condition_line: int = 0
+
+    @property
+    def settings_with_dials(self) -> tuple[Dial, ...]:
+        if self.per_second is not None:
+            return (Dial(setting="per_second", value=self.per_second, min=PER_SECOND_MIN),)
+        return (Dial(setting="target_per_second", value=self.target_per_second or 0.0, min=PER_SECOND_MIN),)
+
+    @property
+    def changes_weights(self) -> bool:
+        return True
+
+    @property
+    def state_form(self) -> str:
+        what = "buckets" if self.per_second is not None else "averages"
+        return f"{what} by {self.by or 'nothing'}"
+
+    def ask(self, batch: pa.RecordBatch, inputs: npt.NDArray[np.int8], context: BatchContext) -> Asked:
+        words = key_words(self.by, batch)
+        columns = {
+            _KEY: pa.array(words),
+            _DRAW: pa.array(draw_words(self.key, self.name, batch)),
+            _WEIGHT: pa.array(weights_of(batch)),
+            _ALWAYS: pa.array(rows_where(self.exclude, batch)),
+        }
+        return Asked(pa.RecordBatch.from_pydict(columns), words)
+
+    def advance(self, state: State, asked: Sequence[pa.RecordBatch], context: BatchContext) -> Advanced:
+        if not any(batch.num_rows for batch in asked):  # time alone changes nothing before the next events come
+            remembered = sum(table.num_rows for table in state)
+            return Advanced(state=state, answers=answers_for(asked, np.zeros(0, np.int8)), remembered=remembered)
+        rows = {name: asked_column(asked, name) for name in (_KEY, _DRAW, _WEIGHT, _ALWAYS)}
+        drawn = ~rows[_ALWAYS].astype(np.bool_)
+        given = {name: values[drawn] for name, values in rows.items()}
+        stays, weights, after = self._sampled(state, given, context)
+        exits, grown = np.zeros(len(drawn), np.int8), rows[_WEIGHT].astype(np.float64)
+        exits[drawn] = np.where(stays, 0, dropped_by(0))
+        grown[drawn] = weights
+        answers = answers_for(asked, exits, {_WEIGHT: pa.array(grown)})
+        return Advanced(state=(after,), answers=answers, remembered=after.num_rows)
+
+    def _sampled(self, state: State, rows: Any, context: BatchContext) -> tuple[Mask, Weights, pa.Table]:
+        before = state[0] if state else None
+        keys, draws = rows[_KEY].astype(np.uint64), rows[_DRAW].astype(np.uint64)
+        weights = rows[_WEIGHT].astype(np.float64)
+        share = max(1, self.max_keys // SHARDS)
+        if self.per_second is not None:
+            bucket = seconds.Bucket(self.per_second, share)
+            return seconds.advance(bucket, before, keys, draws, weights, context.wall_ms)
+        assert self.target_per_second is not None
+        target = targets.Target(self.target_per_second, self.over_ms, share)
+        stays, rates, after = targets.advance(target, before, keys, draws, context.wall_ms)
+        return stays, weights * rates, after
+
+    def answered(self, batch: pa.RecordBatch, answers: pa.RecordBatch) -> pa.RecordBatch:
+        return with_weights(batch, answers.column(_WEIGHT))

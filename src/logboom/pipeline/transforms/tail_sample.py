@@ -1,0 +1,163 @@
+"""The transform `tail_sample`: keeps or drops traces as a whole, once their events have come. The work is
+`logboom.pipeline.keyed.traces`."""
+
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from logboom.base.settings import DurationMs, SizeBytes
+from logboom.base.units import GIB, MIB
+from logboom.pipeline.event.schema import LIVE_SCHEMA
+from logboom.pipeline.findings import Part
+from logboom.pipeline.keyed import traces
+from logboom.pipeline.keyed.columns import sizes_of, text_words, times_ms
+from logboom.pipeline.plan.dials import Dial
+from logboom.pipeline.plan.stateful import EXIT, TAKEN, Advanced, Asked, BatchContext, State, StatefulTransform
+from logboom.pipeline.state.memory import SHARDS
+from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
+from logboom.pipeline.transforms.dialled import Dialled, DialParts
+from logboom.pipeline.transforms.stateful_parts import checked_condition, checked_text, rows_where, texts_of
+
+
+class TailSampleModel(TransformModel):
+    """Keeps whole traces."""
+
+    type: Literal["tail_sample"]
+    wait: DurationMs = Field(default=30_000, ge=1_000, le=3_600_000)
+    """How long after its first event has come a trace is decided."""
+
+    keep: dict[str, str] = Field(default_factory=dict)
+    """Names and conditions: a trace stays that has an event which one of them is true of."""
+
+    slower_than: DurationMs | None = Field(default=None, ge=1)
+    """A trace stays whose first and last event are at least so far apart."""
+
+    rare_by: str | None = None
+    """What may be rare, as `service`: of each the first `rare_first` traces a minute stay."""
+
+    rare_first: int = Field(default=1, ge=1, le=1_000_000)
+    """How many, in each of 16 shards."""
+
+    rate: Dialled[Annotated[float, Field(ge=1, allow_inf_nan=False)]] | None = None
+    """Of all other traces one in so many stays; without it, none."""
+
+    key: str = "trace_id"
+    """What makes events one trace; an event without it is a trace of its own."""
+
+    max_events: int = Field(default=1_000_000, ge=16, le=100_000_000)
+    """How many events may wait; beyond it the oldest traces are decided early."""
+
+    max_bytes: SizeBytes = Field(default=GIB, ge=MIB)
+    """How many bytes may wait."""
+
+
+class TailSampleTransform(StatefulTransform, frozen=True, kw_only=True, tag="tail_sample"):
+    """Holds the events of a trace until it is decided. `rate` is 0 where nothing but the rules keeps a trace."""
+
+    wait_ms: int
+    keep: tuple[tuple[str, str], ...] = ()
+    slower_ms: int | None = None
+    rare_by: str | None = None
+    rare_first: int = 1
+    rate: float = 0.0
+    key: str = "trace_id"
+    max_events: int
+    max_bytes: int
+    condition_line: int = 0
+
+    @property
+    def settings_with_dials(self) -> tuple[Dial, ...]:
+        return (Dial(setting="rate", value=self.rate, min=1),) if self.rate else ()
+
+    @property
+    def changes_weights(self) -> bool:
+        return self.rate > 0
+
+    @property
+    def state_form(self) -> str:
+        return f"traces by {self.key}"
+
+    def ask(self, batch: pa.RecordBatch, inputs: npt.NDArray[np.int8], context: BatchContext) -> Asked:
+        keys = texts_of(self.key, batch)
+        words = text_words(pc.coalesce(keys, batch.column("event_id")))
+        keeps = np.zeros(batch.num_rows, np.bool_)
+        for _, condition in self.keep:
+            keeps |= rows_where(condition, batch)
+        rare = np.zeros(batch.num_rows, np.uint64)
+        if self.rare_by is not None:
+            rare = text_words(texts_of(self.rare_by, batch))
+        rows = batch.select(LIVE_SCHEMA.names)
+        for name, values in (
+            (traces.TRACE, words),
+            (traces.ALONE, keys.is_null().to_numpy(zero_copy_only=False)),
+            (traces.KEEPS, keeps),
+            (traces.SIZE, sizes_of(batch)),
+            (traces.TIME, times_ms(batch, context.wall_ms)),
+            (traces.RARE, rare),
+        ):
+            rows = rows.append_column(name, pa.array(values))
+        return Asked(rows, words, np.full(batch.num_rows, TAKEN, np.int8))
+
+    def advance(self, state: State, asked: Sequence[pa.RecordBatch], context: BatchContext) -> Advanced:
+        rules = traces.TailRules(
+            name=self.name,
+            wait_ms=self.wait_ms,
+            rate=self.rate,
+            slower_ms=self.slower_ms,
+            rare=self.rare_first if self.rare_by is not None else 0,
+            events_max=max(1, self.max_events // SHARDS),
+            bytes_max=self.max_bytes // SHARDS,
+        )
+        rows = pa.Table.from_batches(asked) if asked else traces.ROWS.empty_table()
+        decided = traces.advance(rules, state, rows, context.wall_ms, ends=context.ends)
+        made, dropped = None, 0
+        if decided.rows is not None:
+            kept = decided.rows.select(LIVE_SCHEMA.names).filter(pa.array(decided.stays))
+            dropped = decided.rows.num_rows - kept.num_rows
+            if kept.num_rows:
+                weights = pa.array(decided.weights[decided.stays])
+                kept = kept.set_column(LIVE_SCHEMA.get_field_index("weight"), "weight", weights)
+                kept = kept.append_column(EXIT, pa.array(np.zeros(kept.num_rows, np.int8)))
+                made = kept.combine_chunks().to_batches()[0]
+        return Advanced(
+            state=decided.state,
+            made=made,
+            dropped={self.name: dropped} if dropped else {},
+            held=decided.held,
+            remembered=decided.opened,
+            counts={"early": decided.early} if decided.early else {},
+        )
+
+
+def _compile(model: TailSampleModel, common: CommonFields, part: Part) -> TailSampleTransform:
+    line = checked_text(part, "key", model.key)
+    for name, condition in model.keep.items():
+        line = checked_condition(part, ("keep", name), condition)
+    if model.rare_by is not None:
+        checked_text(part, "rare_by", model.rare_by)
+    if not model.keep and model.slower_than is None and model.rare_by is None and model.rate is None:
+        part.problem((), "keeps nothing: it needs one of keep, slower_than, rare_by and rate")
+    dials = DialParts(part)
+    rate = 0.0 if model.rate is None else dials.number("rate", model.rate, at_least=1)
+    return TailSampleTransform(
+        **common,
+        wait_ms=model.wait,
+        keep=tuple(model.keep.items()),
+        slower_ms=model.slower_than,
+        rare_by=model.rare_by,
+        rare_first=model.rare_first,
+        rate=rate,
+        key=model.key,
+        max_events=model.max_events,
+        max_bytes=model.max_bytes,
+        condition_line=line,
+        named_dials=dials.named(),
+    )
+
+
+TRANSFORM: Final = TransformType("tail_sample", TailSampleModel, TailSampleTransform, _compile)
