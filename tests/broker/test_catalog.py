@@ -6,6 +6,15 @@ from pathlib import Path
 import pytest
 from tests.broker.node import append, run, running, start, until
 
+from logboom.base.errors import (
+    InvalidPartitionsError,
+    InvalidStreamNameError,
+    PolicyViolationError,
+    StreamExistsError,
+)
+from logboom.broker.stream_creation import NewStream
+from logboom.metadata import Stream
+
 
 def test_a_stop_right_after_a_change_of_settings_ends_at_once(tmp_path: Path) -> None:
     async def body() -> None:
@@ -42,5 +51,40 @@ def test_producer_ids_of_many_callers_differ_and_cost_one_record_a_block(tmp_pat
             assert broker.counters.metadata_commits - commits == 10
         async with running(tmp_path, producer_id_block=10) as broker:
             assert await broker.producer_ids.allocate() == 100
+
+    run(body)
+
+
+@pytest.mark.parametrize("level", [2, 3])
+def test_streams_that_are_created_together_have_outcomes_of_their_own(tmp_path: Path, level: int) -> None:
+    """Below level 3 other brokers may not know the command, and each stream is one of its own."""
+
+    async def body() -> None:
+        async with running(tmp_path, max_streams=253) as broker:
+            await broker.catalog.create_stream("there")
+            await broker.catalog.set_metadata_level(level, may_lower=True, validate_only=False)
+            wanted = [NewStream(f"new-{number}", partitions=2) for number in range(250)]
+            wanted[7:7] = [
+                NewStream("there"),
+                NewStream("new-0"),
+                NewStream("bad/name"),
+                NewStream("no", partitions=-1),
+            ]
+            commits = broker.counters.metadata_commits
+            outcomes = await broker.catalog.create_streams([*wanted, NewStream("last"), NewStream("too-many")])
+            commits = broker.counters.metadata_commits - commits
+            assert commits == (3 if level == 3 else 251)
+            kinds = [type(one) for one in outcomes]
+            assert kinds[7:11] == [
+                StreamExistsError,
+                StreamExistsError,
+                InvalidStreamNameError,
+                InvalidPartitionsError,
+            ]
+            assert kinds[-1] is PolicyViolationError
+            streams = [one for one in outcomes if isinstance(one, Stream)]
+            assert [one.name for one in streams] == [*(f"new-{number}" for number in range(250)), "last"]
+            assert len({one.id for one in streams}) == 251
+            await append(broker.replicas.find("new-249", 1), b"a")
 
     run(body)

@@ -90,6 +90,7 @@ Rooms, lowest first; each imports only those before it:
     joining        which cluster a data directory belongs to: founded on request, or joined
     registrar      how a process gets registered, through the controller or any other broker
     cluster        this broker as a member of its cluster: how the group, control and the registration are wired
+    stream_creation   new streams as commands, many of them in one
     catalog        the image and the commands as doors see them, producer ids
     assignments, role_keeper, lost_replicas   what the image says of this broker's partitions, how they take these
                    roles, and what becomes of copies that have lost records

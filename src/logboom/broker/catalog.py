@@ -12,7 +12,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current
-from logboom.base.errors import InvalidRequestError, LogboomError, StorageError, UnknownStreamError
+from logboom.base.errors import InvalidRequestError, LogboomError, StorageError
 from logboom.base.ids import BrokerId, ProducerId, StreamId, StreamName
 from logboom.base.ports import Ids
 from logboom.broker.config import BrokerConfig
@@ -20,7 +20,8 @@ from logboom.broker.control import commands
 from logboom.broker.control.channel import ControlChannel, ControllerView
 from logboom.broker.control.commands import Refusal
 from logboom.broker.metadata_state import MetadataState
-from logboom.metadata import Image, ImageDelta, QuotaEntity, Quotas, Stream, apply_all, decode_all
+from logboom.broker.stream_creation import NewStream, StreamCreation, stream_after
+from logboom.metadata import Image, ImageDelta, QuotaEntity, Quotas, Stream
 
 _NO_CONFIG: Final[Mapping[str, str | None]] = MappingProxyType({})
 
@@ -44,6 +45,7 @@ class Catalog:
         self._broker_id = broker_id
         self._ids = ids
         self._log = log
+        self._creation = StreamCreation(channel, lambda: state.image, ids)
 
     # --- the image ----------------------------------------------------------------------------------------------
 
@@ -109,16 +111,12 @@ class Catalog:
 
         Raises the errors of `logboom.metadata.create_stream`, StorageError where its directories cannot be made.
         """
-        command = commands.CreateStream(
-            name=name,
-            id=self._ids.uuid(),
-            partitions=partitions,
-            replication_factor=replication_factor,
-            config=dict(config),
-            assignments=None if assignments is None else tuple(map(tuple, assignments)),
-            validate_only=validate_only,
-        )
-        return self._stream(name, await self._channel.submit(command, bytes | None))
+        wanted = NewStream(name, partitions, replication_factor, config, assignments)
+        return await self._creation.create(wanted, validate_only=validate_only)
+
+    async def create_streams(self, wanted: Sequence[NewStream]) -> list[Stream | LogboomError]:
+        """New streams, each by itself: what became of each. As `create_stream` for each of them, in fewer commits."""
+        return await self._creation.create_all(wanted)
 
     async def ensure_internal_stream(
         self, name: str, *, partitions: int, config: Mapping[str, str], replication_factor: int = 1
@@ -188,12 +186,7 @@ class Catalog:
         await self._channel.submit(commands.DeleteStream(name=name))
 
     def _stream(self, name: str, planned: bytes | None) -> Stream:
-        """The stream as it is now, or as it would be after records that were not committed."""
-        image = self._state.image if planned is None else apply_all(self._state.image, decode_all(planned))
-        try:
-            return image.by_name[StreamName(name)]
-        except KeyError:
-            raise UnknownStreamError(f"the stream {name!r} was deleted meanwhile") from None
+        return stream_after(self._state.image, name, planned)
 
     # --- brokers, clients, producers ----------------------------------------------------------------------------
 

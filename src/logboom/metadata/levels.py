@@ -7,7 +7,8 @@ only once every broker speaks it. A program speaks a range of levels. A new clus
     1   what programs wrote and read before there were levels
     2   the level itself, and the range of levels of each broker
     3   messages between brokers of which a program before it knows nothing, and ends a connection on which they come:
-        what a leader asks of the one before it (HANDOVER), advisories for the leader of their stream (ADVISORIES)
+        what a leader asks of the one before it (HANDOVER), advisories for the leader of their stream (ADVISORIES), and
+        a command that creates many streams
 
 A program that adds a version of a record adds a level here and says in `LEVEL_OF` which version needs it. One that adds
 a kind of message between brokers adds a level too, and sends none below it.
@@ -35,6 +36,8 @@ class Levels(NamedTuple):
 OWN_LEVELS: Final = Levels(LEVEL_OLDEST, LEVEL_NEWEST)
 HANDOVER_FROM: Final = 3
 """From this level on leaders ask those before them for messages that they could not store."""
+CREATE_STREAMS_FROM: Final = 3
+"""From this level on streams that a client creates together are one command."""
 ADVISORIES_FROM: Final = 3
 """From this level on brokers send advisories to other brokers."""
 

@@ -16,6 +16,7 @@ rules, so that many small streams do not all begin with the same broker.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from logboom.base.errors import InvalidReplicationFactorError
 from logboom.base.ids import NO_BROKER, BrokerId
@@ -33,10 +34,8 @@ class Load:
     @classmethod
     def of(cls, assignments: Iterable[Assignment]) -> "Load":
         """The load that there is."""
-        load = cls()
-        for one in assignments:
-            load.add(one.replicas)
-        return load
+        held = [one.replicas for one in assignments]
+        return cls(Counter(chain.from_iterable(held)), Counter(replicas[0] for replicas in held))
 
     def add(self, replicas: Replicas) -> None:
         """One more partition."""

@@ -7,7 +7,7 @@ controller's is certain to be the latest. Every command may be repeated when its
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -16,6 +16,11 @@ from logboom.base import errors
 from logboom.base.errors import InvalidRequestError, LogboomError
 
 Replicas: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+CREATED_TOGETHER_MAX: Final = 100
+"""Streams of one command: each broker makes their directories and opens them before it does anything else of the
+metadata."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="command"):
@@ -35,6 +40,13 @@ class CreateStream(Command, frozen=True, kw_only=True, tag="create_stream"):
     config: dict[str, str | None] = {}
     assignments: Replicas | None = None
     validate_only: bool = False
+
+
+class CreateStreams(Command, frozen=True, kw_only=True, tag="create_streams"):
+    """New streams, each by itself and all in one change of the metadata; the answer is a `Refusal` or None for each.
+    From metadata level `levels.CREATE_STREAMS_FROM` on."""
+
+    streams: Annotated[tuple[CreateStream, ...], msgspec.Meta(max_length=CREATED_TOGETHER_MAX)]
 
 
 class EnsureStream(Command, frozen=True, kw_only=True, tag="ensure_stream"):
@@ -217,6 +229,7 @@ class UnregisterBroker(Command, frozen=True, kw_only=True, tag="unregister_broke
 
 AnyCommand: TypeAlias = (
     CreateStream
+    | CreateStreams
     | EnsureStream
     | AddPartitions
     | ChangeStreamConfig

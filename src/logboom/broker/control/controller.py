@@ -24,6 +24,7 @@ _Command = Callable[[ControlContext, Any], Awaitable[object]]
 
 _COMMANDS: Final[Mapping[type[commands.Command], _Command]] = {
     commands.CreateStream: stream_commands.create,
+    commands.CreateStreams: stream_commands.create_many,
     commands.EnsureStream: stream_commands.ensure,
     commands.AddPartitions: stream_commands.grow,
     commands.ChangeStreamConfig: stream_commands.configure,

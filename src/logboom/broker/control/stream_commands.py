@@ -5,7 +5,7 @@ with. They raise what the functions of `logboom.metadata` raise.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +19,7 @@ from logboom.metadata import (
     Image,
     MetadataRecord,
     QuotaEntity,
+    StreamCreated,
     add_partitions,
     allocate_producer_ids,
     apply,
@@ -41,9 +42,38 @@ _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 async def create(context: ControlContext, command: commands.CreateStream) -> bytes | None:
     """The records, where nothing is committed; None where the stream is there, by this command or by its repetition."""
-    there = context.image.by_name.get(StreamName(command.name))
+    records = _creation(context, context.image, command)
+    if command.validate_only:
+        return encode_all(records)
+    await context.commit(records)
+    _log_created(context, records)
+    return None
+
+
+async def create_many(context: ControlContext, command: commands.CreateStreams) -> list[Refusal | None]:
+    """Create what can be created, all in one commit."""
+    image, records = context.image, list[StreamCreated]()
+    results: list[Refusal | None] = []
+    for one in command.streams:
+        await asyncio.sleep(0)  # each looks at all partitions there are; connections get their turn
+        try:
+            made = _creation(context, image, one)
+        except LogboomError as error:
+            results.append(Refusal.of(error))
+            continue
+        image = apply_all(image, made)
+        records += made
+        results.append(None)
+    await context.commit(records)
+    _log_created(context, records)
+    return results
+
+
+def _creation(context: ControlContext, image: Image, command: commands.CreateStream) -> tuple[StreamCreated, ...]:
+    """The record of a new stream; none where it is there, by this command or by its repetition."""
+    there = image.by_name.get(StreamName(command.name))
     if there is not None and there.id == command.id:
-        return None
+        return ()
     partitions = command.partitions
     if partitions is None:
         named = command.assignments
@@ -56,12 +86,12 @@ async def create(context: ControlContext, command: commands.CreateStream) -> byt
         assignments=command.assignments,
         observers=_observers_of_new(context, command.config),
     )
-    records = create_stream(context.image, wanted, StreamId(command.id), context.limits)
-    if command.validate_only:
-        return encode_all(records)
-    await context.commit(records)
-    context.log.info("stream created", stream=command.name, id=str(command.id), partitions=partitions)
-    return None
+    return create_stream(image, wanted, StreamId(command.id), context.limits)
+
+
+def _log_created(context: ControlContext, records: Sequence[StreamCreated]) -> None:
+    for one in records:
+        context.log.info("stream created", stream=one.name, id=str(one.id), partitions=one.partitions)
 
 
 async def ensure(context: ControlContext, command: commands.EnsureStream) -> None:

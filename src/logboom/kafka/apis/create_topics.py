@@ -1,9 +1,11 @@
 """CreateTopics: new streams; each has its own result."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from logboom.base.errors import InvalidAssignmentError, InvalidRequestError, LogboomError
+from logboom.broker.stream_creation import NewStream
 from logboom.kafka.admin.configs import describe_stream
 from logboom.kafka.errors import error_message
 from logboom.kafka.handlers.context import RequestContext
@@ -20,29 +22,46 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     """Create what can be created. A name that the request has twice is not created at all, as in Kafka."""
     cls = response_class(_API_KEY, context.api_version)
     counts = Counter(topic.name for topic in request.topics)
-    results = {}
+    results: dict[str, Entity] = {}
+    wanted: list[NewStream] = []
     for topic in request.topics:
-        if topic.name not in results:
-            results[topic.name] = await _create(context, topic, counts[topic.name], request.validate_only)
-    return make(cls, throttle_time=milliseconds(0), topics=tuple(results.values()))
+        try:
+            if counts[topic.name] > 1:
+                raise InvalidRequestError(f"the request names {topic.name!r} {counts[topic.name]} times")
+            _check_shape(topic)
+        except LogboomError as error:
+            results[topic.name] = _result(context, topic.name, error)
+        else:
+            wanted.append(_wanted(topic))
+    create = _validate if request.validate_only else _create
+    for one, outcome in zip(wanted, await create(context, wanted), strict=True):
+        results[one.name] = _result(context, one.name, outcome)
+    topics = tuple(results[name] for name in counts)
+    return make(cls, throttle_time=milliseconds(0), topics=topics)
 
 
-async def _create(context: RequestContext, topic: Any, times: int, validate_only: bool) -> Entity:
-    try:
-        if times > 1:
-            raise InvalidRequestError(f"the request names {topic.name!r} {times} times")
-        _check_shape(topic)
-        stream = await context.broker.catalog.create_stream(
-            topic.name,
-            partitions=None if topic.num_partitions == _DEFAULT else topic.num_partitions,
-            replication_factor=None if topic.replication_factor == _DEFAULT else topic.replication_factor,
-            assignments=[one.broker_ids for one in sorted(topic.assignments, key=_index)] or None,
-            config={config.name: config.value for config in topic.configs},
-            validate_only=validate_only,
-        )
-    except LogboomError as error:
-        return _result(context, topic.name, error, None)
-    return _result(context, topic.name, None, stream)
+async def _create(context: RequestContext, wanted: Sequence[NewStream]) -> Sequence[Stream | LogboomError]:
+    return await context.broker.catalog.create_streams(wanted)
+
+
+async def _validate(context: RequestContext, wanted: Sequence[NewStream]) -> Sequence[Stream | LogboomError]:
+    outcomes: list[Stream | LogboomError] = []
+    for one in wanted:
+        try:
+            outcomes.append(await context.broker.catalog.create_stream(**one._asdict(), validate_only=True))
+        except LogboomError as error:
+            outcomes.append(error)
+    return outcomes
+
+
+def _wanted(topic: Any) -> NewStream:
+    return NewStream(
+        topic.name,
+        partitions=None if topic.num_partitions == _DEFAULT else topic.num_partitions,
+        replication_factor=None if topic.replication_factor == _DEFAULT else topic.replication_factor,
+        config={config.name: config.value for config in topic.configs},
+        assignments=[one.broker_ids for one in sorted(topic.assignments, key=_index)] or None,
+    )
 
 
 def _index(assignment: Any) -> int:
@@ -60,7 +79,8 @@ def _check_shape(topic: Any) -> None:
         raise InvalidAssignmentError("an assignment must name the partitions from 0 on, each once")
 
 
-def _result(context: RequestContext, name: str, error: LogboomError | None, stream: Stream | None) -> Entity:
+def _result(context: RequestContext, name: str, outcome: Stream | LogboomError) -> Entity:
+    error, stream = (outcome, None) if isinstance(outcome, LogboomError) else (None, outcome)
     cls = nested(response_class(_API_KEY, context.api_version), "topics")
     return make(
         cls,
