@@ -1,15 +1,27 @@
 """Transforms with a state over a real broker and Spark: rows meet over all partitions, batches and runs."""
 
 import json
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.support import Said, archive_ids, ledger, make_stream, needs_java, publish, records
+from tests.pipeline.support import (
+    WAIT_S,
+    Said,
+    archive_ids,
+    ledger,
+    make_stream,
+    needs_java,
+    publish,
+    records,
+    wait_until,
+)
 from tests.support.server import BrokerProcess
 
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.run.runner import Runner, RunOptions
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
@@ -60,3 +72,65 @@ def test_repeats_are_found_over_partitions_batches_and_runs(spark: Any, broker: 
         event = json.loads(message.value())
         orders.setdefault(event["partition"], []).append(event["offset"])
     assert all(order == sorted(order) for order in orders.values())
+
+
+COUNTED = """
+name: counted
+sources:
+  web: {type: stream, stream: counted-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  load:
+    type: aggregate
+    inputs: [parsed]
+    window: 2s
+    lateness: 0s
+    by: [service]
+    metrics: {requests: {type: count}, ms: {type: sum, of: attributes.ms}}
+sinks:
+  metrics: {type: stream, inputs: [load], stream: counted-metrics}
+  archive: {type: parquet, inputs: [load], path: ./archive}
+"""
+PLAIN = (
+    COUNTED[: COUNTED.index("  load:")]
+    + """sinks:
+  metrics: {type: stream, inputs: [parsed], stream: counted-metrics}
+"""
+)
+
+
+def test_windows_end_without_records_and_an_edit_does_not_lose_them_unseen(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    make_stream(broker.kafka, "counted-web", 2)
+    publish(broker.kafka, "counted-web", [b'{"msg": "before"}'], 2)
+    _run(spark, tmp_path, broker, PLAIN)  # the checkpoint is older than the transform
+    lines = [json.dumps({"service": "ab"[number % 2], "ms": number}).encode() for number in range(100)]
+    publish(broker.kafka, "counted-web", lines, 2)
+    _run(spark, tmp_path, broker, COUNTED)
+    assert ledger(tmp_path / "checkpoints" / "counted")["total"]["remembered"]["load"] > 0
+    with pytest.raises(PipelineError, match=r"cannot go on with the state of load .*--drop-state load"):
+        _run(spark, tmp_path, broker, COUNTED.replace("window: 2s", "window: 3s"))
+
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(COUNTED)
+    runner = Runner(compile_pipeline(COUNTED, str(file)), RunOptions(bootstrap=broker.kafka), Said())
+    thread = threading.Thread(target=runner.run_in, args=(spark,))
+    thread.start()
+    try:
+        wait_until(lambda: len(records(broker.kafka, "counted-metrics")) >= 5, "windows end by ticks", every_s=1)
+    finally:
+        runner.stop()
+        thread.join(WAIT_S)
+    events = [json.loads(message.value()) for message in records(broker.kafka, "counted-metrics")]
+    events = [event for event in events if event["stream"] == "counted:load"]
+    found: Counter[tuple[str, str]] = Counter()
+    for event in events:
+        found[event["service"], event["body"]] += event["attributes"]["metric.value"]
+    assert found == {("a", "requests"): 50, ("b", "requests"): 50, ("a", "ms"): 2450, ("b", "ms"): 2500}
+    assert len({event["event_id"] for event in events}) == len(events)
+
+    file.write_text(PLAIN)
+    options = RunOptions(bootstrap=broker.kafka, once=True, drop_state=("load",))
+    Runner(compile_pipeline(PLAIN, str(file)), options, Said()).run_in(spark)
+    assert sum(archive_ids(tmp_path / "archive").values()) == len(events)

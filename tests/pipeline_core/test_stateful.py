@@ -20,6 +20,7 @@ from logboom.pipeline.execute.local import LocalFlow
 from logboom.pipeline.execute.stages import IN, PLACE
 from logboom.pipeline.plan.layout import KernelPass, Layer, Layout, StatefulStep
 from logboom.pipeline.route.rows import AT
+from logboom.pipeline.run.carry_over import lost_state
 
 ONCE = """
 name: shop
@@ -169,3 +170,18 @@ def test_held_events_of_a_state_that_is_abandoned_are_counted_as_dropped(pipelin
 
 def _code(pipeline: Pipeline, edge: str) -> int:
     return next(place.code for place in pipeline.layout.finals() if place.edge == edge)
+
+
+def test_a_state_that_cannot_be_carried_over_is_named_with_its_flag(pipeline: Pipeline) -> None:
+    pipeline.run([line(9), line(8)])
+    memory = pipeline.store.last()
+    same = pipeline.layout.plan
+    longer = compile_pipeline(ONCE.replace("window: 1h", "window: 2h"), "shop.yaml")
+    assert lost_state(memory, same, ()) is lost_state(memory, longer, ()) is None
+    edited = compile_pipeline(ONCE.replace("by: [attributes.id]", "by: [host]").replace("twice", "thrice"), "shop.yaml")
+    problem = lost_state(memory, edited, ())
+    assert problem is not None
+    assert "once (2 remembered, 0 events held): it was keys by attributes.id" in problem
+    assert "--drop-state once" in problem
+    assert "twice" not in problem  # nothing has come there
+    assert lost_state(memory, edited, ("once",)) is None

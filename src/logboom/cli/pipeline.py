@@ -202,6 +202,12 @@ def _collect_on(master: str, name: str) -> Iterator[Any]:
         spark.stop()
 
 
+DropState = Annotated[
+    list[str] | None,
+    typer.Option("--drop-state", metavar="NAME", help="Give up what a transform remembers; repeatable."),
+]
+
+
 @pipeline.command("run")
 def run(
     file: File,
@@ -226,6 +232,7 @@ def run(
         str | None,
         typer.Option("--renamed-from", metavar="NAME", help="The former name of the pipeline, whose checkpoint it is."),
     ] = None,
+    drop_state: DropState = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until Ctrl-C or SIGTERM; the batch that runs is brought to its end.
@@ -259,6 +266,7 @@ def run(
             http=split_address(http) if http else None,
             jvm=jvm,
             renamed_from=renamed_from,
+            drop_state=tuple(drop_state or ()),
             recompile=functools.partial(_compiled, file, to_run=True, bootstrap=bootstrap),
         )
         runner = Runner(plan, options, make_display(as_json=as_json))

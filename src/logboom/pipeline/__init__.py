@@ -37,7 +37,8 @@ The rooms, lower ones first; a room imports only rooms above it in this list:
 - `normalise`, `parse`, `mask`, `reshape`, `seal`, `route`: the work on rows, pure functions over Arrow batches. `sql`:
   what SQL a condition may use. `enrich`: tables, their versions, and rows found in them. `keyed`, `templates`: what is
   decided or learnt of an event from others, earlier batches included.
-- `state`: what transforms with a state are made of; `dedupe`: repeats by their fingerprints.
+- `state`: what transforms with a state are made of; `dedupe`: repeats by their fingerprints; `aggregate`:
+  metrics of events in windows.
 - `transforms`: one file for each kind of transform; they register themselves, as formats do in `parse.formats`.
 - `execute`: runs a layout's steps over Spark's batches. `spark`: the JVM, the session, readers and writers.
 - `checkpoint`: files that survive a crash. `edge`: records in and out of the log. `dials`: who turned which dial of a

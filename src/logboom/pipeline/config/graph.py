@@ -143,7 +143,7 @@ class Graph:
         for section, nodes in (("sources", self.sources), ("transforms", self.transforms)):
             for node in nodes:
                 for edge in node.outputs:
-                    if edge not in read:
+                    if edge not in read and edge not in node.optional_outputs:
                         what = "nothing reads it" if section == "sources" else "nothing reads this output; its events"
                         rest = "" if section == "sources" else f" are dropped and counted as dropped by {edge!r}"
                         self._findings.warning((section, node.name), f"{edge}: {what}{rest}")

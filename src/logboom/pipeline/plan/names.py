@@ -64,6 +64,11 @@ def edge_stream(pipeline: str, edge: str) -> str:
     return f"_{pipeline}.{edge}"
 
 
+def tick_stream(pipeline: str) -> str:
+    """Internal: records that start a batch while no source has any. No edge has such a name."""
+    return f"_{pipeline}.-ticks"
+
+
 def dead_stream(pipeline: str, stage: str) -> str:
     """Dead letters of a transform or a sink."""
     return f"{pipeline}.dead.{stage}"

@@ -111,6 +111,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, metaclass=AbstractStruct):
         """The edges that leave it; a record that leaves the node is `at` one of them."""
         return (self.name,)
 
+    @property
+    def optional_outputs(self) -> tuple[str, ...]:
+        """Those of its outputs that are there for who wants them: nobody is warned that they have no reader."""
+        return ()
+
 
 class StreamSource(Node, frozen=True, kw_only=True, tag="stream_source"):
     """Records of one or more streams. Exactly one of `streams` and `pattern` (a Java regex over names) is set."""

@@ -115,6 +115,12 @@ class StatefulTransform(Transform, frozen=True, kw_only=True):
         return None
 
     @property
+    def leaves_by_time(self) -> bool:
+        """Whether events leave it by time alone: batches without records then run while it remembers or holds
+        anything."""
+        return False
+
+    @property
     def drop_rules(self) -> tuple[str, ...]:
         """The names under which it drops rows and they are counted."""
         return (self.name,)

@@ -45,7 +45,45 @@ def simple_texts(sql: str) -> Answer | None:
         return None
 
 
+@lru_cache(maxsize=1024)
+def simple_numbers(sql: str) -> Answer | None:
+    """A column of whole numbers, or an attribute as a number, in doubles; None for anything else."""
+    try:
+        return _ValueReader(tokens(sql), dict(EVENT_COLUMNS)).numbers()
+    except OtherSqlError:
+        return None
+
+
+@lru_cache(maxsize=1024)
+def attribute_name(sql: str) -> str | None:
+    """The name of the attribute that an expression is, and nothing else; None for any other.
+
+    >>> attribute_name("attributes['url.path']"), attribute_name("attributes.a.b"), attribute_name("service")
+    ('url.path', 'a.b', None)
+    """
+    try:
+        return _ValueReader(tokens(sql), dict(EVENT_COLUMNS)).attribute()
+    except OtherSqlError:
+        return None
+
+
 class _ValueReader(Reader):
+    def attribute(self) -> str | None:
+        """The whole expression, where it is an attribute."""
+        if not self._take("word", "attributes"):
+            return None
+        name = self._attribute()
+        self._need("end", "")
+        return name or None
+
+    def numbers(self) -> Answer:
+        """The whole expression, an operand with numbers."""
+        numbers = self._operand().numbers
+        self._need("end", "")
+        if numbers is None:
+            raise OtherSqlError
+        return lambda batch: numbers(batch).cast(pa.float64())
+
     def texts(self) -> Answer:
         """The whole expression, numbers as they are written."""
         answer = self._joined(0)

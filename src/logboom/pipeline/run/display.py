@@ -107,14 +107,21 @@ def balance_lines(snapshot: Snapshot) -> list[str]:
     records_in, out = sum(ledger.records_in.values()), sum(ledger.out.values())
     dropped, dead = sum(ledger.dropped.values()), sum(ledger.dead.values())
     settled = "balanced" if ledger.missing == 0 else f"NOT BALANCED, {ledger.missing} records are unaccounted for"
-    goes_to = f"out {out:,} + dropped {dropped:,} + dead {dead:,}"
+    before, made, held = (sum(some.values()) for some in (ledger.held_before, ledger.made, ledger.held))
+    came = f"records in {records_in:,} + copies {ledger.copies:,}"
+    came += (f" + made {made:,}" if made else "") + (f" + held before {before:,}" if before else "")
+    goes_to = f"out {out:,} + dropped {dropped:,} + dead {dead:,}" + (f" + held {held:,}" if held else "")
     return [
-        f"records in {records_in:,} + copies {ledger.copies:,} = {goes_to} ({settled}, {ledger.batches} batches)",
+        f"{came} = {goes_to} ({settled}, {ledger.batches} batches)",
         *(_named("out", ledger.out)),
         *(_named("dropped by", ledger.dropped)),
         *(_named("dead at", ledger.dead)),
         *(_named("masked", ledger.masked)),
         *(_named("missed", ledger.missed)),
+        *(_named("made by", ledger.made)),
+        *(_named("held by", ledger.held)),
+        *(_named("remembered by", ledger.remembered)),
+        *(_named("noted", ledger.noted)),
         *(
             f"  delivered to {name}: {sink.rows:,}, repeats left out {sink.repeats:,}, dead {sink.dead:,}"
             for name, sink in snapshot.sinks.items()
@@ -162,6 +169,10 @@ def _tables(snapshot: Snapshot) -> Group:
         ("dead at", snapshot.now.dead, snapshot.total.dead),
         ("masked", snapshot.now.masked, snapshot.total.masked),
         ("missed", snapshot.now.missed, snapshot.total.missed),
+        ("made by", snapshot.now.made, snapshot.total.made),
+        ("held by", snapshot.now.held, snapshot.total.held),
+        ("remembered", snapshot.now.remembered, snapshot.total.remembered),
+        ("noted", snapshot.now.noted, snapshot.total.noted),
     ):
         for name in sorted(set(now) | set(ever)):
             if ever.get(name) or what in ("in", "out"):
@@ -197,6 +208,8 @@ class PipelineMetrics(Collector):
             ("dead_letters", "stage", ledger.dead, "Records that became dead letters"),
             ("masked", "kind", ledger.masked, "Values masked"),
             ("missed", "table", ledger.missed, "Keys that a table did not have, by the transform that looked them up"),
+            ("made", "transform", ledger.made, "Events that a transform made of others"),
+            ("noted", "what", ledger.noted, "What else transforms count, as transform and name"),
             ("delivered", "sink", {sink: at.rows for sink, at in snapshot.sinks.items()}, "Events delivered"),
             ("delivery_failures", "sink", {sink: at.failures for sink, at in snapshot.sinks.items()}, "Failed tries"),
         ):
@@ -212,6 +225,14 @@ class PipelineMetrics(Collector):
         for dial, at in snapshot.dials.items():
             dials.add_metric([name, dial], float(at))
         yield dials
+        for word, values, text in (
+            ("held", snapshot.total.held, "Events that a transform has in its state"),
+            ("remembered", snapshot.total.remembered, "Keys, windows and the like that a transform has in its state"),
+        ):
+            state = GaugeMetricFamily(f"{_NAMESPACE}_{word}", text, labels=["pipeline", "transform"])
+            for transform, number in values.items():
+                state.add_metric([name, transform], number)
+            yield state
         for word, value, text in (
             ("bytes_in", ledger.bytes_in, "Bytes of the values read"),
             ("bytes_out", ledger.bytes_out, "Bytes of the values written"),

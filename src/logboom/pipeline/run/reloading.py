@@ -18,6 +18,7 @@ from logboom.pipeline.checkpoint.files import is_locked, write_durably
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.plan.paths import resolved
+from logboom.pipeline.run.carry_over import check_state_carries_over
 
 _REQUEST: Final = "reload.request"
 _ANSWER: Final = "reload.answer"
@@ -65,7 +66,7 @@ class Reloading:
         except LogboomError as error:
             self.refuse(str(error))
             return None
-        problem = _not_reloadable(running, plan)
+        problem = _not_reloadable(running, plan) or self._lost_state(plan)
         if problem is not None:
             self.refuse(problem)
             return None
@@ -73,6 +74,13 @@ class Reloading:
             self._tell(None, f"{plan.file} says what the pipeline does already")
             return None
         return plan
+
+    def _lost_state(self, plan: Plan) -> str | None:
+        try:
+            check_state_carries_over(self._request.parent, plan, ())
+        except PipelineError as error:
+            return f"{error}; a reload gives up no state: stop it and start it again"
+        return None
 
     def accept(self, plan: Plan) -> None:
         """The pipeline goes on with this plan."""

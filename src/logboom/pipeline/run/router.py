@@ -36,6 +36,7 @@ from logboom.pipeline.plan.paths import resolved
 from logboom.pipeline.run.batch_planner import BatchPlanner, KeyChangedError, LoadKeys
 from logboom.pipeline.run.outputs import bindings_of, place_streams
 from logboom.pipeline.run.pacing import Pace
+from logboom.pipeline.run.ticks import TICK_SOURCE, Ticks
 from logboom.pipeline.run.turning import Turning
 from logboom.pipeline.spark.kafka import kafka_reader, spark_name
 from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX, SETTINGS
@@ -82,6 +83,7 @@ class Router:
         self._planner = BatchPlanner(plan, admin, checkpoint, load_keys, notify, self._tables, self._dials)
         self.ledgers = BatchLedgers(checkpoint / "ledger")
         self._states = StateStore(checkpoint / "state")
+        self.ticks = Ticks(plan, admin)
         self.fatal: PipelineError | None = None
         """Set where going on would lose records unseen, or trying again cannot help."""
         self._partitions = 1
@@ -94,6 +96,8 @@ class Router:
         self._partitions = partitions
         if self._dials is not None:
             self._dials.declare()
+        self.ticks.prepare()
+        self.ticks.batch_done(self._states.last())
         return self._prepared(self._plan).layout
 
     def start(self, *, once: bool) -> StreamingQuery:
@@ -115,6 +119,9 @@ class Router:
     def _source(self) -> DataFrame:
         share = max(1, self._plan.max_records_per_batch // len(self._plan.sources))
         frames = [self._read(source, share) for source in self._plan.sources]
+        if self.ticks.needed:
+            source = StreamSource(name=TICK_SOURCE, line=0, streams=(self.ticks.stream,), on_data_loss="continue")
+            frames.append(self._read(source, share))
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.unionByName(frame)
@@ -167,7 +174,8 @@ class Router:
         try:
             keys = {**prepared.keys, **self._tables.paths(pinned.tables)}
             stateful = self._states.begin(prepared.layout, batch, pinned.wall_ms)
-            counts = Flow(raw.sparkSession, prepared.layout, keys, stateful).sent(raw, emitter)
+            records = raw.where(F.col("source") != TICK_SOURCE) if self.ticks.needed else raw
+            counts = Flow(raw.sparkSession, prepared.layout, keys, stateful).sent(records, emitter)
         except Exception:  # not BLE001: it is raised again behind the clean-up
             # A stream may have been deleted or its `max.message.bytes` lowered: the next attempt looks at all anew.
             self._prepared_plans.clear()
@@ -178,6 +186,7 @@ class Router:
             ledger.check()
             if stateful is not None:
                 self._states.keep(stateful)
+                self.ticks.batch_done(stateful.memory())
             entry = self.ledgers.record(
                 batch=batch,
                 plan=pinned.plan_hash,

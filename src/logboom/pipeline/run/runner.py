@@ -29,6 +29,7 @@ from logboom.pipeline.plan.layout import Layout, is_direct
 from logboom.pipeline.plan.nodes import KeyRef, Plan, Sink
 from logboom.pipeline.plan.paths import resolved
 from logboom.pipeline.registry import read_plan
+from logboom.pipeline.run.carry_over import check_state_carries_over
 from logboom.pipeline.run.dead_letters import LettersFromExecutors, write_dead_letters
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import Display, serve_metrics
@@ -66,6 +67,8 @@ class RunOptions:
     http: tuple[str, int] | None = None
     jvm: StartedJvm | None = None
     """The JVM of the session, where one is coming up already."""
+    drop_state: tuple[str, ...] = ()
+    """Transforms whose state is given up where the plan cannot go on with it."""
     renamed_from: str | None = None
     """The former name of the pipeline whose checkpoint this is."""
     records_per_s: int | None = None
@@ -250,6 +253,7 @@ class Runner:
     def _prepare(self, spark: SparkSession, partitions: int) -> tuple[Router, list[Delivery], Trimmer]:
         if self._is_renamed():
             check_nothing_left(self._admin, self._checkpoint, str(self._options.renamed_from))
+        check_state_carries_over(self._checkpoint, self._plan, self._options.drop_state)
         claim(self._checkpoint, self._plan.name)
         router = Router(
             spark,
@@ -319,6 +323,7 @@ class Runner:
             while not self._halt.wait(_TICK_S):
                 self._display.show(self.progress.snapshot())
                 trimmer.tick()
+                router.ticks.tick()
                 self._changed = self._reloading.changed_plan(self._plan)
                 if self._changed is not None:
                     return

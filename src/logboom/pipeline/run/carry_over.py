@@ -1,0 +1,41 @@
+"""Whether an edited pipeline can go on with what its transforms remember, or what of that would be lost.
+
+A transform goes on with the state of one of the same name and form (`StatefulTransform.state_form`). Any other state is
+given up only where the user says so by its name (`run --drop-state NAME`). Knows plans and memories.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from logboom.pipeline.checkpoint.states import StateStore
+from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.plan.stateful import StatefulTransform
+from logboom.pipeline.state.memory import Memory
+
+
+def check_state_carries_over(checkpoint: Path, plan: Plan, dropped: Collection[str]) -> None:
+    """PipelineError where the plan cannot go on with a state that is not among those to be `dropped`, by name."""
+    memory = StateStore(checkpoint / "state").last()
+    problem = lost_state(memory, plan, dropped)
+    if problem is not None:
+        raise PipelineError(problem)
+
+
+def lost_state(memory: Memory, plan: Plan, dropped: Collection[str]) -> str | None:
+    """What would be lost, with what to do about it; None where nothing would be."""
+    forms = {node.name: node.state_form for node in plan.transforms if isinstance(node, StatefulTransform)}
+    lost, flags = [], []
+    for name, remembered in memory.transforms.items():
+        if remembered.is_empty or name in dropped or forms.get(name) == remembered.form:
+            continue
+        what = f"{name} ({remembered.remembered:,} remembered, {remembered.held:,} events held)"
+        change = f"now {forms[name]}" if name in forms else "now not in the file"
+        lost.append(f"{what}: it was {remembered.form}, {change}")
+        flags.append(f"--drop-state {name}")
+    if not lost:
+        return None
+    return (
+        f"the edited pipeline cannot go on with the state of {'; of '.join(lost)}; put it back as it was, or give up "
+        f"what it remembers with {' '.join(flags)} (events that are held count as dropped by it)"
+    )
