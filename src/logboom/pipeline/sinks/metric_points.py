@@ -1,0 +1,81 @@
+"""Points of metrics, as `aggregate` makes events of them: what sinks for metrics send.
+
+The event of a metric has the attributes `metric.name`, `metric.type`, `metric.end` (microseconds since 1970),
+`metric.labels`, `metric.value`, and by its type `metric.sum`, `metric.bounds`, `metric.buckets`, `metric.quantiles`. A
+point tells of its window alone. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from logboom.pipeline.event.record import EventRecord, attributes_of
+from logboom.pipeline.sinks.bulk.target import UnfitError
+
+
+class _Metric(msgspec.Struct, rename=lambda name: f"metric.{name}"):
+    """The attributes of a metric's event."""
+
+    name: str
+    type: str
+    end: int
+    value: float
+    labels: dict[str, Any] = {}
+    sum: float | None = None
+    bounds: list[float] = []
+    buckets: list[float] = []
+    quantiles: dict[str, float] = {}
+
+
+class Point(NamedTuple):
+    """A metric of one window and group."""
+
+    name: str
+    kind: str
+    """`count`, `sum`, `min`, `max`, `unique`, `histogram` or `quantiles`."""
+    labels: Mapping[str, str]
+    end_ms: int
+    """Milliseconds since 1970."""
+    value: float
+    sum: float | None
+    bounds: tuple[float, ...]
+    """Of a histogram, rising; the last bucket has none."""
+    buckets: tuple[float, ...]
+    """How many in each bucket."""
+    quantiles: Mapping[str, float]
+
+
+def point_of(event: EventRecord) -> Point:
+    """The point that an event is.
+
+    :raises UnfitError: it is none.
+    """
+    try:
+        metric = msgspec.convert(attributes_of(event), type=_Metric)
+    except msgspec.ValidationError as error:
+        raise UnfitError(f"the event is no metric, such as aggregate makes: {error}") from error
+    if metric.buckets and len(metric.buckets) != len(metric.bounds) + 1:
+        raise UnfitError("the event is no metric: its buckets do not go with its bounds")
+    return Point(
+        name=metric.name,
+        kind=metric.type,
+        labels={name: str(value) for name, value in metric.labels.items() if value not in (None, "")},
+        end_ms=metric.end // 1_000,
+        value=metric.value,
+        sum=metric.sum,
+        bounds=tuple(metric.bounds),
+        buckets=tuple(metric.buckets),
+        quantiles=metric.quantiles,
+    )
+
+
+def cumulative(point: Point) -> Iterator[tuple[float, float]]:
+    """Of a histogram: each bound, and how many values were at most as large; the last bound is infinite. Others have
+    none."""
+    total = 0.0
+    for bound, count in zip((*point.bounds, float("inf")), point.buckets, strict=False):
+        total += count
+        yield bound, total

@@ -1,0 +1,207 @@
+"""The sink `prometheus_remote_write`: the metrics that `aggregate` makes, as samples of series.
+
+The protocol is "Prometheus Remote-Write 1.0" (prometheus.io/docs/specs/prw/remote_write_spec): a `WriteRequest` in
+Protocol Buffers, compressed with snappy's block format, that Prometheus, Mimir, Cortex, Thanos, VictoriaMetrics and
+Grafana Cloud take. Samples of a series have to come in the order of time, so one request is under way at a time; the
+newest sample of a series sent twice is one.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import cramjam
+from pydantic import Field
+
+from logboom.base.errors import LogboomError
+from logboom.base.units import MIB
+from logboom.pipeline.event.record import EventRecord
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
+from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, TryAgainError
+from logboom.pipeline.sinks.http.answers import check_status
+from logboom.pipeline.sinks.http.model import (
+    BasicAuth,
+    BasicAuthModel,
+    HttpModel,
+    HttpSink,
+    basic_auth,
+    connect_http,
+    http_way,
+    open_http,
+)
+from logboom.pipeline.sinks.http.protobuf import bytes_field, fixed64_field, text_field, whole_field
+from logboom.pipeline.sinks.metric_points import Point, cumulative, point_of
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.http.client import HttpClient
+
+_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_:]")
+_NOT_IN_LABELS: Final = re.compile(r"[^a-zA-Z0-9_]")
+_HEADERS: Final[Mapping[str, str]] = {
+    "content-type": "application/x-protobuf",
+    "content-encoding": "snappy",
+    "x-prometheus-remote-write-version": "0.1.0",
+}
+Series = tuple[str, Mapping[str, str], float]
+"""Name, labels and value."""
+
+
+class RemoteWriteModel(HttpModel):
+    """Samples by Prometheus's remote write."""
+
+    type: Literal["prometheus_remote_write"]
+    url: str
+    """Where writes go: `http://prometheus:9090/api/v1/write`, `https://mimir/api/v1/push`."""
+
+    prefix: str = ""
+    """In front of each metric's name."""
+
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels of all series; one that a metric has itself stays."""
+
+    auth: BasicAuthModel | None = None
+    token_env: str | None = None
+    token_file: str | None = None
+
+
+class RemoteWriteSink(HttpSink, frozen=True, kw_only=True, tag="prometheus_remote_write"):
+    """Samples by Prometheus's remote write."""
+
+    prefix: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    auth: BasicAuth | None = None
+    token: KeyRef | None = None
+
+    @property
+    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
+        password = () if self.auth is None else (("auth", self.auth.password),)
+        return password if self.token is None else (*password, ("token", self.token))
+
+    def open_target(self, secrets: Mapping[str, str]) -> RemoteWriteTarget:
+        """The server."""
+        headers: dict[str, str] = {}
+        if self.auth is not None:
+            headers["authorization"] = self.auth.header(secrets)
+        elif self.token is not None:
+            headers["authorization"] = f"Bearer {secrets[self.token.id]}"
+        return RemoteWriteTarget(self, self.client(secrets, headers))
+
+
+class RemoteWriteTarget:
+    """A server that takes remote writes."""
+
+    def __init__(self, sink: RemoteWriteSink, client: HttpClient) -> None:
+        self._sink = sink
+        self._client = client
+
+    def encode(self, event: EventRecord, value: bytes) -> Encoded:
+        """The series of one metric, in the order of the ends of windows."""
+        point = point_of(event)
+        labels = {**dict(self._sink.labels), **point.labels}
+        series = series_of(point, f"{self._sink.prefix}{point.name}", labels)
+        payload = b"".join([bytes_field(1, _series(*one, point.end_ms)) for one in series])
+        return Encoded(payload, order=point.end_ms)
+
+    def send(self, items: Sequence[Item]) -> Answer:
+        """One write for each window, so that none has two samples of a series: it can be sent again as it is, while one
+        of more would be out of order by then."""
+        windows: dict[int, list[int]] = {}
+        for index, item in enumerate(items):
+            windows.setdefault(item.order, []).append(index)
+        left = sorted(windows)
+        for number, window in enumerate(left):
+            try:
+                self._write(b"".join([items[index].payload for index in windows[window]]))
+            except LogboomError as error:
+                if number == 0:
+                    raise
+                again = {index: str(error) for later in left[number:] for index in windows[later]}
+                overloaded = isinstance(error, TryAgainError) and error.is_overload
+                pause_s = error.pause_s if isinstance(error, TryAgainError) else None
+                return Answer(again=again, is_overload=overloaded, pause_s=pause_s)
+        return Answer()
+
+    def probe(self) -> None:
+        """A write of no series."""
+        self._write(b"")
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._client.close()
+
+    def _write(self, request: bytes) -> None:
+        body = bytes(cramjam.snappy.compress_raw(request))
+        check_status(self._client.request("POST", "", body, _HEADERS), f"the server at {self._client.place}")
+
+
+def series_of(point: Point, name: str, labels: Mapping[str, str]) -> Iterator[Series]:
+    """The series of a metric: those of a histogram or a summary as Prometheus's own clients name them."""
+    if point.kind not in ("histogram", "quantiles"):
+        yield name, labels, point.value
+        return
+    for bound, count in cumulative(point):
+        yield f"{name}_bucket", {**labels, "le": "+Inf" if bound == float("inf") else f"{bound:g}"}, count
+    for quantile, value in point.quantiles.items():
+        yield name, {**labels, "quantile": quantile}, value
+    if point.sum is not None:
+        yield f"{name}_sum", labels, point.sum
+    yield f"{name}_count", labels, point.value
+
+
+def _series(name: str, labels: Mapping[str, str], value: float, time_ms: int) -> bytes:
+    """A `TimeSeries`: labels in the order of their names, and one sample."""
+    named = {"__name__": _begun(_NOT_IN_NAMES.sub("_", name))}
+    for label, text in labels.items():
+        key = label_name(label)
+        while key in named:
+            key += "_"
+        named[key] = text
+    pairs = [bytes_field(1, text_field(1, key) + text_field(2, text)) for key, text in sorted(named.items())]
+    sample = fixed64_field(1, struct.pack("<d", value)) + whole_field(2, time_ms)
+    return b"".join(pairs) + bytes_field(2, sample)
+
+
+def label_name(text: str) -> str:
+    """A name that a label may have.
+
+    >>> label_name("http.status"), label_name("2xx"), label_name("__name__")
+    ('http_status', '_2xx', 'name__')
+    """
+    name = _NOT_IN_LABELS.sub("_", text)
+    if name.startswith("__"):  # those are Prometheus's own
+        name = name.lstrip("_")
+    return _begun(name)
+
+
+def _begun(name: str) -> str:
+    return f"_{name}" if not name or name[0].isdigit() else name
+
+
+def _compile(model: RemoteWriteModel, common: CommonFields, report: SinkReport) -> RemoteWriteSink:
+    if model.compression is not None:
+        report.problem("compression", "has no meaning here: remote write is always compressed with snappy")
+    for name in model.labels:
+        if label_name(name) != name:
+            report.problem("labels", f"{name!r} is no name of a label; {label_name(name)!r} would be one")
+    if model.concurrency not in (None, 1):
+        report.problem("concurrency", "has to be 1: samples of a series come in the order of time")
+    token = secret_of(model, "token", report)
+    if token is not None and model.auth is not None:
+        report.problem("auth", "and a token are two credentials; give one")
+    return RemoteWriteSink(
+        **common,
+        sending=sending_of(model, max_bytes=MIB, max_events=2_000, concurrency=1),
+        http=http_way(model, report, model.url, compression="none"),
+        prefix=model.prefix,
+        labels=tuple(model.labels.items()),
+        auth=basic_auth(model.auth, report, "auth"),
+        token=token,
+    )
+
+
+SINK: Final = SinkType("prometheus_remote_write", RemoteWriteModel, RemoteWriteSink, _compile, open_http, connect_http)
