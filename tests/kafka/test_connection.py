@@ -344,6 +344,7 @@ def test_a_peer_that_does_not_read_is_not_read(tmp_path: Path) -> None:
     run(body)
 
 
+@pytest.mark.uncompiled
 def test_produce_answers_in_the_clients_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
@@ -451,6 +452,7 @@ def test_silent_connections_are_closed(tmp_path: Path) -> None:
     run(body)
 
 
+@pytest.mark.uncompiled
 def test_a_handler_that_goes_wrong_costs_one_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client, node.client() as other:
