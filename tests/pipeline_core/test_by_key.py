@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pipeline_core.test_stateful import Pipeline, layout_of
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
@@ -157,6 +159,37 @@ def test_lines_get_templates() -> None:
         {"at": "a", "count": 1, "condition": "attributes['pattern.id'] IS NULL"},
     ]
     assert failures({"known": known}, ["known"], given, expect) == []
+
+
+BATCHES = """
+name: t
+sources: {web: {type: stream, stream: web}}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  split: {type: route, inputs: [parsed], routes: {even: "attributes.side = 'even'"}}
+  fair: {type: sample, inputs: [parsed], per_second: 2, by: service}
+  held: {type: sample, inputs: [parsed], target_per_second: 5, by: service}
+  capped: {type: limit, inputs: [parsed], events: 25, by: service}
+  tail: {type: tail_sample, inputs: [parsed], keep: {errors: severity_number >= 17}, rate: 2, max_events: 64}
+  joined: {type: join, left: split.even, right: split.unmatched, into: other, max_events: 160}
+  known: {type: patterns, inputs: [parsed]}
+sinks:
+  out: {type: console, inputs: [fair, held, capped, tail, joined, joined.left, joined.right, known]}
+"""
+
+
+def test_batches_that_are_done_again_in_another_process_come_out_the_same(tmp_path: Path) -> None:
+    """The harness holds each attempt at a batch against the first; the cap holds over all batches."""
+    pipeline, passed = Pipeline(layout_of(BATCHES), tmp_path), 0
+    for batch in range(6):
+        lines = [
+            line(number, service="web", side=("even", "odd")[number % 2], trace_id=f"{number // 4 + 1:032x}")["value"]
+            for number in range(20 * (batch % 3))
+        ]
+        ends = pipeline.run(lines, crashes=batch % 2)
+        passed += sum(place == "capped" for place, _ in ends)
+        assert sum(place == "known" for place, _ in ends) == len(lines)
+    assert passed == 25
 
 
 def test_weights_that_are_no_samples_may_not_stand_between_samples_of_one_key() -> None:
