@@ -109,6 +109,14 @@ def test_a_directory_by_service_keeps_odd_names_apart(tmp_path: Path) -> None:
     }
 
 
+def test_a_value_that_is_too_long_for_a_directory_is_cut_and_stays_apart_from_others(tmp_path: Path) -> None:
+    sink = msgspec.structs.replace(SINK, partition_by=("service",))
+    events = [_event(0, service="é" * 5_000), _event(1, service="é" * 5_001), _event(2, service="é" * 5_000)]
+    _deliver(Archive(tmp_path, "me"), 0, _batch(events), sink=sink)
+    assert _ids(tmp_path) == Counter({f"web-0-{offset}": 1 for offset in range(3)})
+    assert len(list(tmp_path.glob("service=*"))) == 2
+
+
 def test_what_the_router_wrote_twice_is_archived_once(tmp_path: Path) -> None:
     archive = Archive(tmp_path, "me")
     first = _deliver(archive, 0, _batch([_event(0), _event(1), _event(0), _event(1), _event(2)]))

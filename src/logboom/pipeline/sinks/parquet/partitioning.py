@@ -3,6 +3,7 @@
 Knows the columns of events and how Hive names directories (`name=value`). Must not know files or batches.
 """
 
+import hashlib
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from logboom.pipeline.sinks.repeats.grouping import grouped
 
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 """Directory value of rows that have none: what Spark and pyarrow read as null."""
+_VALUE_MAX_BYTES: Final = 200
 _HOUR_US: Final = 3_600_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_TIME: Final = np.iinfo(np.int64).min
@@ -76,4 +78,7 @@ def directory_value(name: str, value: Any) -> str:
         return str(value.date().isoformat())  # strftime writes year 1 without the zeros in front
     if name == "hour":
         return str(value.strftime("%H"))
-    return urllib.parse.quote(str(value), safe="") or NO_VALUE
+    text = urllib.parse.quote(str(value), safe="") or NO_VALUE
+    if len(text) > _VALUE_MAX_BYTES:  # no file system would take it, and the whole batch would fail for it
+        text = f"{text[:_VALUE_MAX_BYTES]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return text
