@@ -42,3 +42,26 @@ def test_what_has_survived_is_set_aside_until_it_has_doubled() -> None:
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("kept")
+
+
+MANY = """
+import gc
+from logboom.app import garbage
+garbage._WHOLE_MIN, garbage._FIRST_LOOK, garbage._WHOLE_MAX = 1_000, 1, 1_000
+garbage.keep_collections_short()
+gc.collect()
+first = gc.get_freeze_count()
+few = [[[]] for _ in range(2 * first)]
+gc.collect()
+gc.collect()
+assert gc.get_freeze_count() >= 4 * first, "more than doubled, and too many to be visited for that"
+more = [[[]] for _ in range(3 * first)]
+gc.collect()
+gc.collect()
+assert gc.get_freeze_count() == 0, "eight times as many"
+"""
+
+
+def test_very_many_are_visited_again_only_once_there_are_eight_times_as_many() -> None:
+    ended = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr

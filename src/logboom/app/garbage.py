@@ -5,7 +5,7 @@ A full collection of the interpreter visits every object there is, and nothing e
 partitions long enough to lose the broker's lease. It comes whenever a quarter more objects are there than the last
 time, so many times while those partitions are made. Here each full collection sets aside what it leaves (`gc.freeze`),
 so that the next one visits only what was made since. Garbage among what was set aside stays until that has doubled:
-then one collection visits everything.
+then one collection visits everything. Where that would take long, it stays until there is eight times as much.
 """
 
 import gc
@@ -15,6 +15,11 @@ _FULL: Final = 2
 """The oldest generation of the interpreter."""
 _WHOLE_MIN: Final = 200_000
 """So many objects are visited in a few milliseconds."""
+_WHOLE_MAX: Final = 500_000
+"""More take longer than a broker may stand still on a busy machine: half a second of processor time for a million."""
+_GROWTH: Final = 2
+_GROWTH_OF_MANY: Final = 8
+"""So many times as many are there before all are visited again, few and many of them."""
 _FIRST_LOOK: Final = 8
 """After so many full collections, and twice as many, and so on, what was set aside is counted, which visits it too."""
 
@@ -40,7 +45,8 @@ class _Collections:
             self._collections, self._next_look = 0, _FIRST_LOOK
         elif self._collections == self._next_look:
             self._next_look *= 2
-            if gc.get_freeze_count() > max(2 * self._kept, _WHOLE_MIN):
+            growth = _GROWTH if _GROWTH * self._kept <= _WHOLE_MAX else _GROWTH_OF_MANY
+            if gc.get_freeze_count() > max(growth * self._kept, _WHOLE_MIN):
                 gc.unfreeze()
                 self._is_whole = True
 
