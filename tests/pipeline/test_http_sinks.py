@@ -5,7 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.support import Said, archive_ids, header, make_stream, needs_java, publish, records
+from tests.pipeline.support import (
+    RouterProcess,
+    Said,
+    archive_ids,
+    header,
+    make_stream,
+    needs_java,
+    publish,
+    records,
+    wait_until,
+)
 from tests.pipeline_sinks.contracts.webhook import Webhook
 from tests.pipeline_sinks.server import Server
 from tests.support.server import BrokerProcess
@@ -97,3 +107,35 @@ def test_what_a_dead_server_had_taken_before_is_not_among_the_dead_letters(
         assert set(letters).isdisjoint(server.contract.events)
         assert len(letters) == len(set(letters)) > 0
     assert len(archive_ids(tmp_path / "archive")) == 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_router_that_is_killed_sends_the_batch_that_was_cut_off_again_and_nothing_else(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    make_stream(broker.kafka, "shot-web", 2)
+    file = tmp_path / "pipeline.yaml"
+    with Server(Webhook()) as server:
+        (tmp_path / "token").write_text(server.contract.secret)
+        text = PIPELINE.format(name="shot", url=server.url, retry_for="60s")
+        file.write_text(text.replace("  archive: {type: parquet, inputs: [parsed], path: ./archive}\n", ""))
+        events = server.contract.events
+        with RouterProcess(file, broker.kafka) as router:
+            publish(broker.kafka, "shot-web", _lines(100, 300), 2)
+            wait_until(lambda: len(events) == 300, "the first events")
+            server.faults.always = "hang"
+            publish(broker.kafka, "shot-web", _lines(400, 200), 2)
+            wait_until(lambda: server.faults.applied["hang"] > 0, "a request under way")
+            server.faults.always = None
+            wait_until(lambda: len(events) > 320, "a part of the batch")
+            router.kill9()
+        publish(broker.kafka, "shot-web", _lines(600, 100), 2)
+        with RouterProcess(file, broker.kafka, "--once") as router:
+            assert router.wait() == 0
+        assert set(events) == {f"shot-web:{number % 2}:{number // 2}" for number in range(600)}
+        twice = {identity for identity, count in events.items() if count > 1}
+        first = {f"shot-web:{number % 2}:{number // 2}" for number in range(300)}
+        assert twice.isdisjoint(first)
+        assert max(events.values()) <= 2
+        assert list(records(broker.kafka, "shot.dead.hook")) == []

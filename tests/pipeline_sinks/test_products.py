@@ -194,7 +194,12 @@ def test_check_finds_files_of_credentials_that_are_not_there(tmp_path: Path) -> 
     plan = compile_pipeline(text.replace("FILE", "empty"), str(file), environ={})
     assert SECRET not in plan.to_json()
     env = compile_pipeline(pipeline_of("type: webhook, url: 'https://x.com', token_env: TOKEN"), str(file), environ={})
-    assert ["TOKEN is not set here" in one.message for one in env.warnings] == [True]
+    (warning,) = env.warnings
+    assert "TOKEN is not set here" in warning.message
+    assert warning.where == "sinks.out.token_env"
+    inside = pipeline_of("type: webhook, url: 'https://x.com', auth: {user: a, password_file: missing}")
+    with pytest.raises(SettingsError, match=r"sinks\.out\.auth\.password_file: the credential cannot be read"):
+        compile_pipeline(inside, str(file), environ={})
 
 
 def test_every_product_is_among_the_cases() -> None:

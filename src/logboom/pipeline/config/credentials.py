@@ -6,8 +6,9 @@ Knows the plan's sinks, files and the environment. Must not know servers.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from logboom.base.settings import KeyPath
 from logboom.pipeline.findings import Findings
-from logboom.pipeline.plan.nodes import Sink
+from logboom.pipeline.plan.nodes import KeyRef, Sink
 from logboom.pipeline.sinks.bulk.secrets import SecretError, read_secret
 
 
@@ -16,7 +17,7 @@ def check_credentials(findings: Findings, file: str, sinks: Sequence[Sink], envi
     pipeline names belongs to it."""
     for sink in sinks:
         for key, ref in sink.secret_refs:
-            path = ("sinks", sink.name, key)
+            path = ("sinks", sink.name, *_keys(key, ref))
             if ref.env is not None and ref.env not in environ:
                 findings.warning(path, f"the environment variable {ref.env} is not set here; 'run' needs it")
                 continue
@@ -24,3 +25,11 @@ def check_credentials(findings: Findings, file: str, sinks: Sequence[Sink], envi
                 read_secret(ref, environ=environ, directory=Path(file).parent)
             except SecretError as error:
                 findings.problem(path, str(error))
+
+
+def _keys(key: str, ref: KeyRef) -> KeyPath:
+    """Where the file names a credential: `token` by `token_env` or `token_file`, that of `auth` inside it."""
+    if key.endswith("_file"):
+        return (key,)
+    way = "env" if ref.env is not None else "file"
+    return (key, f"password_{way}") if key == "auth" else (f"{key}_{way}",)

@@ -306,7 +306,7 @@ class Sink(Consumer, frozen=True, kw_only=True):
 
     @property
     def secret_refs(self) -> tuple[tuple[str, KeyRef], ...]:
-        """Its credentials: the key of the pipeline's file that names each (dotted), and where it is found."""
+        """Its credentials: the key of the file that names each, without `_env` or `_file`, and where it is found."""
         return ()
 
 
