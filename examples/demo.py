@@ -151,6 +151,7 @@ class Demo:
         )
         self._show_dead_letters("pipeline.yaml")
         self._repair_dead_letters("pipeline.yaml")
+        self._turn_a_dial_and_replay("pipeline.yaml")
         query_archive("service")
         if events:
             query_orders(events)
@@ -224,6 +225,18 @@ class Demo:
             console.print(f"    {event_line(row)}", markup=False)
         if stock.num_rows != len(STOCK_LINES):
             raise DemoError(f"{stock.num_rows} of {len(STOCK_LINES)} repaired lines are in the archive")
+
+    def _turn_a_dial_and_replay(self, config: str) -> None:
+        """The dial holds for the replay at once, so that the stream then has events of both rates."""
+        step("A dial turned: for half an hour one in two health checks stays; a replay of the last hour shows it")
+        turn = ["set", "demo", "few_healthy", "2", "--for", "30m", "--why", "deploy"]
+        for words in (turn, ["list", "demo"]):
+            console.print(indented(self._run([LOGBOOM, "pipeline", "dial", *words])), markup=False)
+        replayed = self._run([LOGBOOM, "pipeline", "replay", config, "--sink", "health_stream", "--from", "1h"])
+        console.print(indented(replayed.splitlines()[0]), markup=False)
+        weights = Counter(json.loads(line)["weight"] for line in read_stream(self.bootstrap, "health"))
+        counted = ", ".join(f"{count} that stand for {weight:g} each" for weight, count in sorted(weights.items()))
+        console.print(f"  health checks in the stream: {counted}", markup=False)
 
     def _route(self, config: str) -> None:
         router = self._background("router", [LOGBOOM, "pipeline", "run", config, "--once"], behind=False)

@@ -14,7 +14,7 @@ import typer
 
 from logboom.base.errors import LogboomError
 from logboom.base.settings import SettingsError, split_address, split_bootstrap
-from logboom.cli import pipeline_dials, pipeline_past, pipeline_tools
+from logboom.cli import pipeline_books, pipeline_dials, pipeline_past, pipeline_tools
 from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, fail, note, plural, print_json, print_table, read_text
 
 pipeline = typer.Typer(no_args_is_help=True, help="Check, test and run a pipeline on Spark.")
@@ -23,6 +23,7 @@ pipeline.add_typer(letters, name="dead-letters")
 pipeline.add_typer(pipeline_dials.dial, name="dial")
 pipeline_tools.register(pipeline)
 pipeline_past.register(pipeline)
+pipeline_books.register(pipeline)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline, as YAML.")]
 Master = Annotated[str, typer.Option("--master", metavar="URL", help="Spark master to run on.")]

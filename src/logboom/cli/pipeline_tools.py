@@ -1,14 +1,17 @@
 """`logboom pipeline decrypt`, `suggest`, `graph` and `package`: what was encrypted, for whoever holds the key; rules
 proposed from sample lines; a pipeline as a picture; what it needs on the machines of a cluster."""
 
+import contextlib
 import os
 import sys
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from logboom.cli.common import fail, note, plural, read_text
+from logboom.cli.common import BOOTSTRAP_DEFAULT, fail, note, plural, read_text
+from logboom.cli.pipeline_past import Where
 
 
 def decrypt(
@@ -83,14 +86,23 @@ def graph(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write a picture (.svg), or Mermaid's text (.mmd).")
     ] = None,
+    live: Annotated[bool, typer.Option("--live", help="Show it here, with rates, lag and dead letters.")] = False,
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.5, help="How often --live looks.")] = 2,
+    bootstrap: Where = None,
 ) -> None:
-    """Draw a pipeline: what is read, what is done to it, where it goes. Without a file, as the text of Mermaid."""
+    """Draw a pipeline: what is read, what is done to it, where it goes. Without a file, as the text of Mermaid.
+
+    --live draws it in the terminal until Ctrl-C, with what its ledgers and the log say; once where no terminal is.
+    """
     from logboom.pipeline.config.compile import compile_pipeline
     from logboom.pipeline.drawing.graph import graph_of
     from logboom.pipeline.drawing.mermaid import mermaid
     from logboom.pipeline.drawing.svg import svg
 
     plan = compile_pipeline(read_text(file), str(file), variables=os.environ)
+    if live:
+        _draw_live(plan, bootstrap or plan.bootstrap or BOOTSTRAP_DEFAULT, every)
+        return
     if out is None:
         typer.echo(mermaid(graph_of(plan)), nl=False)
         return
@@ -122,6 +134,47 @@ def package(
     with Console(stderr=True).status("packing") as status:
         packed = pack(out, lambda name: status.update(f"packing {name}"))
     note(f"{out}: {plural(packed.distributions, 'package')}, {packed.size_bytes / MIB:.0f} MiB")
+
+
+def _draw_live(plan: Any, bootstrap: str, every_s: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from logboom.pipeline.drawing.graph import graph_of
+    from logboom.pipeline.drawing.live import live_picture
+    from logboom.pipeline.edge.streams import StreamAdmin
+    from logboom.pipeline.plan.paths import resolved
+    from logboom.pipeline.run.live_state import live_state
+
+    admin, checkpoint, drawn = StreamAdmin(bootstrap), resolved(plan, plan.checkpoint), graph_of(plan)
+
+    def picture() -> Any:
+        states = live_state(plan, checkpoint, admin)
+        troubled = [name for name, state in states.items() if state.dead]
+        return live_picture(drawn, {name: _figures(state) for name, state in states.items()}, troubled)
+
+    console = Console()
+    if not console.is_terminal:
+        console.print(picture())
+        return
+    with contextlib.suppress(KeyboardInterrupt), Live(picture(), console=console, auto_refresh=False) as shown:
+        while True:
+            time.sleep(every_s)
+            shown.update(picture(), refresh=True)
+
+
+def _figures(state: Any) -> list[str]:
+    """A node as lines of its box."""
+    found = []
+    if state.events_per_s is not None:
+        found.append(f"{state.events_per_s:,.1f} events/s")
+    if state.dropped_per_s:
+        found.append(f"drops {state.dropped_per_s:,.1f}/s")
+    if state.lag is not None:
+        found.append(f"lag {state.lag:,}")
+    if state.dead:
+        found.append(plural(state.dead, "dead letter"))
+    return found
 
 
 def register(pipeline: typer.Typer) -> None:

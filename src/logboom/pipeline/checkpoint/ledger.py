@@ -71,6 +71,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """Keys, windows and the like that a transform has in its state behind it."""
     noted: dict[str, int] = {}
     """What else a transform counted, as `TRANSFORM.WHAT`."""
+    out_bytes: dict[str, int] = {}
+    """Of `bytes_out`, by the sink or edge; empty in ledgers of earlier versions."""
 
     @property
     def missing(self) -> int:
@@ -102,6 +104,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             held=other.held,
             remembered=other.remembered,
             noted=_sum(self.noted, other.noted),
+            out_bytes=_sum(self.out_bytes, other.out_bytes),
         )
 
 
@@ -176,12 +179,12 @@ class BatchLedgers:
 def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
     """The ledger from the counts that were taken under the names of `logboom.pipeline.execute.stages`."""
 
-    def at(*kinds: str) -> dict[str, int]:
+    def at(*kinds: str, what: str = PLACE) -> dict[str, int]:
         found: dict[str, int] = {}
         for place in layout.places:
             if place.kind in kinds:
                 name = _counted_as(place)
-                found[name] = found.get(name, 0) + counts.get(f"{PLACE}:{place.code}", 0)
+                found[name] = found.get(name, 0) + counts.get(f"{what}:{place.code}", 0)
         return found
 
     def by_name(kind: str) -> dict[str, int]:
@@ -203,6 +206,7 @@ def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
         held=by_name(HELD_AFTER),
         remembered=by_name(REMEMBERED),
         noted=by_name(NOTED),
+        out_bytes=at("direct", "edge", what=BYTES_OUT),
     )
 
 

@@ -41,6 +41,7 @@ class _Emitter:
                 self._writer.put(slot, packed)
             count(counts, f"{PLACE}:{code}", encoded.count)
             count(counts, BYTES_OUT, encoded.bytes_out)
+            count(counts, f"{BYTES_OUT}:{code}", encoded.bytes_out)
         dropped, many = np.unique(rows.at[rows.at < 0], return_counts=True)
         for code, rows_dropped in zip(dropped.tolist(), many.tolist(), strict=True):
             count(counts, f"{PLACE}:{code}", rows_dropped)

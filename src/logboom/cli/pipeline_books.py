@@ -1,0 +1,169 @@
+"""`logboom pipeline volume` and `compare`: what went through a pipeline, and whether two sinks hold the same."""
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from logboom.cli.common import (
+    BOOTSTRAP_DEFAULT,
+    AsJson,
+    fail,
+    human_bytes,
+    note,
+    plural,
+    print_json,
+    print_table,
+    read_text,
+)
+from logboom.cli.moments import ago_ms, span_ms
+from logboom.cli.pipeline_past import File, Where
+
+Since = Annotated[str, typer.Option("--since", metavar="TIME", help="How far back, such as 1h.")]
+
+
+def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: AsJson = False) -> None:
+    """Show events and bytes by source, route, service and sink, and what each dial keeps from being delivered."""
+    import msgspec
+
+    from logboom.pipeline.checkpoint.ledger import BatchLedgers
+    from logboom.pipeline.edge.streams import StreamAdmin
+    from logboom.pipeline.plan.paths import resolved
+    from logboom.pipeline.run.reading_back import can_be_read, held_by
+    from logboom.pipeline.run.volume import by_service, volume_of
+
+    plan, since_ms = _compiled(file), ago_ms(since)
+    ledgers = resolved(plan, plan.checkpoint) / "ledger"
+    if not ledgers.exists():
+        fail(f"the pipeline has never run: there is no {ledgers}")
+    found = volume_of(plan, BatchLedgers(ledgers).entries(), since_ms)
+    admin = StreamAdmin(_bootstrap(plan, bootstrap))
+    readable = [sink for sink in plan.sinks if can_be_read(sink)]
+    services = [one for sink in readable for one in by_service(sink.name, held_by(plan, sink, admin, since_ms))]
+    found = msgspec.structs.replace(found, services=tuple(services))
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+        return
+    _print_volume(found)
+    unread = [sink.name for sink in plan.sinks if sink not in readable]
+    if unread:
+        note(f"not by service: {', '.join(unread)}, which cannot be read back from here")
+
+
+def _print_volume(found: Any) -> None:
+    from logboom.pipeline.plan.dials import value_text
+    from logboom.pipeline.run.looking import moment_text
+
+    ledger = found.ledger
+    if found.covered_since_ms is None:
+        typer.echo("no batch in this time")
+    else:
+        batches = "1 batch" if ledger.batches == 1 else f"{ledger.batches:,} batches"
+        typer.echo(
+            f"{batches} since {moment_text(found.covered_since_ms)}: "
+            f"{plural(sum(ledger.records_in.values()), 'record')} in ({human_bytes(ledger.bytes_in)}), "
+            f"{plural(sum(ledger.out.values()), 'event')} out ({human_bytes(ledger.bytes_out)})"
+        )
+    sizes = {name: human_bytes(size) for name, size in ledger.out_bytes.items()}
+    parts = (("in", ledger.records_in), ("out", ledger.out), ("dropped", ledger.dropped), ("dead", ledger.dead))
+    print_table(
+        ("what", "where", "events", "bytes"),
+        [
+            (what, name, count, sizes.get(name) if what == "out" else None)
+            for what, counts in parts
+            for name, count in counts.items()
+            if count or what in ("in", "out")
+        ],
+    )
+    if found.savings:
+        typer.echo()
+        print_table(
+            ("dial", "stands at", "events kept back", "bytes, about"),
+            [(one.dial, value_text(one.value), one.events, human_bytes(one.bytes_estimated)) for one in found.savings],
+        )
+    if found.services:
+        typer.echo()
+        print_table(("sink", "service", "events", "stand for", "bytes"), map(_service_row, found.services))
+
+
+def _service_row(one: Any) -> tuple[object, ...]:
+    size = None if one.bytes is None else human_bytes(one.bytes)
+    return one.sink, one.service or None, one.events, one.stands_for, size
+
+
+def compare(
+    file: File,
+    first: Annotated[str, typer.Argument(metavar="SINK", show_default=False)],
+    second: Annotated[str, typer.Argument(metavar="SINK", show_default=False)],
+    since: Since = "1h",
+    settle: Annotated[
+        str, typer.Option("--settle", metavar="TIME", help="Younger events may be on their way and do not count.")
+    ] = "30s",
+    bootstrap: Where = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare what two sinks hold: counts, events that one lacks, and how late they came; exit code 1 if they differ.
+
+    Streams and archives can be read back. Of other sinks it says what the pipeline knows: what waits, what died.
+    """
+    import msgspec
+
+    from logboom.pipeline.edge.streams import StreamAdmin
+    from logboom.pipeline.findings import hint
+    from logboom.pipeline.plan.paths import resolved
+    from logboom.pipeline.run.comparing import compare as compared
+    from logboom.pipeline.run.live_state import live_state
+    from logboom.pipeline.run.reading_back import can_be_read, held_by
+
+    plan, since_ms = _compiled(file), ago_ms(since)
+    until_ms = int(time.time() * 1_000) - span_ms("--settle", settle)
+    sinks = {sink.name: sink for sink in plan.sinks}
+    for name in (first, second):
+        if name not in sinks:
+            fail(f"the pipeline {plan.name} has no sink {name!r} ({hint(name, list(sinks))})")
+    admin = StreamAdmin(_bootstrap(plan, bootstrap))
+    unread = [name for name in (first, second) if not can_be_read(sinks[name])]
+    if unread:
+        states = live_state(plan, resolved(plan, plan.checkpoint), admin)
+        for name in (first, second):
+            waiting, dead = plural(states[name].lag or 0, "event"), plural(states[name].dead or 0, "dead letter")
+            typer.echo(f"{name}: {waiting} not taken yet, {dead}")
+        fail(f"{' and '.join(unread)} cannot be read back from here: compare the counts there")
+    sides = compared(
+        (first, second),
+        (held_by(plan, sinks[first], admin, since_ms), held_by(plan, sinks[second], admin, since_ms)),
+        until_ms,
+    )
+    if as_json:
+        for side in sides:
+            print_json(msgspec.to_builtins(side))
+    else:
+        print_table(("sink", "events", "repeats", "lacks", "p50 ms", "p99 ms", "max ms"), map(_side_row, sides))
+        for side in sides:
+            for event_id in side.lacking:
+                typer.echo(f"{side.sink} lacks {event_id}")
+    if any(side.lacks for side in sides):
+        raise typer.Exit(1)
+
+
+def _side_row(side: Any) -> tuple[object, ...]:
+    latencies = (side.latency_p50_ms, side.latency_p99_ms, side.latency_max_ms)
+    return side.sink, side.events, side.repeats, side.lacks, *latencies
+
+
+def _compiled(file: Path) -> Any:
+    from logboom.pipeline.config.compile import compile_pipeline
+
+    return compile_pipeline(read_text(file), str(file), variables=os.environ)
+
+
+def _bootstrap(plan: Any, given: str | None) -> str:
+    return given or plan.bootstrap or BOOTSTRAP_DEFAULT
+
+
+def register(pipeline: typer.Typer) -> None:
+    """Adds the commands to `logboom pipeline`."""
+    pipeline.command("volume")(volume)
+    pipeline.command("compare")(compare)

@@ -1,0 +1,110 @@
+"""What went through a pipeline, and whether two sinks hold the same: figures from ledgers and from events read back."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+
+from logboom.pipeline.checkpoint.ledger import EMPTY, BatchRecord, Ledger
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.drawing.graph import graph_of
+from logboom.pipeline.drawing.live import live_picture
+from logboom.pipeline.run.comparing import SHOWN_MAX, compare
+from logboom.pipeline.run.reading_back import Held, archived
+from logboom.pipeline.run.volume import ServiceVolume, by_service, volume_of
+
+PLAN = compile_pipeline(
+    """\
+name: shop
+sources:
+  web: {type: stream, stream: web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}], blank_lines: drop, drop: {health: "line = 'ok'"}}
+  split: {type: route, inputs: [parsed], routes: {errors: "severity_number >= 17"}}
+  sampled: {type: sample, inputs: [split.unmatched], rate: {dial: noise, default: 10}}
+sinks:
+  errors: {type: stream, inputs: [split.errors, sampled], stream: errors}
+""",
+    "shop.yaml",
+)
+
+
+def entry(batch: int, at_s: int, **dials: float) -> BatchRecord:
+    ledger = Ledger(
+        records_in={"web": 100},
+        bytes_in=10_000,
+        copies=0,
+        out={"errors": 20},
+        bytes_out=4_000,
+        dropped={"parsed": 5, "parsed.health": 15, "sampled": 60},
+        dead={},
+        masked={},
+        out_bytes={"errors": 4_000},
+    )
+    started = datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+    values = dict(dials)
+    return BatchRecord(
+        batch=batch, plan="p", started_at=started, duration_ms=500, ledger=ledger, total=EMPTY, dials=values
+    )
+
+
+def test_volume_counts_the_batches_of_the_time() -> None:
+    found = volume_of(PLAN, [entry(1, 100), entry(2, 200), entry(3, 210, noise=50.0)], 200_000)
+    assert (found.covered_since_ms, found.seconds, found.ledger.batches) == (200_000, 10.5, 2)
+    assert found.ledger.out_bytes == {"errors": 8_000}
+    savings = {one.dial: (one.value, one.events, one.bytes_estimated) for one in found.savings}
+    assert savings == {"parsed.health": (True, 30, 6_000), "noise": (50.0, 120, 24_000)}
+    assert msgspec.convert(msgspec.to_builtins(found), type=type(found)) == found
+
+
+def test_a_time_without_batches_has_no_volume() -> None:
+    found = volume_of(PLAN, [entry(1, 100)], 200_000)
+    assert (found.covered_since_ms, found.seconds, found.ledger, found.savings) == (None, 0.0, EMPTY, ())
+
+
+def held(event_id: str, observed_ms: int = 0, late_ms: int | None = 10, service: str = "shop") -> Held:
+    return Held(event_id, service, observed_ms, None if late_ms is None else observed_ms + late_ms, 100, 2.0)
+
+
+def test_services_are_counted_with_what_they_stand_for() -> None:
+    found = by_service("out", [held("a"), held("b"), held("c", service="")])
+    assert found == [
+        ServiceVolume(sink="out", service="shop", events=2, stands_for=4, bytes=200),
+        ServiceVolume(sink="out", service="", events=1, stands_for=2, bytes=100),
+    ]
+
+
+def test_a_sink_that_lacks_events_is_told_which() -> None:
+    first = [held("a", 1), held("b", 2), held("b", 2), held("young", 100)]
+    second = [held("b", 2, None), held("c", 3, None)]
+    one, other = compare(("x", "y"), (first, second), until_ms=100)
+    assert (one.events, one.repeats, one.lacks, one.lacking, one.latency_max_ms) == (2, 1, 1, ("c",), 10)
+    assert (other.events, other.repeats, other.lacks, other.lacking, other.latency_max_ms) == (2, 0, 1, ("a",), None)
+
+
+def test_few_of_many_ids_are_shown_the_oldest_first() -> None:
+    one, _ = compare(("x", "y"), ([], [held(f"e{number}", 1_000 - number) for number in range(500)]), 2_000)
+    assert (one.lacks, len(one.lacking), one.lacking[0]) == (500, SHOWN_MAX, "e499")
+
+
+def test_an_archive_is_read_back_without_files_on_their_way(tmp_path: Path) -> None:
+    moments = pa.array([1_000_000, 5_000_000], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    table = pa.table(
+        {"event_id": ["old", "new"], "service": ["shop", None], "observed_time": moments, "weight": [1.0, 4.0]}
+    )
+    for part in ("date=2026-11-20/hour=10", "_logboom/staging"):
+        (tmp_path / part).mkdir(parents=True)
+        pq.write_table(table, tmp_path / part / "part.parquet")
+    assert list(archived(tmp_path, 2_000)) == [Held("new", "", 5_000, None, None, 4.0)]
+    assert list(archived(tmp_path / "gone", 0)) == []
+
+
+def test_figures_stand_at_the_nodes_of_the_picture() -> None:
+    console = Console(width=200, record=True, color_system=None)
+    console.print(live_picture(graph_of(PLAN), {"web": ["7.0 events/s"], "errors": ["2 dead letters"]}, ["errors"]))
+    text = console.export_text()
+    for word in ("web (stream)", "7.0 events/s", "errors → errors", "→ split", "2 dead letters", "sampled (sample)"):
+        assert word in text
