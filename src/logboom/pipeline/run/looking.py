@@ -127,10 +127,16 @@ def live_events(
                     if left_out:
                         notify(f"{left_out:,} records were passed over: more came than {records_per_s} in a second")
                 if found:
-                    events = look.events(record_batch(found, sources)).select(LIVE_SCHEMA.names)
-                    yield from (bytes(text) for text in event_texts(events, None).cast(pa.binary()).to_pylist())
+                    yield from as_json(look.events(record_batch(found, sources)))
     finally:
         consumer.close()
+
+
+def as_json(events: pa.RecordBatch) -> list[bytes]:
+    """Events as sinks get them."""
+    weights = pa.compute.fill_null(events.column("weight"), 1.0).to_numpy(zero_copy_only=False)
+    texts = event_texts(events.select(LIVE_SCHEMA.names), weights)
+    return [text.encode() for text in texts.to_pylist()]
 
 
 def _ends(admin: StreamAdmin, counts: Mapping[str, int]) -> list[TopicPartition]:

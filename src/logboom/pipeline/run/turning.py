@@ -6,9 +6,10 @@ Knows the control stream and a plan's dials. Must not know Spark or how a batch 
 import time
 from collections.abc import Callable
 
-from logboom.pipeline.dials.changes import Declared, declared_record, values_of
+from logboom.pipeline.dials.changes import Declared, Dials, declared_record, values_of
 from logboom.pipeline.dials.control import ControlStream
-from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.edge.streams import LogUnreachableError, StreamAdmin
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.dials import Value, value_text
 from logboom.pipeline.plan.nodes import Plan
 
@@ -39,7 +40,7 @@ class Turning:
         """The dials that were turned, and where they stand now. A change that a dial does not take is named once."""
         if not self._dials or not self._is_open:
             return {}
-        in_effect = self._control.refresh().in_effect(time.time_ns() // 1_000_000)
+        in_effect = self._refreshed().in_effect(time.time_ns() // 1_000_000)
         values, complaints = values_of(in_effect, self._dials)
         for complaint in complaints:
             if complaint not in self._complaints:
@@ -47,6 +48,16 @@ class Turning:
         self._complaints = frozenset(complaints)
         self._tell(values)
         return values
+
+    def _refreshed(self) -> Dials:
+        """What the control stream says now. One that was deleted is made anew: all dials stand as the file says."""
+        try:
+            return self._control.refresh()
+        except LogUnreachableError:
+            raise
+        except PipelineError:
+            self.declare()
+            return self._control.refresh()
 
     def _tell(self, values: dict[str, Value]) -> None:
         """Says which dials stand elsewhere than in the batch before."""

@@ -1,0 +1,50 @@
+"""Events that are looked at are those that sinks get."""
+
+import msgspec
+import pyarrow as pa
+
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.event.schema import EVENT_SCHEMA
+from logboom.pipeline.run.looking import as_json, event_line, tap_plan
+
+PLAN = compile_pipeline(
+    """\
+name: shop
+sources:
+  web: {type: stream, stream: web}
+  host: {type: stream, stream: host}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  tap: {type: sample, inputs: [parsed], rate: 4}
+  lines: {type: parse, inputs: [host], rules: [{format: text}]}
+sinks:
+  screen: {type: console, inputs: [tap, lines]}
+""",
+    "shop.yaml",
+)
+
+
+def test_a_tap_has_what_leads_to_its_output_alone() -> None:
+    tapped = tap_plan(PLAN, "tap")
+    assert [node.name for node in tapped.nodes()] == ["web", "parsed", "tap", "tap_2"]
+
+
+def test_events_have_their_weights_and_no_place() -> None:
+    rows = {field.name: pa.nulls(2, field.type) for field in EVENT_SCHEMA}
+    rows |= {
+        "weight": pa.array([4.0, None]),
+        "body": pa.array(["paid", "sent"]),
+        "attributes": pa.array(['{"ms":1}', None]),
+    }
+    batch = pa.RecordBatch.from_pydict({**rows, "at": pa.array([10_000, 10_000], pa.int32())})
+    paid, sent = (msgspec.json.decode(text) for text in as_json(batch))
+    assert (paid["weight"], paid["body"], paid["attributes"]) == (4.0, "paid", {"ms": 1})
+    assert (sent["weight"], sent["attributes"]) == (1.0, {})
+    assert "at" not in paid
+
+
+def test_an_event_is_one_line_for_a_person() -> None:
+    assert (
+        event_line(b'{"time":"2026-11-20T12:00:00Z","service":"shop","body":"paid"}')
+        == "2026-11-20T12:00:00Z shop paid"
+    )
