@@ -10,6 +10,7 @@ from tests.pipeline_core.test_stateful import Pipeline, layout_of
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.drawing.graph import graph_of
 from logboom.pipeline.execute.examples import collect_here, run_examples
 from logboom.pipeline.registry import read_plan
 
@@ -33,6 +34,9 @@ def failures(transforms: dict[str, Any], sinks: Sequence[str], given: list[Any],
     text = document(transforms, sinks, tests=[{"name": "one", "input": given, "expect": expect}])
     plan = compile_pipeline(text, "t.yaml")
     assert read_plan(plan.to_json()) == plan
+    types = {"parse", "route", *(str(node["type"]) for node in transforms.values())}
+    boxes = [box for column in graph_of(plan).columns for box in column]
+    assert {box.type for box in boxes if box.kind == "transform"} <= types
     return [failure.message for failure in run_examples(plan, {}, collect_here)]
 
 
@@ -233,6 +237,7 @@ def test_what_is_wrong_is_told(transform: dict[str, Any], message: str) -> None:
         ({"left": ["parsed"], "right": ["othr"]}, "unknown input 'othr'"),
         ({"left": ["parsed"], "right": ["other"], "on": "abs(offset)"}, "should be a field, an attribute"),
         ({"left": ["parsed"], "right": []}, "right"),
+        ({"left": ["parsed"], "right": ["other"], "into": ""}, "into"),
     ],
 )
 def test_what_is_wrong_with_a_join_is_told(keys: dict[str, Any], message: str) -> None:

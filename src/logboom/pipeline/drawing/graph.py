@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.transforms.registry import type_of as transform_type
 
 _ROUNDS: int = 4
 """Of putting the nodes of each column in the order of their neighbours."""
@@ -39,7 +40,7 @@ class Graph(NamedTuple):
 def graph_of(plan: Plan) -> Graph:
     """Sources on the left; each other node right of all that it reads."""
     boxes: dict[str, Box] = {source.name: Box(source.name, "source", "stream") for source in plan.sources}
-    boxes |= {node.name: Box(node.name, "transform", _type_of(node)) for node in plan.transforms}
+    boxes |= {node.name: Box(node.name, "transform", transform_type(node).name) for node in plan.transforms}
     boxes |= {node.name: Box(node.name, "sink", _type_of(node)) for node in plan.sinks}
     owner = {edge: node.name for node in (*plan.sources, *plan.transforms) for edge in node.outputs}
     arrows = tuple(

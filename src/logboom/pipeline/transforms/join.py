@@ -43,7 +43,7 @@ class JoinModel(TransformModel):
     on_right: str | None = None
     """The key of right events, where it is another one."""
 
-    into: str
+    into: str = Field(min_length=1)
     """The attribute of a joined event that holds the right one: fields as in the event, attributes in `attributes`."""
 
     window: DurationMs = Field(default=60_000, ge=1_000, le=_DAY_MS)
