@@ -186,19 +186,9 @@ class Reader:
         to = known.partition if partition is None else partition
         if not takes(to):
             return MessagesAlike([], to, (), self._acks)
-        heads, alone = _Heads(known.packed_key), _ONE + known.packed
-        if not any(replies):
-            contents = [heads[len(payload)] + payload + alone for payload in payloads]
-        else:
-            answered = _Heads(_TWO + _PACKED_REPLY)
-            contents = [
-                b"".join((heads[len(payload)], payload, answered[len(reply)], reply, known.packed))
-                if reply
-                else heads[len(payload)] + payload + alone
-                for payload, reply in zip(payloads, replies, strict=True)
-            ]
-            if b" $" in b" ".join((b"", *replies)):
-                replies = list(map(answerable, replies))
+        contents = _packed_alike(known, replies, payloads)
+        if any(replies) and b" $" in b" ".join((b"", *replies)):
+            replies = list(map(answerable, replies))
         return MessagesAlike(contents, to, replies if self._acks else [b""] * len(replies), self._acks)
 
     def _learn(self, subject: bytes) -> _Subject:
@@ -267,6 +257,26 @@ class Reader:
             raise WrongStreamError("expected stream does not match")
         word = first.get(ACK)
         return _terms(first), self._acks if word is None else _acks(word)
+
+
+def _packed_alike(known: _Subject, replies: Sequence[bytes], payloads: Sequence[bytes]) -> list[bytes]:
+    """The contents of records of one subject, with nothing but payload and reply that differ."""
+    heads, alone = _Heads(known.packed_key), _ONE + known.packed
+    if not any(replies):
+        return [heads[len(payload)] + payload + alone for payload in payloads]
+    answered = _Heads(_TWO + _PACKED_REPLY)
+    if len(set(map(len, replies))) == 1 and len(set(map(len, payloads))) == 1:
+        # Of one size too, as a publisher's mostly are: a quarter of the time.
+        before, between, behind = heads[len(payloads[0])], answered[len(replies[0])], known.packed
+        record = b"%%b%b%%b%b" % (between.replace(b"%", b"%%"), behind.replace(b"%", b"%%"))
+        record = before.replace(b"%", b"%%") + record
+        return [record % each for each in zip(payloads, replies, strict=True)]
+    return [
+        b"".join((heads[len(payload)], payload, answered[len(reply)], reply, known.packed))
+        if reply
+        else heads[len(payload)] + payload + alone
+        for payload, reply in zip(payloads, replies, strict=True)
+    ]
 
 
 def _taken_apart(message: _Raw) -> tuple[Fields, Envelope | None, MessageRefusedError | None]:
