@@ -299,7 +299,7 @@ def test_damaged_metadata_stops_the_start_with_a_clear_error(tmp_path: Path) -> 
 def test_without_room_for_metadata_a_change_waits_and_is_made_once_there_is_some(tmp_path: Path) -> None:
     async def body() -> None:
         disk = FaultyDisk(str(tmp_path))
-        async with running(tmp_path, open_disk=lambda _: disk, command_timeout_ms=200) as broker:
+        async with running(tmp_path, open_disk=lambda _: disk, command_timeout_ms=2_000) as broker:
             disk.fill("metadata")
             with pytest.raises(OutcomeUnknownError):
                 await broker.catalog.create_stream("orders")
