@@ -1,5 +1,5 @@
 """A router under load through all that stops or kills it, its JVM or its broker: the balance of records holds, and the
-archive has each event once.
+archive and files of lines have each event once.
 
 One pipeline goes through all of it, run after run: the start of a router takes longer than anything tested of it here.
 """
@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +47,7 @@ transforms:
   split: {{type: route, inputs: [masked], routes: {{errors: "severity_number >= 17"}}}}
 sinks:
   archive: {{type: parquet, inputs: [masked], path: ./archive, on_failure: retry}}
+  lines: {{type: file, inputs: [masked], path: ./lines/app.jsonl, on_failure: retry, rotate: {{size: 64KiB}}}}
   errors: {{type: stream, inputs: [split.errors], stream: errors}}
   rest: {{type: stream, inputs: [split.unmatched], stream: rest}}
 """
@@ -196,6 +198,12 @@ def _terminate_each(pid: int) -> None:
             os.kill(one, signal.SIGTERM)
 
 
+def _lines_ids(directory: Path) -> Counter[str]:
+    """How often each event stands in files of lines."""
+    lines = (line for path in directory.iterdir() for line in path.read_bytes().split(b"\n")[:-1])
+    return Counter(json.loads(line)["event_id"] for line in lines)
+
+
 def test_a_router_killed_under_load_loses_and_repeats_nothing(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         make_stream(broker.kafka, "web", PARTITIONS)
@@ -225,6 +233,7 @@ def test_a_router_killed_under_load_loses_and_repeats_nothing(tmp_path: Path) ->
     ids = archive_ids(lives.archive)
     assert len(ids) == events
     assert set(ids.values()) == {1}
+    assert _lines_ids(tmp_path / "lines") == ids
     assert len({header(message, "logboom-event-id") for message in found["errors"]}) == wanted["errors"]
     assert len({header(message, "logboom-event-id") for message in found["rest"]}) == wanted["rest"]
     assert len({header(message, "logboom-origin") for message in found["kill.dead.parsed"]}) == wanted["dead"]
