@@ -85,6 +85,10 @@ class JoinTransform(StatefulTransform, frozen=True, kw_only=True, tag="join"):
         return (f"{self.name}.joined",)
 
     @property
+    def leaves_by_time(self) -> bool:
+        return True
+
+    @property
     def state_form(self) -> str:
         return f"events of {', '.join(self.inputs)} by {self.on} and {self.on_right}"
 

@@ -79,6 +79,10 @@ class TailSampleTransform(StatefulTransform, frozen=True, kw_only=True, tag="tai
         return self.rate > 0
 
     @property
+    def leaves_by_time(self) -> bool:
+        return True
+
+    @property
     def state_form(self) -> str:
         return f"traces by {self.key}"
 
