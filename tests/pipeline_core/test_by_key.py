@@ -12,6 +12,7 @@ from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.drawing.graph import graph_of
 from logboom.pipeline.execute.examples import collect_here, run_examples
+from logboom.pipeline.plan.stateful import StatefulTransform
 from logboom.pipeline.registry import read_plan
 
 HEAD: dict[str, Any] = {
@@ -194,6 +195,11 @@ def test_batches_that_are_done_again_in_another_process_come_out_the_same(tmp_pa
         passed += sum(place == "capped" for place, _ in ends)
         assert sum(place == "known" for place, _ in ends) == len(lines)
     assert passed == 25
+
+
+def test_what_waits_leaves_by_time_alone_and_gets_batches_without_records() -> None:
+    nodes = [node for node in layout_of(BATCHES).plan.transforms if isinstance(node, StatefulTransform)]
+    assert {node.name for node in nodes if node.leaves_by_time} == {"tail", "joined"}
 
 
 def test_weights_that_are_no_samples_may_not_stand_between_samples_of_one_key() -> None:
