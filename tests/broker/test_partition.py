@@ -404,6 +404,7 @@ def test_a_run_cut_by_a_full_disk_is_answered_batch_by_batch(tmp_path: Path) -> 
     run(body)
 
 
+@pytest.mark.uncompiled
 def test_a_bug_while_staging_stops_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
@@ -426,6 +427,7 @@ def test_a_bug_while_staging_stops_one_partition(tmp_path: Path, monkeypatch: py
     run(body)
 
 
+@pytest.mark.uncompiled
 def test_a_callback_that_raises_costs_no_other_append_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
