@@ -112,7 +112,7 @@ def scraped(http: str) -> dict[tuple[str, str], float]:
 
 def archive_ids(root: Path) -> Counter[str]:
     """How often each event stands in an archive, as any reader of Parquet would see it."""
-    if not root.exists():
+    if not any(root.glob("[!_]*")):
         return Counter()
     return Counter(pq.read_table(root, columns=["event_id"]).column("event_id").to_pylist())
 

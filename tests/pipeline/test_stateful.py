@@ -99,6 +99,19 @@ PLAIN = (
 )
 
 
+def _counted(broker: BrokerProcess) -> list[dict[str, Any]]:
+    """The metrics that the aggregate has made so far."""
+    events = [json.loads(message.value()) for message in records(broker.kafka, "counted-metrics")]
+    return [event for event in events if event["stream"] == "counted:load"]
+
+
+def _totals(events: list[dict[str, Any]]) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    for event in events:
+        found[event["service"], event["body"]] += event["attributes"]["metric.value"]
+    return found
+
+
 def test_windows_end_without_records_and_an_edit_does_not_lose_them_unseen(
     spark: Any, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -117,20 +130,19 @@ def test_windows_end_without_records_and_an_edit_does_not_lose_them_unseen(
     runner = Runner(compile_pipeline(COUNTED, str(file)), RunOptions(bootstrap=broker.kafka), Said())
     thread = threading.Thread(target=runner.run_in, args=(spark,))
     thread.start()
+    archive = tmp_path / "archive"
+    expected = {("a", "requests"): 50, ("b", "requests"): 50, ("a", "ms"): 2450, ("b", "ms"): 2500}
     try:
-        wait_until(lambda: len(records(broker.kafka, "counted-metrics")) >= 5, "windows end by ticks", every_s=1)
+        wait_until(lambda: _totals(_counted(broker)) == expected, "windows end by ticks", every_s=1)
+        wait_until(lambda: archive_ids(archive).total() == len(_counted(broker)), "and are archived", every_s=1)
     finally:
         runner.stop()
         thread.join(WAIT_S)
-    events = [json.loads(message.value()) for message in records(broker.kafka, "counted-metrics")]
-    events = [event for event in events if event["stream"] == "counted:load"]
-    found: Counter[tuple[str, str]] = Counter()
-    for event in events:
-        found[event["service"], event["body"]] += event["attributes"]["metric.value"]
-    assert found == {("a", "requests"): 50, ("b", "requests"): 50, ("a", "ms"): 2450, ("b", "ms"): 2500}
+    events = _counted(broker)
+    assert _totals(events) == expected
     assert len({event["event_id"] for event in events}) == len(events)
 
     file.write_text(PLAIN)
     options = RunOptions(bootstrap=broker.kafka, once=True, drop_state=("load",))
     Runner(compile_pipeline(PLAIN, str(file)), options, Said()).run_in(spark)
-    assert sum(archive_ids(tmp_path / "archive").values()) == len(events)
+    assert archive_ids(archive).total() == len(events)
