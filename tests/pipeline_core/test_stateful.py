@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from logboom.pipeline.checkpoint.states import KEPT_MEMORIES, StateStore
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.event.schema import HEADERS
+from logboom.pipeline.execute.exchange import PartReport
 from logboom.pipeline.execute.local import LocalFlow
 from logboom.pipeline.execute.stages import IN, PLACE
 from logboom.pipeline.plan.layout import KernelPass, Layer, Layout, StatefulStep
@@ -115,6 +117,17 @@ def test_a_transform_waits_for_all_that_leads_to_it() -> None:
     steps = [step for step in layout_of().steps if isinstance(step, StatefulStep)]
     assert [[node.transform.name for node in step.nodes] for step in steps] == [["once"], ["twice"]]
     assert [type(step) for step in layout_of().steps] == [KernelPass, Layer, StatefulStep, Layer, StatefulStep]
+
+
+def test_shards_are_asked_in_the_order_of_origins_however_tasks_are_numbered(tmp_path: Path) -> None:
+    layout = layout_of()
+    step = next(step for step in layout.steps if isinstance(step, StatefulStep))
+    stateful = StateStore(tmp_path).begin(layout, 0, 1_700_000_000_000)
+    assert stateful is not None
+    firsts = [("web", 1, 7), ("web", 0, 900), None]
+    reports = [PartReport(part, "t", {}, {"once": {}}, (), first) for part, first in enumerate(firsts)]
+    (task,) = stateful.shard_tasks(step, [msgspec.json.encode(report) for report in reports], 1)
+    assert [report.part for report in task.parts] == [2, 1, 0]
 
 
 LINES = st.lists(st.builds(line, st.integers(0, 6), st.sampled_from("xyz"), st.sampled_from(["info", "error"])))

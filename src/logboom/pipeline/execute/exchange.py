@@ -49,6 +49,13 @@ class PartReport(msgspec.Struct, frozen=True):
     """By transform and partition of origin: the highest time, in microseconds."""
     asks: tuple[str, ...]
     """The transforms that it asked something."""
+    first: tuple[str, int, int] | None = None
+    """Stream, partition and offset of its first row; None where it has none."""
+
+    @property
+    def order(self) -> tuple[tuple[str, int, int], int]:
+        """What parts are sorted by. Spark may number them otherwise when a batch is done again."""
+        return self.first or ("", -1, -1), self.part
 
 
 class ShardReport(msgspec.Struct, frozen=True):
@@ -98,6 +105,7 @@ class PartWriter:
         self._directory, self._step, self._contexts = directory, step, contexts
         self._part, self._shards, self._keeps_dropped = part, shards, keeps_dropped
         self._token = uuid.uuid4().hex[:12]
+        self._first: tuple[str, int, int] | None = None
         self._rows = _Writer(self._path("rows"))
         self._asked = {node.transform.name: _Writer(self._path(node.transform.name)) for node in step.nodes}
         self._seen: dict[str, dict[str, int]] = {node.transform.name: {} for node in step.nodes}
@@ -108,6 +116,9 @@ class PartWriter:
     def send(self, rows: Rows, counts: Counts) -> None:
         """Takes some rows, in order."""
         batch = conform(rows.flat(), flat_schema())
+        if self._first is None and batch.num_rows:
+            stream, partition, offset = (batch.column(name)[0].as_py() for name in ("stream", "partition", "offset"))
+            self._first = stream, partition, offset
         for node in self._step.nodes:
             batch = self._ask(node, batch)
         if not self._keeps_dropped:
@@ -120,7 +131,7 @@ class PartWriter:
         for writer in (self._rows, *self._asked.values()):
             writer.close()
         asks = tuple(name for name, writer in self._asked.items() if writer.written)
-        return msgspec.json.encode(PartReport(self._part, self._token, counts, self._seen, asks))
+        return msgspec.json.encode(PartReport(self._part, self._token, counts, self._seen, asks, self._first))
 
     def _ask(self, node: StatefulNode, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with those of the transform's rows at their exits that need no answer."""

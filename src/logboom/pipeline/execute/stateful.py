@@ -159,7 +159,7 @@ class StatefulBatch:
 
     def shard_tasks(self, step: StatefulStep, parts: Sequence[bytes], tasks: int) -> list[ShardTask]:
         """At most so many tasks for the shards, from the reports of the parts."""
-        reports = tuple(sorted(map(_part_report.decode, parts), key=lambda report: report.part))
+        reports = tuple(sorted(map(_part_report.decode, parts), key=lambda report: report.order))
         for report in reports:
             add_counts(self.counts, report.counts)
         work = []
@@ -191,7 +191,7 @@ class StatefulBatch:
         )
         for node in step.nodes:
             self._take(node, [report for report in found if report.transform == node.transform.name])
-        reports = sorted(map(_part_report.decode, parts), key=lambda report: report.part)
+        reports = sorted(map(_part_report.decode, parts), key=lambda report: report.order)
         answering = tuple(report for report in found if report.answers)
         resumed = [ResumedTask(self._directory, step, report, answering) for report in reports]
         making = [report for report in found if report.made]
