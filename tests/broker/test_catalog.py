@@ -55,6 +55,20 @@ def test_producer_ids_of_many_callers_differ_and_cost_one_record_a_block(tmp_pat
     run(body)
 
 
+def test_many_partitions_of_one_request_are_several_commits(tmp_path: Path) -> None:
+    """Every broker makes the partitions of a commit in one go, and must not lose its lease over it."""
+
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            commits = broker.counters.metadata_commits
+            wanted = [NewStream(f"s{number}", partitions=250) for number in range(3)]
+            outcomes = await broker.catalog.create_streams([*wanted, NewStream("s0", partitions=1)])
+            assert [isinstance(one, Stream) for one in outcomes] == [True, True, True, False]
+            assert broker.counters.metadata_commits - commits == 2, "two streams, and the third"
+
+    run(body)
+
+
 @pytest.mark.parametrize("level", [2, 3])
 def test_streams_that_are_created_together_have_outcomes_of_their_own(tmp_path: Path, level: int) -> None:
     """Below level 3 other brokers may not know the command, and each stream is one of its own."""

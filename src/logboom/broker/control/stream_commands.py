@@ -35,6 +35,7 @@ from logboom.metadata import (
 )
 from logboom.metadata.observers import OBSERVERS, reconfigured
 
+_PARTITIONS_PER_COMMIT: Final = 500
 _QUOTAS_PER_TURN: Final = 500
 _QUOTAS_PER_COMMIT: Final = 500
 _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -45,13 +46,16 @@ async def create(context: ControlContext, command: commands.CreateStream) -> byt
     records = _creation(context, context.image, command)
     if command.validate_only:
         return encode_all(records)
-    await context.commit(records)
-    _log_created(context, records)
+    await _commit_created(context, records)
     return None
 
 
 async def create_many(context: ControlContext, command: commands.CreateStreams) -> list[Refusal | None]:
-    """Create what can be created, all in one commit."""
+    """Create what can be created, `_PARTITIONS_PER_COMMIT` in a commit.
+
+    Every broker makes the directories, roles and fetches of a commit in one go. Ten thousand partitions at once would
+    cost it its lease, and the controller its office before it has committed them.
+    """
     image, records = context.image, list[StreamCreated]()
     results: list[Refusal | None] = []
     for one in command.streams:
@@ -64,8 +68,10 @@ async def create_many(context: ControlContext, command: commands.CreateStreams) 
         image = apply_all(image, made)
         records += made
         results.append(None)
-    await context.commit(records)
-    _log_created(context, records)
+        if sum(stream.partitions for stream in records) >= _PARTITIONS_PER_COMMIT:
+            await _commit_created(context, records)
+            image, records = context.image, []
+    await _commit_created(context, records)
     return results
 
 
@@ -89,7 +95,8 @@ def _creation(context: ControlContext, image: Image, command: commands.CreateStr
     return create_stream(image, wanted, StreamId(command.id), context.limits)
 
 
-def _log_created(context: ControlContext, records: Sequence[StreamCreated]) -> None:
+async def _commit_created(context: ControlContext, records: Sequence[StreamCreated]) -> None:
+    await context.commit(records)
     for one in records:
         context.log.info("stream created", stream=one.name, id=str(one.id), partitions=one.partitions)
 
