@@ -58,8 +58,9 @@ def _set_level(asked: list[str], level: int) -> None:
         update = make(nested(cls, "feature_updates"), feature=FEATURE, max_version_level=level, upgrade_type=_UPGRADE)
         request = make(cls, feature_updates=(update,), validate_only=False, timeout=milliseconds(_TIMEOUT_MS))
         reply = link.ask(_UPDATE_FEATURES, _VERSION, request)
-        failed = reply.results[0] if reply.results else reply
-        return failed.error_code, failed.error_message
+        # A broker of an older program answers for each feature.
+        outcome = reply if reply.error_code is not ErrorCode.none or not reply.results else reply.results[0]
+        return outcome.error_code, outcome.error_message
 
     reasons: dict[str, str] = {}
     for address in asked:

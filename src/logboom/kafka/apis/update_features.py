@@ -19,26 +19,27 @@ _UPGRADE: Final = 1
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
-    """Update each feature; from version 2 on all of them or none, and the first error is that of the request."""
+    """Update all features, or none: the first error is that of the whole request, in every version.
+
+    Kafka before 4.0 answered versions 0 and 1 with an error for each feature, and clients of those versions look for
+    an error of the whole request first; Kafka 4 answers as here (KIP-1022).
+    """
     cls = response_class(_API_KEY, context.api_version)
-    together = context.api_version >= _WITHOUT_RESULTS
-    outcomes: list[LogboomError | None] = [_fault(one.feature) for one in request.feature_updates]
-    if not (together and any(outcomes)):
-        for number, one in enumerate(request.feature_updates):
-            outcomes[number] = outcomes[number] or await _update(context, request, one)
-    whole = next(filter(None, outcomes), None) if together else None
+    error = next(filter(None, (_fault(one.feature) for one in request.feature_updates)), None)
+    for one in request.feature_updates:
+        error = error or await _update(context, request, one)
     results: tuple[Any, ...] = ()
-    if not together:
+    if context.api_version < _WITHOUT_RESULTS and error is None:
         one_cls = nested(cls, "results")
         results = tuple(
-            make(one_cls, feature=one.feature, error_code=error_code(error), error_message=error_message(error))
-            for one, error in zip(request.feature_updates, outcomes, strict=True)
+            make(one_cls, feature=one.feature, error_code=error_code(None), error_message=None)
+            for one in request.feature_updates
         )
     return make(
         cls,
         throttle_time=milliseconds(0),
-        error_code=error_code(whole),
-        error_message=error_message(whole),
+        error_code=error_code(error),
+        error_message=error_message(error),
         results=results,
     )
 
