@@ -47,6 +47,8 @@ class ClusterLoad:
         """Number of a record -> where it was acked: partition, offset."""
         self.problems: list[str] = []
         self.sent = 0
+        self.record_bytes = 1
+        """At least so long is each record from now on: a number, and spaces before it."""
         self.committed: dict[int, int] = {}
         """Partition -> the offset that was committed last, as far as acked."""
         self._times: list[float] = []
@@ -145,7 +147,8 @@ class ClusterLoad:
         )
         while not self._stopping.is_set() and not self.problems:
             number, self.sent = self.sent, self.sent + 1
-            producer.produce(self.stream, str(number), partition=number % self._partitions, on_delivery=self._delivered)
+            value = str(number).rjust(self.record_bytes)
+            producer.produce(self.stream, value, partition=number % self._partitions, on_delivery=self._delivered)
             producer.poll(self._pause_s)
             while len(producer) > 2_000 and not self.problems:
                 producer.poll(0.1)
