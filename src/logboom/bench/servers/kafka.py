@@ -1,12 +1,11 @@
 """Apache Kafka from Maven: KRaft nodes, with the options of its own start scripts and server.properties."""
 
-import shutil
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from logboom.bench.servers.group import ServerGroup
 from logboom.bench.servers.jars import KAFKA_VERSION, java, java_version, kafka_jars
 from logboom.bench.servers.probe import kafka_answers, kafka_brokers
 from logboom.bench.servers.process import Server, UnavailableError, free_port
@@ -125,87 +124,28 @@ _PAUSED_TOGETHER: Final = {
 }
 
 
-class KafkaCluster(Server):
-    """Nodes that are brokers and controllers all, each a process of its own."""
+class KafkaCluster(ServerGroup[KafkaServer]):
+    """Nodes that are brokers and controllers all."""
 
     name = "kafka"
 
     def __init__(self, directory: Path, nodes: int) -> None:
-        super().__init__(directory)
         ports = [free_port() for _ in range(nodes)]
         voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(ports, 1))
-        self._shared = {**_CLUSTER, **_PAUSED_TOGETHER, "controller.quorum.voters": voters}
-        self._nodes = [
-            KafkaServer(
-                self.directory / f"node-{number}", {**self._shared, "node.id": str(number)}, controller_port=port
-            )
+        shared = {**_CLUSTER, **_PAUSED_TOGETHER, "controller.quorum.voters": voters}
+        made = [
+            KafkaServer(directory / f"node-{number}", {**shared, "node.id": str(number)}, controller_port=port)
             for number, port in enumerate(ports, 1)
         ]
+        super().__init__(directory, made)
 
     @property
     def address(self) -> str:
         """All nodes, for clients to begin with."""
         return ",".join(node.address for node in self._nodes)
 
-    @property
-    def data(self) -> Path:
-        return self.directory
-
-    @property
-    def brokers(self) -> dict[str, int]:
-        return {node.address: node.pid for node in self._nodes}
-
-    @property
-    def running(self) -> bool:
-        return all(node.running for node in self._nodes)
-
-    def version(self) -> str:
-        return f"{KAFKA_VERSION}, {java_version()}, {len(self._nodes)} nodes"
-
-    def settings(self) -> dict[str, object]:
-        return self._nodes[0].settings()
-
-    def prepare(self) -> None:
-        for node in self._nodes:
-            node.prepare()
-
-    def command(self) -> list[str]:
-        return self._nodes[0].command()
-
     def answers(self) -> bool:
         return all(kafka_brokers(node.port) == len(self._nodes) for node in self._nodes)
-
-    def start(self) -> float:
-        began = time.perf_counter()
-        for node in self._nodes:
-            node.launch()
-        for node in self._nodes:
-            node.await_answers()
-        while not self.answers():
-            if time.perf_counter() - began > self.start_timeout_s:
-                raise UnavailableError(f"Kafka's nodes did not find each other within {self.start_timeout_s:.0f} s")
-            time.sleep(0.05)
-        return time.perf_counter() - began
-
-    def stop(self) -> None:
-        """Without the controlled shutdown, which a majority would have to be there for: the data are not used again."""
-        self.kill9()
-
-    def kill9(self) -> None:
-        for node in self._nodes:
-            node.kill9()
-
-    def pause(self) -> None:
-        for node in self._nodes:
-            node.pause()
-
-    def resume(self) -> None:
-        for node in self._nodes:
-            node.resume()
-
-    def remove(self) -> None:
-        self.kill9()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def java_command(main_class: str, *arguments: str, options: tuple[str, ...]) -> list[str]:
