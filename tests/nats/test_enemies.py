@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.msg import Msg
+from tests.nats.links import linked, up
 from tests.nats.proxy import Proxy
+from tests.nats.publisher import Publisher
 from tests.nats.servers import (
     WAIT_S,
     NatsServer,
@@ -25,8 +27,6 @@ from tests.nats.servers import (
     stored,
     taken,
 )
-from tests.nats.test_faults import Publisher
-from tests.nats.test_link import linked, up
 from tests.support.server import BrokerProcess, free_port
 
 import nats

@@ -2,22 +2,16 @@
 
 import asyncio
 import base64
-import contextlib
 import shutil
 import subprocess
-from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import nkeys
 import pytest
-import structlog
+from tests.nats.links import linked, up
 from tests.nats.servers import WAIT_S, NatsServer, needs_nats_server, on_a_loop
 
 from logboom.base.errors import LogboomError
-from logboom.broker.rate_limited_log import RateLimitedLog
-from logboom.host import SystemClock, SystemIds
 from logboom.nats.config import NatsConfig
 from logboom.nats.link.credentials import Credentials
 from logboom.nats.link.frames import Delivery
@@ -38,25 +32,6 @@ def seed_of_a_user() -> tuple[str, str]:
     checksum = nkeys.crc16(bytearray(raw))
     seed = base64.b32encode(raw + checksum.to_bytes(2, "little")).rstrip(b"=")
     return seed.decode(), nkeys.from_seed(seed).public_key.decode()
-
-
-@contextlib.asynccontextmanager
-async def linked(metrics: NatsMetrics, **settings: Any) -> AsyncIterator[Link]:
-    """A link with these settings."""
-    log = RateLimitedLog(structlog.get_logger(), SystemClock(), Counter())
-    link = Link(NatsConfig(**settings), "test", ids=SystemIds(), log=log, metrics=metrics)
-    link.start()
-    try:
-        yield link
-    finally:
-        await link.stop()
-
-
-async def up(link: Link) -> None:
-    """Return once it is connected."""
-    async with asyncio.timeout(WAIT_S):
-        while not link.is_up:
-            await asyncio.sleep(0.01)
 
 
 async def carries(link: Link) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import nkeys
 import pytest
+from tests.nats.links import linked, up
 from tests.nats.servers import (
     WAIT_S,
     NatsServer,
@@ -22,7 +23,6 @@ from tests.nats.servers import (
     stored,
     taken,
 )
-from tests.nats.test_link import linked, up
 from tests.support.server import BrokerProcess
 
 import nats

@@ -232,4 +232,4 @@ CONTESTANTS: Final[Mapping[str, type[Contestant]]] = {
     "reader": SplitAlone,
     "nats-py": LibraryAlone,
 }
-KEEPS_NOTHING: Final = ("reader", "nats-py")
+TAKES_PLAIN_ALONE: Final = ("nats-py",)

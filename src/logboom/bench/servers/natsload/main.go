@@ -20,7 +20,7 @@ const waitAtMost = 10 * time.Minute
 
 var (
 	url      = flag.String("url", "nats://127.0.0.1:4222", "server")
-	mode     = flag.String("mode", "produce", "create | produce | consume | latency | delete; plain | sync: see subject.go")
+	mode     = flag.String("mode", "produce", "create | produce | consume | latency | delete; plain | window | sync: see subject.go")
 	stream   = flag.String("stream", "bench", "stream, and the subject it listens to")
 	messages = flag.Int("messages", 0, "how many; 0: by time")
 	seconds  = flag.Float64("seconds", 5, "how long, where no count is given")
@@ -203,6 +203,8 @@ func main() {
 		latency()
 	case "plain":
 		plain()
+	case "window":
+		window()
 	case "sync":
 		synchronous()
 	default:
