@@ -1,10 +1,12 @@
 """The archive: each event once, whatever is repeated or cut short, and no moment in which a reader counts wrongly."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -215,6 +217,59 @@ def test_a_commit_cut_short_anywhere_is_finished_or_undone(
         assert _ids(tmp_path) == Counter({"web-0-0": 1})
         _deliver(again, 1, _batch(events))
     assert _ids(tmp_path) == Counter({f"web-0-{offset}": 1 for offset in range(4)})
+
+
+def _delivered(archive: Archive, number: int, *batches: pa.RecordBatch) -> bool:
+    """As the delivery does it; False where the attempt failed and is to be made again."""
+    try:
+        archive.settle()
+        if number <= archive.state.batch:
+            return True
+        archive.commit(number, [_staged(archive, number, *batches)])
+    except OSError:
+        return False
+    return True
+
+
+def _refusing(patched: pytest.MonkeyPatch, at: int, *, is_done: bool) -> None:
+    """Lets the step `at` fail, and those behind it too until the attempt ends; `is_done`: it was carried out first."""
+    steps = iter(range(1_000))
+
+    def step_of(real: Callable[..., object]) -> Callable[..., object]:
+        def step(*arguments: object, **named: object) -> object:
+            number = next(steps)
+            done = real(*arguments, **named) if number < at or (number == at and is_done) else None
+            if number >= at:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return done
+
+        return step
+
+    for name in ("write_durably", "sync_dir", "make_dir", "keep_last"):
+        patched.setattr(archive_module, name, step_of(getattr(archive_module, name)))
+    patched.setattr(Path, "rename", step_of(Path.rename))
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("at", range(14))
+def test_a_disk_that_fails_anywhere_in_a_commit_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, is_done: bool, is_killed: bool
+) -> None:
+    """The attempt is made again in the same process, or that is killed while the tasks of the next attempt write."""
+    archive = Archive(tmp_path, "me")
+    _deliver(archive, 0, _batch([_event(0)]))
+    hours = [_event(1), _event(2, time="2026-11-20T13:00:00Z"), _event(3, time="2026-11-20T14:00:00Z")]
+    with monkeypatch.context() as patched:
+        _refusing(patched, at, is_done=is_done)
+        _delivered(archive, 1, _batch(hours))
+    if is_killed and archive.state.batch < 1:
+        _staged(archive, 1, _batch(hours))
+        archive = Archive(tmp_path, "me")
+    assert _delivered(archive, 1, _batch(hours))
+    assert _delivered(archive, 2, _batch([_event(4)]))
+    Archive(tmp_path, "me")
+    assert _ids(tmp_path) == Counter({f"web-0-{offset}": 1 for offset in range(5)})
 
 
 def _hours(root: Path) -> list[int]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from logboom.base.settings import SettingsError
+from logboom.pipeline.checkpoint.files import write_durably
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.sinks.file import FileSink, appending
 from logboom.pipeline.sinks.file.appending import LineFiles
@@ -221,6 +222,37 @@ def test_a_commit_cut_short_anywhere_is_finished_or_taken_back(
         out.deliver(1, more)
     assert sorted(out.lines()) == sorted(f"web-0-{number}" for number in range(12))
     assert not out.notes
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("at", range(12))
+def test_a_disk_that_fails_behind_any_step_of_a_commit_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, is_killed: bool
+) -> None:
+    """The commit may be on disk all the same: neither the next attempt nor a start may believe it and leave it out."""
+    out = Opened(tmp_path)
+    out.deliver(0, [_event(0)])
+    report = out.staged([_event(1), _event(2)])
+    steps = iter(range(1_000))
+
+    def doubtful(path: Path, data: bytes) -> None:
+        real(path, data)
+        if next(steps) >= at:
+            raise OSError(errno.EIO, "Input/output error")
+
+    real = write_durably
+    with monkeypatch.context() as patched:
+        patched.setattr(appending, "write_durably", doubtful)
+        with suppress(OSError):
+            out.files.commit(1, [report])
+    if is_killed and out.files.seen.batch < 1:
+        out.staged([_event(1), _event(2)])
+        out.open()
+    if out.files.seen.batch < 1:
+        out.deliver(1, [_event(1), _event(2)])
+    out.deliver(2, [_event(3)])
+    out.open()
+    assert sorted(out.lines()) == [f"web-0-{number}" for number in range(4)]
 
 
 def test_a_full_disk_leaves_whole_lines_and_the_next_attempt_writes_the_rest(

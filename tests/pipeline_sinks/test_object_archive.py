@@ -6,18 +6,19 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import LocalFileSystem
 from tests.clients.drivers import DriverMissingError
 from tests.pipeline_sinks.harness import edge_batch, event, pipeline_of, sink_of
 from tests.support.s3 import BUCKET, IDENTITY, S3Server
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
-from logboom.pipeline.sinks.parquet import ParquetSink, object_archive
+from logboom.pipeline.sinks.parquet import ParquetSink, object_archive, staging
 from logboom.pipeline.sinks.parquet.object_archive import ObjectArchive, try_store
 from logboom.pipeline.sinks.parquet.staging import ArchiveWriter, Report
 from logboom.pipeline.sinks.parquet.stores import StoreRef, open_store
@@ -166,6 +167,102 @@ class _Cut:
             return real(*arguments, **named)
 
         return step
+
+
+class _Bucket:
+    """A store in a directory."""
+
+    def __init__(self) -> None:
+        self._files = LocalFileSystem()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def open_output_stream(self, path: str) -> Any:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return self._files.open_output_stream(path)
+
+    def copy_file(self, source: str, target: str) -> None:
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        self._files.copy_file(source, target)
+
+
+class _Failing:
+    """A store whose requests fail from the `at`th on until `mend`; `is_done`: that one was carried out first."""
+
+    def __init__(self, files: Any, at: int, *, is_done: bool) -> None:
+        self.mend = files
+        self._steps = iter(range(1_000))
+        self._at = at
+        self._is_done = is_done
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.mend, name)
+
+        def step(*arguments: Any, **named: Any) -> Any:
+            number = next(self._steps)
+            if number > self._at or (number == self._at and not self._is_done):
+                raise OSError("503 Slow Down")
+            if number == self._at and name == "open_output_stream":
+                return _Doubtful(real(*arguments, **named))
+            done = real(*arguments, **named)
+            if number == self._at:
+                raise OSError("503 Slow Down")
+            return done
+
+        return step
+
+
+class _Doubtful:
+    """An object that is written whole, though the answer never comes."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __enter__(self) -> Any:
+        return self._file.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        raise OSError("the answer did not come in time")
+
+
+def _delivered(archive: ObjectArchive, number: int, events: list[dict[str, Any]]) -> bool:
+    """As the delivery does it; False where the attempt failed and is to be made again."""
+    try:
+        archive.settle()
+        if number > archive.state.batch:
+            _deliver(archive, number, events)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("at", range(STEPS))
+def test_a_store_that_fails_anywhere_in_a_commit_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, is_done: bool, is_killed: bool
+) -> None:
+    """The attempt is made again in the same process, or that is killed while the tasks of the next attempt write."""
+    store = StoreRef(url="s3://logs/app")
+    monkeypatch.setattr(object_archive, "open_store", lambda _: (_Bucket(), str(tmp_path)))
+    monkeypatch.setattr(staging, "open_store", lambda _: (_Bucket(), str(tmp_path)))
+    monkeypatch.setattr(object_archive, "_REQUESTS_AT_ONCE", 1)
+    archive = ObjectArchive(store, "me")
+    _deliver(archive, 0, [event(0)])
+    files: Any = archive._files
+    archive._files = cast("Any", _Failing(files, at, is_done=is_done))
+    _delivered(archive, 1, _three_hours(1))
+    archive._files = files
+    if is_killed and archive.state.batch < 1:
+        _staged(archive, 1, _three_hours(1))
+        archive = ObjectArchive(store, "me")
+    assert _delivered(archive, 1, _three_hours(1))
+    assert _delivered(archive, 2, [event(4)])
+    ObjectArchive(store, "me")
+    found = pq.read_table(tmp_path, columns=["event_id"]).column("event_id").to_pylist()
+    assert Counter(found) == Counter({f"web:0:{number}": 1 for number in range(5)})
 
 
 def test_a_path_in_a_store_is_told_from_one_of_the_machine(tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ class LineFiles:
         self._known = directory / "files.json"
         make_dir(self._staging)
         self.seen = _read(self._committed, Seen) or Seen()
+        self._is_in_doubt = False
+        """Whether a commit may be on disk although writing it failed."""
         self._ours = set(_read(self._known, list[str]) or ())
         self.undo()
 
@@ -96,7 +98,9 @@ class LineFiles:
         if not touched <= self._ours:
             self._ours = {path for path in self._ours | touched if Path(path).exists()}
             write_durably(self._known, msgspec.json.encode(sorted(self._ours)))
+        self._is_in_doubt = True
         write_durably(self._committed, msgspec.json.encode(seen))
+        self._is_in_doubt = False
         self.seen = seen
         self._journal.unlink(missing_ok=True)
         shutil.rmtree(self._staging, ignore_errors=True)
@@ -109,6 +113,9 @@ class LineFiles:
         if journal is None:
             return
         if journal.batch > self.seen.batch:
+            if self._is_in_doubt:  # else a start would find a commit of lines that are taken back
+                write_durably(self._committed, msgspec.json.encode(self.seen))
+                self._is_in_doubt = False
             for step in reversed(journal.steps):
                 self._undo(step)
         self._journal.unlink()

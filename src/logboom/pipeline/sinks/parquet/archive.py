@@ -67,27 +67,52 @@ class Archive:
         self._staging = root / HIDDEN / "staging" / owner
         make_dir(self._manifests)
         make_dir(self._staging)
+        self._attempts = 0
+        self._is_in_doubt = False
+        """Whether the manifest of a batch may be on disk although writing it failed."""
+        self._is_in_place = True
+        """Whether the files of the last manifest are."""
         self.state = self._recovered()
 
     def staging_for(self, batch: int) -> str:
-        """Where tasks put the files of a batch, relative to the root; emptied of what a broken attempt left."""
+        """Where an attempt at a batch puts its files, relative to the root.
+
+        What a broken attempt left is removed, unless a manifest that names it may be found after a crash.
+        """
+        self._attempts += 1
         directory = self._staging / str(batch)
-        shutil.rmtree(directory, ignore_errors=True)
-        make_dir(directory)
-        return str(directory.relative_to(self.root))
+        if not self._is_in_doubt:
+            shutil.rmtree(directory, ignore_errors=True)
+        attempt = directory / str(self._attempts)
+        make_dir(attempt)
+        return str(attempt.relative_to(self.root))
 
     def commit(self, batch: int, reports: Iterable[Report]) -> Manifest:
         """Makes a batch's files part of the archive, once and for all."""
         assert batch > self.state.batch
+        assert self._is_in_place
         manifest = next_manifest(self.state, batch, list(reports))
         for directory in {Path(self.root, file.staged).parent for file in manifest.files}:
             sync_dir(directory)
+        self._is_in_doubt = True
         write_durably(self._manifests / f"{batch}.json", msgspec.json.encode(manifest))
+        self._is_in_doubt, self._is_in_place = False, False
         self.state = manifest
-        self._put_in_place(manifest)
+        self.settle()
         keep_last(self._manifests, _KEPT_MANIFESTS)
         shutil.rmtree(self._staging / str(batch), ignore_errors=True)
         return manifest
+
+    def settle(self) -> Manifest | None:
+        """Puts the files of the last batch in place where an attempt could not; returns what it did then.
+
+        Until it has, no other batch may be committed: a start makes good the last one alone.
+        """
+        if self._is_in_place:
+            return None
+        self._put_in_place(self.state)
+        self._is_in_place = True
+        return self.state
 
     def _recovered(self) -> Manifest:
         """The last manifest, its renames completed; staged files of no manifest are removed."""

@@ -56,8 +56,11 @@ class ArchiveDelivery(BaseWriter):
         return self._archive
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
+        settled = self._archive.settle()
         if batch <= self._archive.state.batch:  # committed before the query could note it
-            return Delivered(self._sink.name, batch)
+            if settled is None:
+                return Delivered(self._sink.name, batch)
+            return Delivered(self._sink.name, batch, rows=settled.rows, repeats=settled.repeats)
         writer = ArchiveWriter(
             sink=self._sink,
             root=str(self._archive.root),

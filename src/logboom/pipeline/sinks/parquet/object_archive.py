@@ -37,27 +37,47 @@ class ObjectArchive:
         self._files, self.root = open_store(store)
         self._manifests = f"{self.root}/{HIDDEN}/manifests/{owner}"
         self._staging = f"{self.root}/{HIDDEN}/staging/{owner}"
+        self._attempts = 0
+        self._is_in_doubt = False
+        """Whether the manifest of a batch may have come to the store although its request failed, or come still."""
+        self._is_in_place = True
+        """Whether the objects of the last manifest are."""
         self.state = self._recovered()
 
     def staging_for(self, batch: int) -> str:
-        """Where tasks put the objects of a batch, relative to the root; emptied of what a broken attempt left."""
-        self._remove(f"{self._staging}/{batch}")
-        return f"{HIDDEN}/staging/{self.owner}/{batch}"
+        """Where an attempt at a batch puts its objects, relative to the root.
+
+        What a broken attempt left is removed, unless a manifest that names it may be found after a crash.
+        """
+        self._attempts += 1
+        if not self._is_in_doubt:
+            self._remove(f"{self._staging}/{batch}")
+        return f"{HIDDEN}/staging/{self.owner}/{batch}/{self._attempts}"
 
     def commit(self, batch: int, reports: Iterable[Report]) -> Manifest:
         """Makes a batch's objects part of the archive, once and for all."""
         assert batch > self.state.batch
+        assert self._is_in_place
         manifest = next_manifest(self.state, batch, list(reports))
-        # Those of the batch before were put in place before this one began, or at the start.
+        self._is_in_doubt = True
         with self._files.open_output_stream(f"{self._manifests}/{batch:012}.json") as file:
             file.write(msgspec.json.encode(manifest))
+        self._is_in_doubt, self._is_in_place = False, False
         self.state = manifest
-        self._put_in_place(manifest)
+        self.settle()
         self._remove(f"{self._staging}/{batch}")
         for number, path in self._numbered()[:-_KEPT_MANIFESTS]:
             assert number < batch
             self._files.delete_file(path)
         return manifest
+
+    def settle(self) -> Manifest | None:
+        """Puts the objects of the last batch in place where an attempt could not; returns what it did then."""
+        if self._is_in_place:
+            return None
+        self._put_in_place(self.state)
+        self._is_in_place = True
+        return self.state
 
     def _recovered(self) -> Manifest:
         """The last manifest, its objects in place; staged objects of no manifest are removed."""
