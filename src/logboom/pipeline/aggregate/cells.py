@@ -1,23 +1,25 @@
 """Cells: a number by window, group, metric and slot. A table of them is all that an aggregate sends and remembers.
 
-A group is known by the fingerprint of its labels; a cell of the metric GROUP carries the labels themselves, once for
-each window and group, and the number of events. Cells are merged without threads and in order, so that sums of
-fractions come out the same whenever a batch is done again.
+A group is known by the fingerprint of its labels. What a batch of events comes to is one table (ASKED): a cell for each
+slot that the events touched, and for each group a cell of the metric GROUP with its labels and the number of its
+events. Cells are merged in the order of their rows, so that sums of fractions come out the same whenever a batch is
+done again. Pure.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logboom.pipeline.aggregate.measures import Metric, Touched
+from logboom.pipeline.aggregate.measures import Metric, Operation, Touched
+from logboom.pipeline.state.keys import Words, mixed
 
 GROUP: Final = -1
 """In place of the position of a metric: the cell that says which labels a group has."""
 WINDOW, FIRST, SECOND, METRIC, SLOT, NUMBER, LABELS = "window", "first", "second", "metric", "slot", "number", "labels"
-SCHEMA: Final = pa.schema(
+CELLS: Final = pa.schema(
     {
         WINDOW: pa.int64(),
         FIRST: pa.uint64(),
@@ -25,54 +27,137 @@ SCHEMA: Final = pa.schema(
         METRIC: pa.int16(),
         SLOT: pa.int32(),
         NUMBER: pa.float64(),
-        LABELS: pa.string(),
     }
 )
-_KEY: Final = [WINDOW, FIRST, SECOND, METRIC, SLOT]
+ASKED: Final = CELLS.append(pa.field(LABELS, pa.string()))
+
+Longs = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+_SLOT_BITS: Final = 32
 
 
-def group_cells(
-    windows: npt.NDArray[np.int64],
-    groups: tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]],
-    labels: pa.Array,
+class Groups(NamedTuple):
+    """The window and the fingerprint of the labels of some events or cells, by row."""
+
+    window: Longs
+    first: Words
+    second: Words
+
+    def at(self, rows: Longs | Mask) -> "Groups":
+        """Those of some rows."""
+        return Groups(self.window[rows], self.first[rows], self.second[rows])
+
+    def words(self) -> Words:
+        """A hash of each."""
+        return mixed(self.first ^ mixed(self.window.astype(np.uint64)))
+
+
+class Brought(NamedTuple):
+    """What events bring to one metric."""
+
+    metric: int
+    operation: Operation
+    there: Mask
+    """Which events have a value of it."""
+    touched: Touched
+    """By row of these."""
+
+
+def coded(words: Words, identity: Sequence[npt.NDArray[Any]]) -> tuple[Longs, Longs]:
+    """By row the number of what it is, counted in the order in which they come first, and of each the first row.
+
+    `words` is a hash of `identity`, the columns that tell rows apart; rows that differ are told apart whatever their
+    hashes are.
+    """
+    encoded = pa.array(words).dictionary_encode()
+    codes = encoded.indices.to_numpy().astype(np.int64)
+    firsts = _first_rows(codes, len(encoded.dictionary))
+    if all((column == column[firsts][codes]).all() for column in identity):
+        return codes, firsts
+    rows = np.stack([column.astype(np.uint64) for column in identity])
+    _, codes = np.unique(rows, axis=1, return_inverse=True)
+    codes = codes.reshape(-1)
+    firsts = _first_rows(codes, int(codes.max()) + 1)
+    order = np.argsort(firsts)
+    return np.argsort(order)[codes], firsts[order]
+
+
+def _first_rows(codes: Longs, count: int) -> Longs:
+    firsts = np.zeros(count, np.int64)
+    firsts[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of equal positions the last one that is written stays
+    return firsts
+
+
+def combined(operation: Operation, codes: Longs, numbers: npt.NDArray[np.float64], count: int) -> Any:
+    """By code, in order from 0: the numbers of its rows, added up in their order, or the lowest or highest."""
+    if operation == "sum":
+        return np.bincount(codes, weights=numbers, minlength=count)
+    found = np.full(count, np.inf if operation == "min" else -np.inf)
+    (np.minimum if operation == "min" else np.maximum).at(found, codes, numbers)
+    return found
+
+
+def cells_of_events(
+    groups: Groups,
     weights: npt.NDArray[np.float64],
+    labels_of: Callable[[Longs], Sequence[str]],
+    brought: Sequence[Brought],
 ) -> pa.Table:
-    """The cells of the groups of some events, by row of them."""
-    return _cells(windows, groups, GROUP, Touched(np.zeros(len(windows), np.int32), weights), labels)
+    """The cells of some events, with the columns of ASKED. `labels_of`: the labels of the events of these rows."""
+    codes, firsts = coded(groups.words(), groups)
+    named = groups.at(firsts)
+    count = len(firsts)
+    numbers = combined("sum", codes, weights, count)
+    found = [_asked(named, GROUP, np.zeros(count, np.int32), numbers, pa.array(labels_of(firsts), pa.string()))]
+    for metric, operation, there, touched in brought:
+        keys = (codes[there] << _SLOT_BITS) | (touched.slots.astype(np.int64) & (2**_SLOT_BITS - 1))
+        encoded = pa.array(keys).dictionary_encode()
+        cells = encoded.dictionary.to_numpy()
+        numbers = combined(operation, encoded.indices.to_numpy(), touched.numbers, len(cells))
+        slots = cells.astype(np.uint32).view(np.int32)
+        found.append(_asked(named.at(cells >> _SLOT_BITS), metric, slots, numbers, pa.nulls(len(cells), pa.string())))
+    return pa.concat_tables(found).combine_chunks()
 
 
-def metric_cells(
-    windows: npt.NDArray[np.int64],
-    groups: tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]],
-    metric: int,
-    brought: Touched,
+def _asked(
+    groups: Groups, metric: int, slots: npt.NDArray[np.int32], numbers: npt.NDArray[np.float64], labels: pa.Array
 ) -> pa.Table:
-    """The cells of one metric of some events, by row of them."""
-    return _cells(windows, groups, metric, brought, pa.nulls(len(windows), pa.string()))
+    position = np.full(len(slots), metric, np.int16)
+    columns = [*groups, position, slots, numbers, labels]
+    return pa.Table.from_arrays([pa.array(column) for column in columns], schema=ASKED)
 
 
-def _cells(
-    windows: npt.NDArray[np.int64],
-    groups: tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]],
-    metric: int,
-    brought: Touched,
-    labels: pa.Array,
-) -> pa.Table:
-    position = np.full(len(windows), metric, np.int16)
-    columns = [windows, *groups, position, brought.slots, brought.numbers, labels]
-    return pa.Table.from_arrays([pa.array(column) for column in columns], schema=SCHEMA)
+def column_of(table: pa.Table, name: str) -> Any:
+    """A column of a table without nulls; of one in a single piece nothing is copied."""
+    column = table.column(name)
+    return column.chunk(0).to_numpy() if column.num_chunks == 1 else column.to_numpy()
+
+
+def groups_of(table: pa.Table) -> Groups:
+    """The groups of the rows of a table."""
+    return Groups(column_of(table, WINDOW), column_of(table, FIRST), column_of(table, SECOND))
 
 
 def merged(tables: Sequence[pa.Table], metrics: Sequence[Metric]) -> pa.Table:
-    """One cell for each window, group, metric and slot, those that came first in front."""
-    whole = pa.concat_tables([SCHEMA.empty_table(), *tables])
-    of_operation = np.array([metric.operation for metric in metrics] + ["sum"])  # GROUP is the last by its number, -1
-    operations = of_operation[whole.column(METRIC).to_numpy()] if whole.num_rows else np.zeros(0, of_operation.dtype)
-    found = []
+    """One cell for each window, group, metric and slot, in their order. Cells of groups are left out."""
+    whole = pa.concat_tables([CELLS.empty_table(), *(table.select(CELLS.names) for table in tables)])
+    if not whole.num_rows:
+        return CELLS.empty_table()
+    groups = groups_of(whole)
+    metric, slot, numbers = (column_of(whole, name) for name in (METRIC, SLOT, NUMBER))
+    place = (metric.astype(np.int64) << _SLOT_BITS) | (slot.astype(np.int64) & (2**_SLOT_BITS - 1))
+    words = mixed(groups.words() ^ mixed(place.astype(np.uint64)))
+    codes, firsts = coded(words, (*groups, metric, slot))
+    found = np.zeros(len(firsts))
+    operations = np.array([metric.operation for metric in metrics] + ["none"])[metric]  # GROUP, -1, is the last
     for operation in ("sum", "min", "max"):
-        mine = whole if (operations == operation).all() else whole.filter(pa.array(operations == operation))
-        if mine.num_rows:
-            some = mine.group_by(_KEY, use_threads=False).aggregate([(NUMBER, operation), (LABELS, "first")])
-            renamed = some.rename_columns({f"{NUMBER}_{operation}": NUMBER, f"{LABELS}_first": LABELS})
-            found.append(renamed.select(SCHEMA.names).cast(SCHEMA))
-    return pa.concat_tables([SCHEMA.empty_table(), *found]).combine_chunks()
+        mine = operations == operation
+        if mine.any():
+            of_cells = combined(operation, codes[mine], numbers[mine], len(firsts))
+            found = np.where(mine[firsts], of_cells, found)
+    kept = np.flatnonzero(metric[firsts] != GROUP)
+    firsts, found = firsts[kept], found[kept]
+    named, metric, slot = groups.at(firsts), metric[firsts], slot[firsts]
+    order = np.lexsort((slot, metric, named.second, named.first, named.window))
+    columns = [column[order] for column in (*named, metric, slot, found)]
+    return pa.Table.from_arrays([pa.array(column) for column in columns], schema=CELLS)

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from logboom.base.settings import DurationMs, Settings, Texts, format_duration_ms
-from logboom.pipeline.aggregate.cells import FIRST, GROUP, METRIC, WINDOW, group_cells, merged, metric_cells
+from logboom.pipeline.aggregate.cells import ASKED, FIRST, Brought, Groups, cells_of_events, column_of
 from logboom.pipeline.aggregate.measures import Kind, Metric, Touched, touched, touched_by_hash
-from logboom.pipeline.aggregate.windows import folded, result_events, split
+from logboom.pipeline.aggregate.opened import Limit, OpenWindows
+from logboom.pipeline.aggregate.results import result_events
 from logboom.pipeline.findings import Part
 from logboom.pipeline.plan.stateful import Advanced, Asked, BatchContext, State, StatefulTransform, dropped_by
 from logboom.pipeline.route.values import attribute_name, simple_numbers, simple_texts
@@ -105,8 +106,9 @@ class AggregateTransform(StatefulTransform, frozen=True, kw_only=True, tag="aggr
         exits = np.where(late, 1, dropped_by(0)).astype(np.int8)
         if late.any():
             batch, windows = batch.filter(pa.array(~late)), windows[~late]
-        found = merged(list(self._cells(batch, windows)), self.metrics)
-        rows = found.to_batches()[0] if found.num_rows else pa.RecordBatch.from_pylist([], found.schema)
+        if not batch.num_rows:
+            return Asked(pa.RecordBatch.from_pylist([], ASKED), np.zeros(0, np.uint64), exits)
+        (rows,) = self._cells(batch, windows).to_batches()
         return Asked(rows, rows.column(FIRST).to_numpy(), exits)
 
     def _windows(self, batch: pa.RecordBatch, context: BatchContext) -> npt.NDArray[np.int64]:
@@ -123,53 +125,50 @@ class AggregateTransform(StatefulTransform, frozen=True, kw_only=True, tag="aggr
         ended: npt.NDArray[np.bool_] = windows + (self.window_ms + self.lateness_ms) * _US_IN_MS <= mark_us
         return ended
 
-    def _cells(self, batch: pa.RecordBatch, windows: npt.NDArray[np.int64]) -> Sequence[pa.Table]:
+    def _cells(self, batch: pa.RecordBatch, windows: npt.NDArray[np.int64]) -> pa.Table:
         columns = [_texts(sql, batch) for _, sql in self.by]
-        groups = fingerprints(columns, batch.num_rows)
-        weights = pc.fill_null(batch.column("weight"), 1.0).to_numpy(zero_copy_only=False)
         names = [label for label, _ in self.by]
-        table = pa.table([windows, *groups, np.arange(len(windows))], ["window", "first", "second", "row"])
-        firsts = table.group_by(["window", "first", "second"], use_threads=False).aggregate([("row", "min")])
-        rows = firsts.column("row_min").combine_chunks()
-        labels = pa.array(
-            [
-                _encode(dict(zip(names, texts, strict=True))).decode()
-                for texts in zip(*(column.take(rows).to_pylist() for column in columns), strict=True)
-            ]
-            if columns
-            else ["{}"] * len(rows),
-            pa.string(),
-        )
-        ordered = labels.take(_positions(rows, batch.num_rows))
-        found = [group_cells(windows, groups, ordered, weights)]
+        weights = pc.fill_null(batch.column("weight"), 1.0).to_numpy(zero_copy_only=False)
+
+        def labels_of(rows: npt.NDArray[np.int64]) -> list[str]:
+            texts = [column.take(pa.array(rows)).to_pylist() for column in columns]
+            if not texts:
+                return ["{}"] * len(rows)
+            return [_encode(dict(zip(names, row, strict=True))).decode() for row in zip(*texts, strict=True)]
+
+        groups = Groups(windows, *fingerprints(columns, batch.num_rows))
+        brought = []
         for position, metric in enumerate(self.metrics):
-            there, brought = _brought(metric, batch, weights)
-            for some in brought:
-                where = (groups[0][there], groups[1][there])
-                found.append(metric_cells(windows[there], where, position, some))
-        return found
+            there, found = _brought(metric, batch, weights)
+            brought += [Brought(position, metric.operation, there, some) for some in found]
+        return cells_of_events(groups, weights, labels_of, brought)
 
     def advance(self, state: State, asked: Sequence[pa.RecordBatch], context: BatchContext) -> Advanced:
-        cells = merged([*state, pa.Table.from_batches(asked)] if asked else list(state), self.metrics)
-        cells, overflowed = folded(cells, -(-self.max_groups // SHARDS), SHARDS, self.metrics)
-        ends = self._ended(cells.column(WINDOW).to_numpy(), context.watermark_after_us) | context.ends
-        if not asked and not ends.any():
-            return Advanced(state=state, remembered=_groups(cells))
-        ended, left = split(cells, ends)
-        made = result_events(ended, self.metrics, self.window_ms * _US_IN_MS, context.wall_ms)
+        before, older = OpenWindows.of(self.metrics, state)
+        batch = pa.concat_tables([ASKED.empty_table(), *older, *(pa.Table.from_batches([rows]) for rows in asked)])
+        opened, overflowed = before.with_batch(batch.combine_chunks(), self._limit(batch))
+        groups, cells = opened.ending(self._open_from(context))
+        made = result_events(groups, cells, self.metrics, self.window_ms * _US_IN_MS, context.wall_ms)
+        left = opened.ended(groups)
         return Advanced(
-            state=(left,) if left.num_rows else (),
+            state=left.state(),
             made=made if made.num_rows else None,
-            remembered=_groups(left),
+            remembered=left.count(),
             counts={"overflowed": round(overflowed)} if overflowed else {},
         )
 
+    def _limit(self, asked: pa.Table) -> Limit:
+        shard = int(column_of(asked, FIRST).max()) % SHARDS if asked.num_rows else 0
+        return Limit(-(-self.max_groups // SHARDS), str(shard))
 
-def _positions(rows: pa.Array, count: int) -> pa.Array:
-    """By row of a batch, its position among `rows`; null for rows that are not."""
-    found = np.full(count, -1, np.int64)
-    found[rows.to_numpy()] = np.arange(len(rows))
-    return pa.array(found, mask=found < 0)
+    def _open_from(self, context: BatchContext) -> int:
+        """Windows that begin before it, in microseconds, have ended behind the batch."""
+        if context.ends:
+            return np.iinfo(np.int64).max
+        mark = context.watermark_after_us
+        if mark is None:
+            return np.iinfo(np.int64).min
+        return mark - (self.window_ms + self.lateness_ms) * _US_IN_MS + 1
 
 
 def _brought(
@@ -188,10 +187,6 @@ def _brought(
     values = pc.fill_null(numbers(batch), np.nan).to_numpy(zero_copy_only=False)
     there = np.isfinite(values)
     return there, touched(metric, values[there], weights[there])
-
-
-def _groups(cells: pa.Table) -> int:
-    return int(pc.sum(pc.equal(cells.column(METRIC), GROUP)).as_py() or 0)
 
 
 def _texts(sql: str, batch: pa.RecordBatch) -> pa.Array:
