@@ -18,7 +18,15 @@ from logboom.pipeline.errors import placed, working_on
 from logboom.pipeline.event.schema import ARROW_TYPES
 from logboom.pipeline.parse.lines import decoded_texts
 from logboom.pipeline.plan.layout import KernelNode, KernelPass, Layer, StatefulStep, Step
-from logboom.pipeline.plan.nodes import DEAD_COLUMNS, DROPPED, EVENT_COLUMNS, WHEN_COLUMNS, mask_column, missed_column
+from logboom.pipeline.plan.nodes import (
+    DEAD_COLUMNS,
+    DROPPED,
+    EVENT_COLUMNS,
+    SPLIT_FROM,
+    WHEN_COLUMNS,
+    mask_column,
+    missed_column,
+)
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.routing import needs_spark, route_rows
 from logboom.pipeline.route.rows import AT, Rows, rows_of
@@ -31,6 +39,7 @@ MISSED: Final = "missed"
 MADE, HELD_BEFORE, HELD_AFTER, ABANDONED, NOTED = "made", "held_before", "held_after", "abandoned", "noted"
 REMEMBERED: Final = "remembered"
 
+_SPLIT_PIECE_BYTES: Final = 4 << 20
 _TIMES: Final = r"yyyy-MM-dd\'T\'HH:mm:ss.SSSSSSXXX"
 
 Counts = dict[str, int]
@@ -159,7 +168,7 @@ class StageRunner:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = _Task(self)
         emitter = None if self.emitter is None else self.emitter()
-        for batch in batches:
+        for batch in self._pieces(batches):
             rows = task.enter(batch)
             if not len(rows):  # an empty partition, or a batch of counts alone
                 continue
@@ -175,6 +184,16 @@ class StageRunner:
             yield _report_row(task.counts)
         else:
             yield pa.RecordBatch.from_pydict({REPORT: pa.array([emitter.finish(task.counts)], pa.binary())})
+
+    def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches; in front of a transform that makes several events of one, in pieces of a few MiB."""
+        passes = [step for step in self.stage.steps if isinstance(step, KernelPass)]
+        if not any(node.transform.splits for step in passes for node in step.nodes):
+            yield from batches
+            return
+        for batch in batches:
+            rows = max(1, batch.num_rows * _SPLIT_PIECE_BYTES // max(1, batch.nbytes))
+            yield from (batch.slice(first, rows) for first in range(0, max(1, batch.num_rows), rows))
 
 
 @dataclass(slots=True)
@@ -222,6 +241,7 @@ class _Task:
 
     def _run_pass(self, rows: Rows, step: KernelPass) -> Rows:
         batch = run_pass(step, self.runner.keys, rows.flat())
+        count(self.counts, COPIES, batch.num_rows - len(rows))
         columns = _count_columns(step)
         for column, name in columns.items():
             count(self.counts, name, pc.sum(batch.column(column)).as_py() or 0)
@@ -258,7 +278,7 @@ def _report_row(counts: Counts) -> pa.RecordBatch:
 
 
 def run_pass(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Runs each row through the kernels of the places it is at; a kernel gives as many rows as it gets."""
+    """Runs each row through the kernels of the places it is at. Rows that a kernel makes of one stand together."""
     schema = _schema(tuple(_count_columns(kernel_pass)))
     if kernel_pass.reads_records:
         batch = _from_records(kernel_pass, keys, batch)
@@ -286,11 +306,27 @@ def _on_events(node: KernelNode, keys: Mapping[str, bytes], batch: pa.RecordBatc
     rows = _rows_at(batch, node.arrivals)
     if not len(rows):
         return batch
-    if len(rows) == batch.num_rows:
-        return _run(node, keys, batch)
+    whole = len(rows) == batch.num_rows
+    done = _run(node, keys, batch if whole else batch.take(rows))
+    if node.transform.splits:
+        origin, done = done.column(SPLIT_FROM), _counted_once(done)
+        rows = rows.take(origin)
+    if whole:
+        return done
     others = pc.indices_nonzero(pc.invert(pc.is_in(batch.column(AT), value_set=_codes(node.arrivals))))
-    done = conform(_run(node, keys, batch.take(rows)), schema)
+    done = conform(done, schema)
     return _in_order([(rows, done), (others, conform(batch.take(others), schema))])
+
+
+def _counted_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that a kernel has made of fewer; what was counted by row stays with the first of each."""
+    origin = batch.column(SPLIT_FROM).to_numpy()
+    is_first = pa.array(np.append(True, origin[1:] != origin[:-1]))
+    for name in batch.schema.names:
+        if name.startswith((mask_column(""), missed_column(""))):
+            once = pc.if_else(is_first, batch.column(name), pa.scalar(0, batch.column(name).type))
+            batch = batch.set_column(batch.schema.get_field_index(name), name, once)
+    return batch.drop_columns([SPLIT_FROM])
 
 
 def _run(node: KernelNode, keys: Mapping[str, bytes], batch: pa.RecordBatch) -> pa.RecordBatch:

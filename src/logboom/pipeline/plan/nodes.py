@@ -85,6 +85,9 @@ DROPPED: Final = "dropped"
 """The int column that a kernel which drops rows adds: 0 for rows that go on, else the position of the rule in
 `KernelTransform.drop_rules`, counted from 1."""
 
+SPLIT_FROM: Final = "split_from"
+"""The int column that a kernel which makes several events of one adds: the row that each of its rows came from."""
+
 
 def mask_column(label: str) -> str:
     """The int column in which a mask counts, by row, what its rules of this label replaced."""
@@ -197,7 +200,8 @@ class Transform(Consumer, frozen=True, kw_only=True):
 class KernelTransform(Transform, frozen=True, kw_only=True):
     """A transform that works on the columns of whole Arrow batches.
 
-    Its kernel gives as many rows as it gets, in their order. A row that it cannot handle gets a `dead_reason`.
+    Its kernel gives as many rows as it gets, in their order, but for one that `splits`. A row that it cannot handle
+    gets a `dead_reason`.
     """
 
     reads_records: ClassVar[bool] = False
@@ -215,6 +219,11 @@ class KernelTransform(Transform, frozen=True, kw_only=True):
         Spark puts there as JSON, `{"v": value}`, without `v` for null; null where computing it failed. With any, it
         is the first of its pass."""
         return ()
+
+    @property
+    def splits(self) -> bool:
+        """Whether its kernel makes several rows of one, which follow each other; it then adds the column SPLIT_FROM."""
+        return False
 
     @property
     def mask_labels(self) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ _US_IN_MS: Final = 1_000
 _FILE_KEYS: Final = ("host", "attributes['log.file.id']", "attributes['log.file.position']")
 """What no two lines of the collector share (docs/collector.md)."""
 _DAY_MS: Final = 86_400_000
+PART_OF_ID: Final = r"(?P<part>[.][0-9.]+)$"
+"""What a split adds to the id of an event."""
 
 
 class DedupeModel(TransformModel):
@@ -75,6 +77,8 @@ class DedupeTransform(StatefulTransform, frozen=True, kw_only=True, tag="dedupe"
         found = pc.is_valid(pc.coalesce(*columns) if self.by else columns[-1]).to_numpy(zero_copy_only=False)
         first, second = fingerprints(columns, batch.num_rows)
         without = np.flatnonzero(~found)
+        if not self.by:
+            _tell_parts(columns, batch.column("event_id"), first, second)
         if self.by:
             first[without] = mixed(without.astype(np.uint64))  # answered without being looked for, by any shard
             return first, second, found
@@ -100,6 +104,18 @@ class DedupeTransform(StatefulTransform, frozen=True, kw_only=True, tag="dedupe"
             remembered=sum(table.num_rows for table in next_state),
             counts={"evicted": evicted} if evicted else {},
         )
+
+
+def _tell_parts(columns: Sequence[pa.Array], ids: pa.Array, first: Words, second: Words) -> None:
+    """Other fingerprints for events that a split has made of one: they share the place of its line."""
+    if not pc.any(pc.match_substring(ids, ".")).as_py():
+        return
+    parts = pc.extract_regex(ids, PART_OF_ID).field(0)
+    rows = pc.indices_nonzero(pc.fill_null(pc.greater(pc.binary_length(parts), 0), False))
+    if len(rows):
+        named = [*(column.take(rows) for column in columns), parts.take(rows)]
+        places = rows.to_numpy()
+        first[places], second[places] = fingerprints(named, len(rows))
 
 
 def _texts(sql: str, batch: pa.RecordBatch) -> pa.Array:

@@ -8,20 +8,32 @@ import msgspec
 import pyarrow as pa
 from pydantic import Field
 
-from logboom.base.settings import Texts
+from logboom.base.settings import Settings, Texts
 from logboom.pipeline.findings import Part
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, KernelTransform
 from logboom.pipeline.reshape.batch import PREFIX, SET_FIELDS, TEXT_FIELDS, Edits, SetValues, reshape_batch
 from logboom.pipeline.reshape.edits import CASTS
-from logboom.pipeline.route.values import simple_value
+from logboom.pipeline.reshape.splitting import ALL, Split, split_batch
+from logboom.pipeline.route.values import attribute_name, simple_value
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _WANTED: Final[Mapping[str, Literal["timestamp", "int"]]] = {"time": "timestamp", "severity_number": "int"}
 
 
+class SplitModel(Settings):
+    """Makes an event of each element of a list."""
+
+    of: str
+    """SQL over the event as it came, whose value is a list."""
+
+    into: str | None = None
+    """Where an element goes: an attribute, `body`, or `attributes` for its members. Without it: the attribute that
+    `of` is."""
+
+
 class ReshapeModel(TransformModel):
-    """Changes fields and attributes, in this order: rename, remove, cast, flatten, set."""
+    """Changes fields and attributes, in this order: rename, remove, cast, flatten, set, split."""
 
     type: Literal["reshape"]
     rename: dict[str, str] = Field(default_factory=dict)
@@ -39,6 +51,9 @@ class ReshapeModel(TransformModel):
     set: dict[str, str] = Field(default_factory=dict)
     """Field or attribute, and SQL over the event as it came."""
 
+    split: SplitModel | None = None
+    """One event for each element of a list."""
+
 
 class SetField(msgspec.Struct, frozen=True, kw_only=True):
     """One field that is set."""
@@ -51,22 +66,37 @@ class SetField(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReshapeTransform(KernelTransform, frozen=True, kw_only=True, tag="reshape"):
-    """Changes fields and attributes. An event for which a value cannot be computed is a dead letter."""
+    """Changes fields and attributes, and makes several events of one. An event for which a value cannot be computed is
+    a dead letter."""
 
     rename: tuple[tuple[str, str], ...] = ()
     remove: tuple[str, ...] = ()
     cast: tuple[tuple[str, str], ...] = ()
     flatten: tuple[str, ...] = ()
     set: tuple[SetField, ...] = ()
+    split: SetField | msgspec.UnsetType = msgspec.UNSET
+    """Where an element goes, and the list."""
+
+    @property
+    def splits(self) -> bool:
+        return self.split is not msgspec.UNSET
+
+    @property
+    def _computed(self) -> tuple[SetField, ...]:
+        return self.set if self.split is msgspec.UNSET else (*self.set, self.split)
 
     @property
     def event_values(self) -> tuple[tuple[str, str], ...]:
-        asked = ((one.column, _typed(one)) for one in self.set if simple_value(one.sql) is None)
+        asked = ((one.column, _typed(one)) for one in self._computed if simple_value(one.sql) is None)
         return tuple(asked)
 
     def run(self, batch: pa.RecordBatch, keys: Mapping[str, bytes]) -> pa.RecordBatch:
         edits = Edits(rename=self.rename, remove=self.remove, cast=self.cast, flatten=self.flatten)
         changed = reshape_batch(edits, [_values(one, batch) for one in self.set], self.name, batch)
+        if self.split is not msgspec.UNSET:
+            _, lists, failed = _values(self.split, batch)
+            split = Split(attribute_name(self.split.sql), self.split.target)
+            changed = split_batch(split, lists, failed, self.name, changed)
         return changed.drop_columns([column for column, _ in self.event_values])
 
 
@@ -84,8 +114,8 @@ def _values(one: SetField, batch: pa.RecordBatch) -> SetValues:
 
 
 def _compile(model: ReshapeModel, common: CommonFields, part: Part) -> ReshapeTransform | None:
-    if not (model.rename or model.remove or model.cast or model.flatten or model.set):
-        part.problem((), "changes nothing: it needs one of rename, remove, cast, flatten and set")
+    if not (model.rename or model.remove or model.cast or model.flatten or model.set or model.split):
+        part.problem((), "changes nothing: it needs one of rename, remove, cast, flatten, set and split")
         return None
     for name, target in model.rename.items():
         _check_field(part, ("rename", name), name, TEXT_FIELDS)
@@ -107,7 +137,18 @@ def _compile(model: ReshapeModel, common: CommonFields, part: Part) -> ReshapeTr
         cast=tuple(model.cast.items()),
         flatten=tuple(model.flatten),
         set=tuple(sets),
+        split=msgspec.UNSET if model.split is None else _split_field(part, common["name"], model.split),
     )
+
+
+def _split_field(part: Part, name: str, model: SplitModel) -> SetField:
+    line = part.expression(("split", "of"), model.of, wants="any")
+    attribute = attribute_name(model.of)
+    if model.into is not None and model.into not in (ALL, "body"):
+        _check_field(part, ("split", "into"), model.into, ("body", ALL))
+    elif model.into is None and attribute is None:
+        part.problem(("split",), f"needs into: an attribute, body, or {ALL} for the members of each element")
+    return SetField(target=model.into or f"{PREFIX}{attribute}", sql=model.of, column=f"split_{name}", line=line)
 
 
 def _set_field(part: Part, name: str, index: int, target: str, sql: str) -> SetField:

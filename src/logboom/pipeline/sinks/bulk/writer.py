@@ -18,6 +18,7 @@ from logboom.pipeline.sinks.bulk.ranges import Done
 from logboom.pipeline.sinks.bulk.requests import Limits
 from logboom.pipeline.sinks.bulk.target import TargetSpec
 from logboom.pipeline.sinks.bulk.task import REPORT_COLUMN, BulkTask, Report, WithoutDone
+from logboom.pipeline.sinks.repeats.origins import marks_after
 
 _RECORD_SCHEMA = "topic string, partition int, offset bigint, key binary, value binary"
 
@@ -93,10 +94,7 @@ class BulkWriter(BaseWriter):
 
     def _after(self, batch: int, reports: list[Report]) -> Progress:
         before = self._progress
-        high_water = dict(before.high_water)
-        for report in reports:
-            for key, offset in report.high_water.items():
-                high_water[key] = max(offset, high_water.get(key, -1))
+        high_water = marks_after(before.high_water, (report.high_water for report in reports))
         retried = before.retried.union(*(report.retried for report in reports))
         return Progress(batch, high_water, retried)
 

@@ -17,6 +17,7 @@ import msgspec
 
 from logboom.pipeline.checkpoint.files import keep_last, make_dir, numbered, sync_dir, write_durably
 from logboom.pipeline.sinks.parquet.staging import Report, StagedFile
+from logboom.pipeline.sinks.repeats.origins import marks_after
 
 HIDDEN: Final = "_logboom"
 _KEPT_MANIFESTS: Final = 50
@@ -41,16 +42,12 @@ NOTHING: Final = Manifest(batch=-1, files=(), rows=0, repeats=0, high_water={}, 
 def next_manifest(state: Manifest, batch: int, reports: Sequence[Report]) -> Manifest:
     """The archive as it is with this batch behind `state`."""
     rows, repeats = sum(report.rows for report in reports), sum(report.repeats for report in reports)
-    high_water = dict(state.high_water)
-    for report in reports:
-        for key, offset in report.high_water.items():
-            high_water[key] = max(offset, high_water.get(key, -1))
     return Manifest(
         batch=batch,
         files=tuple(file for report in reports for file in report.files),
         rows=rows,
         repeats=repeats,
-        high_water=high_water,
+        high_water=marks_after(state.high_water, (report.high_water for report in reports)),
         retried=state.retried.union(*(report.retried for report in reports)),
         rows_total=state.rows_total + rows,
         repeats_total=state.repeats_total + repeats,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from logboom.pipeline.event.reading import read_events
 from logboom.pipeline.event.spans import Index
 from logboom.pipeline.sinks.base import Refused
-from logboom.pipeline.sinks.repeats.origins import RecordKeys, RepeatFilter
+from logboom.pipeline.sinks.repeats.origins import RecordKeys, RepeatFilter, marks_after
 
 
 class PartReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,12 +37,10 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     def after(self, batch: int, reports: Iterable[PartReport]) -> "Seen":
         """What has been delivered with this batch too."""
-        high_water, retried = dict(self.high_water), set(self.retried)
-        for report in reports:
-            for key, offset in report.high_water.items():
-                high_water[key] = max(offset, high_water.get(key, -1))
-            retried.update(report.retried)
-        return Seen(batch=batch, high_water=high_water, retried=frozenset(retried))
+        done = list(reports)
+        retried = self.retried.union(*(report.retried for report in done))
+        marks = marks_after(self.high_water, (report.high_water for report in done))
+        return Seen(batch=batch, high_water=marks, retried=retried)
 
 
 class FreshRows(NamedTuple):
