@@ -17,7 +17,7 @@ from logboom.pipeline.checkpoint.states import KEPT_MEMORIES, StateStore
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.event.schema import HEADERS
-from logboom.pipeline.execute.exchange import PartReport
+from logboom.pipeline.execute.exchange import PartReport, ShardReport
 from logboom.pipeline.execute.local import LocalFlow
 from logboom.pipeline.execute.stages import IN, PLACE
 from logboom.pipeline.plan.layout import KernelPass, Layer, Layout, StatefulStep
@@ -128,6 +128,27 @@ def test_shards_are_asked_in_the_order_of_origins_however_tasks_are_numbered(tmp
     reports = [PartReport(part, "t", {}, {"once": {}}, (), first) for part, first in enumerate(firsts)]
     (task,) = stateful.shard_tasks(step, [msgspec.json.encode(report) for report in reports], 1)
     assert [report.part for report in task.parts] == [2, 1, 0]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 7, 16, 40])
+def test_rows_of_shards_come_to_the_next_step_in_one_order_however_many_tasks_there_are(
+    tmp_path: Path, tasks: int
+) -> None:
+    layout = layout_of()
+    step = next(step for step in layout.steps if isinstance(step, StatefulStep))
+    stateful = StateStore(tmp_path).begin(layout, 0, 1_700_000_000_000)
+    assert stateful is not None
+    stateful.shard_tasks(step, [], 1)
+    made = {shard: int(shard % 5 != 0) for shard in range(16)}
+    reports = [
+        ShardReport("once", shard, "t", [], 0, 0, rows, rows, answers=False, counts={}, dropped={})
+        for shard, rows in made.items()
+    ]
+    resumed = stateful.resumed_tasks(step, [], [msgspec.json.encode(reports[::-1])], tasks)
+    assert len(resumed) <= tasks
+    found = [[report.shard for report in task.shards] for task in resumed]
+    assert [shard for shards in found for shard in shards] == [shard for shard, rows in made.items() if rows]
+    assert all(found)
 
 
 LINES = st.lists(st.builds(line, st.integers(0, 6), st.sampled_from("xyz"), st.sampled_from(["info", "error"])))

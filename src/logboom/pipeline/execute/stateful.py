@@ -195,9 +195,12 @@ class StatefulBatch:
         answering = tuple(report for report in found if report.answers)
         resumed = [ResumedTask(self._directory, step, report, answering) for report in reports]
         making = [report for report in found if report.made]
+        # Shards that follow each other stay together: sorted by their first rows, the parts of the next step with a
+        # state then have all rows in one order, however many tasks there are.
+        each = -(-len(making) // tasks)
         resumed += [
-            ResumedTask(self._directory, step, None, tuple(making[first::tasks]))
-            for first in range(min(tasks, len(making)))
+            ResumedTask(self._directory, step, None, tuple(making[first : first + each]))
+            for first in range(0, len(making), max(1, each))
         ]
         return resumed
 
