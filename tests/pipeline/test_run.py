@@ -191,7 +191,7 @@ def test_dead_letters_are_tried_again_with_their_lineage(spark: Any, broker: Bro
     (letter,) = read_letters(admin, plan, book)
     assert (letter.stage, letter.origin, letter.value) == ("parsed", "letters-web/0/0", b"level=info msg=hello")
     assert letter.reason
-    assert retry(admin, plan, [letter], book) == 1
+    assert retry(admin, plan, [letter], book) == ((letter.id,), {})
     (letter,) = read_letters(admin, plan, RetriedLetters(tmp_path / "retries"))
     assert letter.retried
     (sent,) = [message for message in records(broker.kafka, "letters-web") if message.offset() == 2]
@@ -240,7 +240,7 @@ def test_a_large_event_reaches_every_sink_that_takes_it_and_is_kept_whole_for_th
     # The streams take more from now on: what was refused is sent again, whole.
     for stream in ("large-out", "large-far"):
         admin.widen([stream])
-    assert retry(admin, plan, list(letters.values()), book) == 2
+    assert len(retry(admin, plan, list(letters.values()), book).sent) == 2
     _run(spark, plan, broker)
     # Its own letter came back through its edge; that of `out` as the record, which takes all routes again.
     assert sorted(len(event["body"]) for event in _events(broker, "large-far")) == [5, 500_000, 500_000]

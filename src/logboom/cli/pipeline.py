@@ -420,11 +420,15 @@ def retry_letters(
         if letter not in known:
             fail(f"there is no dead letter {letter}; see: logboom pipeline dead-letters list {file}")
     chosen = [one for one in found if (one.id in ids if ids else not one.retried)]
-    count = retry(admin, plan, chosen, book)
+    done = retry(admin, plan, chosen, book)
     if as_json:
-        print_json({"retried": count})
+        print_json({"retried": len(done.sent), "left": done.left})
     else:
-        typer.echo(f"retried {plural(count, 'dead letter')}")
+        typer.echo(f"retried {plural(len(done.sent), 'dead letter')}")
+        for letter, reason in done.left.items():
+            typer.echo(f"{letter} cannot be retried: {reason}", err=True)
+    if done.left:
+        raise typer.Exit(1)
 
 
 def _letters(file: Path, stage: str | None, bootstrap: str | None) -> Any:

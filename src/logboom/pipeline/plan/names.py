@@ -83,6 +83,15 @@ def made_stream(pipeline: str, transform: str) -> str:
     return f"{pipeline}:{transform}"
 
 
+def is_made(stream: str) -> bool:
+    """Whether the stream of an origin is a transform's state.
+
+    >>> is_made("shop:latency"), is_made("web")
+    (True, False)
+    """
+    return ":" in stream
+
+
 def origin_text(stream: str, partition: int, offset: int) -> str:
     """A record's stream, partition and offset as one word.
 

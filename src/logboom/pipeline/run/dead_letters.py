@@ -6,7 +6,7 @@ Knows the log's client and the headers of a dead letter. Must not know Spark: lo
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from confluent_kafka import Message, Producer
@@ -118,8 +118,24 @@ def _letter(read: ReadLetter, retried: RetriedLetters) -> DeadLetter:
     )
 
 
-def retry(admin: StreamAdmin, plan: Plan, letters: Sequence[DeadLetter], retried: RetriedLetters) -> int:
-    """Sends letters on their way once more; returns how many. Each is written before it is remembered."""
+class Retried(NamedTuple):
+    """What has become of letters that were to be sent once more."""
+
+    sent: tuple[str, ...]
+    """Ids of those that are on their way."""
+    left: dict[str, str]
+    """By id of the others, why they cannot be sent."""
+
+
+def retry(admin: StreamAdmin, plan: Plan, letters: Sequence[DeadLetter], retried: RetriedLetters) -> Retried:
+    """Sends letters on their way once more. Each is written before it is remembered; what cannot be sent keeps no other
+    from it."""
+    records, left = [], {}
+    for letter in letters:
+        try:
+            records.append((letter.id, _retry_record(admin, letter)))
+        except _NoRecordError as error:
+            left[letter.id] = str(error)
     producer = Producer(
         {"bootstrap.servers": admin.bootstrap, "enable.idempotence": True, "message.max.bytes": _REQUEST_MAX_BYTES}
     )
@@ -129,20 +145,22 @@ def retry(admin: StreamAdmin, plan: Plan, letters: Sequence[DeadLetter], retried
         if error is not None:
             failures.append(str(error))
 
-    for letter in letters:
-        stream, key, value, headers = _retry_record(admin, plan, letter)
+    for _, (stream, key, value, headers) in records:
         producer.produce(stream, value=value, key=key, headers=headers, on_delivery=delivered)
         producer.poll(0)
     if producer.flush(_TIMEOUT_S) or failures:
         cause = failures[0] if failures else f"the log did not take them within {_TIMEOUT_S:.0f} s"
         raise PipelineError(f"not all dead letters could be sent again, none is marked as retried: {cause}")
-    retried.add(letter.id for letter in letters)
-    return len(letters)
+    sent = tuple(name for name, _ in records)
+    retried.add(sent)
+    return Retried(sent, left)
 
 
-def _retry_record(
-    admin: StreamAdmin, plan: Plan, letter: DeadLetter
-) -> tuple[str, bytes | None, bytes | None, _Headers]:
+class _NoRecordError(Exception):
+    """The record of a letter is not there any more, or never was."""
+
+
+def _retry_record(admin: StreamAdmin, letter: DeadLetter) -> tuple[str, bytes | None, bytes | None, _Headers]:
     """Where a letter goes and as what: back to its edge, or as the original record to the stream it came from."""
     retry_headers: _Headers = [
         (names.HEADER_RETRY_OF, letter.id.encode()),
@@ -153,9 +171,24 @@ def _retry_record(
     stream, partition, offset = names.parse_origin(letter.origin)
     if letter.form == names.FORM_RAW:
         return stream, letter.key, letter.value, [*letter.headers, *retry_headers]
+    if names.is_made(stream):
+        stream, partition, offset = _record_of(letter)
     original = _original(admin, stream, partition, offset)
     kept: _Headers = [(str(key), as_bytes(value)) for key, value in headers_of(original)]
     return stream, as_bytes(original.key()), as_bytes(original.value()), [*kept, *retry_headers]
+
+
+def _record_of(letter: DeadLetter) -> tuple[str, int, int]:
+    """The record of an event that a transform with a state had taken: its id names it, its origin is the state."""
+    try:
+        event_id = str(msgspec.json.decode(letter.value or b"", type=dict[str, Any])["event_id"])
+        stream, partition, position = event_id.rsplit(":", 2)
+        record = stream, int(partition), int(position.partition(".")[0])
+    except (msgspec.DecodeError, KeyError, ValueError) as error:
+        raise _NoRecordError("the event has no id that names a record") from error
+    if names.is_made(stream):
+        raise _NoRecordError(f"no record is behind the event: it was made by {stream.rpartition(':')[2]}")
+    return record
 
 
 def _original(admin: StreamAdmin, stream: str, partition: int, offset: int) -> Message:
@@ -163,7 +196,7 @@ def _original(admin: StreamAdmin, stream: str, partition: int, offset: int) -> M
     for message in read_ranges(admin.bootstrap, {(stream, partition): (offset, offset + 1)}):
         if message.offset() == offset:
             return message
-    raise PipelineError(f"the stream no longer holds the record {names.origin_text(stream, partition, offset)}")
+    raise _NoRecordError(f"the stream no longer holds the record {names.origin_text(stream, partition, offset)}")
 
 
 def write_dead_letters(admin: StreamAdmin, pipeline: str, stage: str, records: Sequence[Refused]) -> None:
