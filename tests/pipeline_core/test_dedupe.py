@@ -55,14 +55,14 @@ def test_repeats_are_those_of_a_dict(batches: list[list[tuple[int, int]]], steps
         after = step if mark is None else mark + step
         window = Window(LENGTH, 1_000, mark, after)
         model.begin()
-        found, state, evicted = repeats(state, _keys(rows), window)
+        found, _, state, evicted = repeats(state, _keys(rows), window)
         assert (found.tolist(), evicted) == (model.repeats(rows, mark), 0)
         mark = after
 
 
 def test_a_key_is_opened_again_and_again_and_never_back() -> None:
     rows = [(1, 1_000 * number) for number in range(500)] + [(1, 0), (1, 499_001)]
-    found, _, _ = repeats((), _keys(rows), Window(LENGTH, 1_000, None, None))
+    found, _, _, _ = repeats((), _keys(rows), Window(LENGTH, 1_000, None, None))
     assert found.tolist() == [False] * 501 + [True]
 
 
@@ -71,22 +71,22 @@ def test_there_are_few_tables_and_no_more_keys_than_allowed() -> None:
     evicted = 0
     for batch in range(100):
         rows = [(batch * 100 + number, batch) for number in range(100)]
-        _, state, gone = repeats(state, _keys(rows), Window(10_000, 5_000, None, None))
+        _, _, state, gone = repeats(state, _keys(rows), Window(10_000, 5_000, None, None))
         evicted += gone
         assert len(state) <= 14
         assert sum(table.num_rows for table in state) <= 5_000
     assert evicted == 10_000 - sum(table.num_rows for table in state)
-    newest, _, _ = repeats(state, _keys([(9_999, 99), (0, 99)]), Window(10_000, 5_000, None, None))
+    newest, _, _, _ = repeats(state, _keys([(9_999, 99), (0, 99)]), Window(10_000, 5_000, None, None))
     assert newest.tolist() == [True, False]  # the oldest are forgotten first
 
 
 def test_tables_whose_keys_are_all_forgotten_leave_and_others_are_not_written_again() -> None:
     many, few = [(number, 0) for number in range(100)], [(number, 500) for number in range(200, 210)]
-    _, state, _ = repeats((), _keys(many), Window(LENGTH, 1_000, None, None))
-    _, both, _ = repeats(state, _keys(few), Window(LENGTH, 1_000, 0, 50))
+    _, _, state, _ = repeats((), _keys(many), Window(LENGTH, 1_000, None, None))
+    _, _, both, _ = repeats(state, _keys(few), Window(LENGTH, 1_000, 0, 50))
     assert len(both) == 2
     assert both[0] is state[0]
-    _, left, _ = repeats(both, _keys([]), Window(LENGTH, 1_000, 50, 500))
+    _, _, left, _ = repeats(both, _keys([]), Window(LENGTH, 1_000, 50, 500))
     assert [table is both[1] for table in left] == [True]
 
 

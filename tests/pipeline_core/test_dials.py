@@ -17,8 +17,12 @@ from logboom.pipeline.dials.changes import (
 from logboom.pipeline.plan.dials import Dial, value_text
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.plan.stateful import StatefulTransform
 from logboom.pipeline.registry import read_plan
+from logboom.pipeline.transforms.aggregate import AggregateTransform
+from logboom.pipeline.transforms.dedupe import DedupeTransform
 from logboom.pipeline.transforms.sample import SampleTransform
+from logboom.pipeline.transforms.tail_sample import TailSampleTransform
 
 FILE = """\
 name: shop
@@ -77,6 +81,46 @@ def test_turning_a_dial_changes_its_setting_alone() -> None:
         "noise": 50,
         "slow_part": 0.25,
     }
+
+
+STATEFUL = (
+    FILE.partition("sinks:")[0]
+    + """\
+  once: {type: dedupe, inputs: [part], window: {dial: remembered, default: 600, max: 3600}}
+  load:
+    type: aggregate
+    inputs: [once]
+    window: 1m
+    metrics: {n: {type: count}}
+    max_groups: {dial: groups, default: 64}
+  traces: {type: tail_sample, inputs: [once], keep: {errors: severity_number >= 17, slow: attributes.ms > 9}, rate: 10}
+sinks:
+  out: {type: stream, inputs: [sampled, load, traces], stream: out}
+"""
+)
+
+
+def test_windows_caps_and_rules_of_transforms_with_a_state_have_dials() -> None:
+    plan = plan_of(STATEFUL)
+    dials = {dial.name: (dial.range_text(), value_text(dial.value)) for dial in plan.dials()}
+    assert {name: dials[name] for name in ("remembered", "groups", "traces", "traces.errors", "traces.slow")} == {
+        "remembered": ("1 to 3600", "600"),
+        "groups": ("16 to 1e+07", "64"),
+        "traces": ("1 or more", "10"),
+        "traces.errors": ("on or off", "on"),
+        "traces.slow": ("on or off", "on"),
+    }
+    turned = plan.turned({"remembered": 1.5, "groups": 128, "traces.slow": False, "traces": 20})
+    once, load, traces = turned.transforms[-3:]
+    assert isinstance(once, DedupeTransform)
+    assert isinstance(load, AggregateTransform)
+    assert isinstance(traces, TailSampleTransform)
+    assert (once.window_ms, load.max_groups, traces.off, traces.rate) == (1_500, 128, ("slow",), 20)
+    assert [node.state_form for node in (once, load, traces)] == [
+        node.state_form for node in plan.transforms[-3:] if isinstance(node, StatefulTransform)
+    ]
+    assert turned.turned({"traces.slow": True, "traces": 10, "remembered": 600, "groups": 64}) == plan
+    assert read_plan(turned.to_json()) == turned
 
 
 def test_what_a_dial_does_not_take_changes_nothing() -> None:

@@ -12,7 +12,7 @@ whole. A key may stand in several: the last one counts.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -64,9 +64,21 @@ class Window:
         return old
 
 
-def repeats(state: Sequence[pa.Table], rows: Keys, window: Window) -> tuple[Mask, tuple[pa.Table, ...], int]:
-    """Which rows are repeats of an earlier one or of the state; the next state; how many keys had to be forgotten
-    because there are too many."""
+class Found(NamedTuple):
+    """What has been found of the rows of a batch."""
+
+    repeats: Mask
+    """Which are repeats of an earlier one or of the state."""
+    opened: Times
+    """By row: when its key was opened, of a repeat."""
+    state: tuple[pa.Table, ...]
+    """What is remembered behind the batch."""
+    evicted: int
+    """How many keys had to be forgotten because there are too many."""
+
+
+def repeats(state: Sequence[pa.Table], rows: Keys, window: Window) -> Found:
+    """Looks for the keys of the rows in a state and in each other."""
     order = np.lexsort((np.arange(len(rows)), rows.second, rows.first))
     ordered = rows.at(order)
     is_new_key = np.ones(len(rows), np.bool_)
@@ -74,24 +86,26 @@ def repeats(state: Sequence[pa.Table], rows: Keys, window: Window) -> tuple[Mask
     starts = np.flatnonzero(is_new_key)
     keys = ordered.at(starts)
     opened = _opened(state, keys, window)
-    found, last = _repeats_by_key(ordered.times, starts, opened, window.length_us)
-    is_repeat = np.zeros(len(rows), np.bool_)
-    is_repeat[order] = found
+    found, since, last = _repeats_by_key(ordered.times, starts, opened, window.length_us)
+    is_repeat, opened_at = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
+    is_repeat[order], opened_at[order] = found, since
     changed = last != opened
     added = Keys(keys.first[changed], keys.second[changed], last[changed])
     next_state, evicted = _remembered(state, added, window)
-    return is_repeat, next_state, evicted
+    return Found(is_repeat, opened_at, next_state, evicted)
 
 
-def _repeats_by_key(times: Times, starts: npt.NDArray[np.int64], opened: Times, length: int) -> tuple[Mask, Times]:
-    """By row, whether it is a repeat; by key, when it was opened last. Rows of one key follow each other, from
-    `starts` on; `opened` is what the state says, or _NEVER."""
+def _repeats_by_key(
+    times: Times, starts: npt.NDArray[np.int64], opened: Times, length: int
+) -> tuple[Mask, Times, Times]:
+    """By row, whether it is a repeat, and of what opening; by key, when it was opened last. Rows of one key follow each
+    other, from `starts` on; `opened` is what the state says, or _NEVER."""
     ends = np.append(starts[1:], len(times))
-    found, last = np.zeros(len(times), np.bool_), opened.copy()
+    found, since_of, last = np.zeros(len(times), np.bool_), np.zeros(len(times), np.int64), opened.copy()
     position, going = starts.copy(), np.arange(len(starts))
     for _ in range(_TURNS_MAX):
         if not len(going):
-            return found, last
+            return found, since_of, last
         # Of each key that is left: the rows up to the next that is no repeat, which opens it anew.
         counts = ends[going] - position[going]
         heads = np.cumsum(counts) - counts
@@ -100,6 +114,7 @@ def _repeats_by_key(times: Times, starts: npt.NDArray[np.int64], opened: Times, 
         repeat = (since != _NEVER) & (np.abs(times[rows] - np.where(since == _NEVER, 0, since)) < length)
         opens = np.minimum.reduceat(np.where(repeat, len(times), rows), heads)
         found[rows] = rows < np.repeat(opens, counts)
+        since_of[rows] = since
         going, opens = going[opens < len(times)], opens[opens < len(times)]
         last[going] = np.maximum(last[going], times[opens])
         position[going] = opens + 1
@@ -107,10 +122,10 @@ def _repeats_by_key(times: Times, starts: npt.NDArray[np.int64], opened: Times, 
     for key in going.tolist():  # times that go to and fro
         opening = int(last[key])
         for row in range(int(position[key]), int(ends[key])):
-            found[row] = abs(int(times[row]) - opening) < length
+            found[row], since_of[row] = abs(int(times[row]) - opening) < length, opening
             opening = max(opening, int(times[row])) if not found[row] else opening
         last[key] = opening
-    return found, last
+    return found, since_of, last
 
 
 def _opened(state: Sequence[pa.Table], keys: Keys, window: Window) -> Times:
@@ -182,6 +197,11 @@ def keys_asked(batches: Sequence[pa.RecordBatch]) -> tuple[Keys, Mask]:
     has_key: Mask = times.is_valid().to_numpy()
     known = whole.set_column(2, TIME, times.fill_null(0).combine_chunks())
     return keys_of(known), has_key
+
+
+def is_table_of_keys(table: pa.Table) -> bool:
+    """Whether a table of a state is one of those that `repeats` gives."""
+    return bool(table.schema.names == [FIRST, SECOND, TIME])
 
 
 def keys_of(table: pa.Table) -> Keys:

@@ -1,7 +1,7 @@
 """The transform `aggregate`: metrics of events in windows, by groups. The work is `logboom.pipeline.aggregate`."""
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 import numpy as np
@@ -16,14 +16,17 @@ from logboom.pipeline.aggregate.measures import Kind, Metric, Touched, touched, 
 from logboom.pipeline.aggregate.opened import Limit, OpenWindows
 from logboom.pipeline.aggregate.results import result_events
 from logboom.pipeline.findings import Part
+from logboom.pipeline.plan.dials import Dial
 from logboom.pipeline.plan.stateful import Advanced, Asked, BatchContext, State, StatefulTransform, dropped_by
 from logboom.pipeline.route.values import attribute_name, simple_numbers, simple_texts
 from logboom.pipeline.state.keys import fingerprints
 from logboom.pipeline.state.memory import SHARDS
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
+from logboom.pipeline.transforms.dialled import Dialled, DialParts
 
 _US_IN_MS: Final = 1_000
 _DAY_MS: Final = 86_400_000
+_GROUPS_MAX: Final = 10_000_000
 _TEXT_FIELDS: Final = ("service", "host", "severity_text", "source", "stream", "trace_id", "body")
 _QUANTILES: Final = (0.5, 0.9, 0.99)
 _encode = msgspec.json.Encoder().encode
@@ -62,7 +65,7 @@ class AggregateModel(TransformModel):
     lateness: DurationMs = Field(default=10_000, ge=0, le=_DAY_MS)
     """How long after its end a window takes events, by the times of events."""
 
-    max_groups: int = Field(default=10_000, ge=SHARDS, le=10_000_000)
+    max_groups: Dialled[Annotated[int, Field(ge=SHARDS, le=_GROUPS_MAX)]] = 10_000
     """How many groups a window has room for; events of others are counted together."""
 
 
@@ -85,6 +88,10 @@ class AggregateTransform(StatefulTransform, frozen=True, kw_only=True, tag="aggr
     @property
     def optional_outputs(self) -> tuple[str, ...]:
         return (f"{self.name}.late",)
+
+    @property
+    def settings_with_dials(self) -> tuple[Dial, ...]:
+        return (Dial(setting="max_groups", value=self.max_groups, kind="whole", min=SHARDS, max=_GROUPS_MAX),)
 
     @property
     def time_column(self) -> str:
@@ -199,6 +206,7 @@ def _texts(sql: str, batch: pa.RecordBatch) -> pa.Array:
 
 
 def _compile(model: AggregateModel, common: CommonFields, part: Part) -> AggregateTransform:
+    dials = DialParts(part)
     labels: dict[str, str] = {}
     for sql in model.by:
         part.expression("by", sql, wants="any")
@@ -217,7 +225,8 @@ def _compile(model: AggregateModel, common: CommonFields, part: Part) -> Aggrega
         metrics=metrics,
         time=model.time,
         lateness_ms=model.lateness,
-        max_groups=model.max_groups,
+        max_groups=int(dials.number("max_groups", model.max_groups, at_least=SHARDS, at_most=_GROUPS_MAX)),
+        named_dials=dials.named(),
     )
 
 

@@ -1,9 +1,9 @@
 """The transform `dedupe`: leaves the first of events that are the same. The work is `logboom.pipeline.dedupe`."""
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -11,20 +11,41 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from logboom.base.settings import DurationMs, Texts
-from logboom.pipeline.dedupe.seen import FIRST, SECOND, TIME, Window, Words, keys_asked, repeats
+from logboom.pipeline.aggregate.opened import OpenWindows
+from logboom.pipeline.dedupe.counted import METRICS, ended, with_repeats
+from logboom.pipeline.dedupe.seen import (
+    FIRST,
+    SECOND,
+    TIME,
+    Found,
+    Keys,
+    Window,
+    Words,
+    is_table_of_keys,
+    keys_asked,
+    repeats,
+)
 from logboom.pipeline.findings import Part
-from logboom.pipeline.plan.stateful import EXIT, Advanced, Asked, BatchContext, State, StatefulTransform, dropped_by
-from logboom.pipeline.route.values import simple_texts
+from logboom.pipeline.plan.dials import Dial, DialValues
+from logboom.pipeline.plan.stateful import Advanced, Asked, BatchContext, State, StatefulTransform, dropped_by
+from logboom.pipeline.route.values import attribute_name, simple_texts
 from logboom.pipeline.state.keys import fingerprints, mixed
 from logboom.pipeline.state.memory import SHARDS
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
+from logboom.pipeline.transforms.dialled import Dialled, DialParts, NumberDial
+from logboom.pipeline.transforms.stateful_parts import answers_for, asked_column
 
+_S_IN_MS: Final = 1_000
 _US_IN_MS: Final = 1_000
 _FILE_KEYS: Final = ("host", "attributes['log.file.id']", "attributes['log.file.position']")
 """What no two lines of the collector share (docs/collector.md)."""
 _DAY_MS: Final = 86_400_000
 PART_OF_ID: Final = r"(?P<part>[.][0-9.]+)$"
 """What a split adds to the id of an event."""
+REPEATS: Final = "repeats"
+"""The output for events that tell how often another one was repeated."""
+_LABELS, _WEIGHT = "labels", "weight"
+_encode = msgspec.json.Encoder().encode
 
 
 class DedupeModel(TransformModel):
@@ -35,14 +56,20 @@ class DedupeModel(TransformModel):
     """What makes two events the same. Without it: the place in its file of a line that the collector read, and the
     event id of any other event."""
 
-    window: DurationMs = Field(default=600_000, ge=1_000, le=30 * _DAY_MS)
-    """How long a key is remembered."""
+    window: Dialled[Annotated[DurationMs, Field(ge=1_000, le=30 * _DAY_MS)]] = 600_000
+    """How long a key is remembered; a dial for it has seconds."""
 
     time: Literal["arrival", "event"] = "arrival"
     """The clock of the window: `observed_time` of events, or their `time`."""
 
     max_keys: int = Field(default=10_000_000, ge=10_000, le=1_000_000_000)
     """How many keys are remembered at most; beyond it the oldest are forgotten, which is counted."""
+
+    keep: Literal["first"] = "first"
+    """Which event stays of those that are the same."""
+
+    count_repeats: bool = False
+    """Whether an event by the output `repeats` tells, when the window of a key ends, how often it was repeated."""
 
 
 class DedupeTransform(StatefulTransform, frozen=True, kw_only=True, tag="dedupe"):
@@ -53,6 +80,22 @@ class DedupeTransform(StatefulTransform, frozen=True, kw_only=True, tag="dedupe"
     time: Literal["arrival", "event"] = "arrival"
     max_keys: int = 10_000_000
     condition_line: int = 0
+    count_repeats: bool | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.name, f"{self.name}.{REPEATS}") if self.count_repeats else (self.name,)
+
+    @property
+    def leaves_by_time(self) -> bool:
+        return bool(self.count_repeats)
+
+    @property
+    def settings_with_dials(self) -> tuple[Dial, ...]:
+        return (Dial(setting="window", value=self.window_ms / _S_IN_MS, min=1, max=30 * _DAY_MS / _S_IN_MS),)
+
+    def turned(self, values: DialValues) -> Self:
+        return msgspec.structs.replace(self, window_ms=round(values["window"] * _S_IN_MS))
 
     @property
     def time_column(self) -> str:
@@ -68,8 +111,18 @@ class DedupeTransform(StatefulTransform, frozen=True, kw_only=True, tag="dedupe"
         now_us = context.wall_ms * _US_IN_MS
         given = pc.coalesce(batch.column(self.time_column), batch.column("observed_time")).cast(pa.int64())
         times = np.minimum(pc.fill_null(given, now_us).to_numpy(zero_copy_only=False), now_us)
-        columns = [pa.array(first), pa.array(second), pa.array(times, mask=~has_key)]
-        return Asked(pa.RecordBatch.from_arrays(columns, [FIRST, SECOND, TIME]), first)
+        columns = {FIRST: pa.array(first), SECOND: pa.array(second), TIME: pa.array(times, mask=~has_key)}
+        if self.count_repeats:
+            columns |= {_LABELS: self._labels(batch), _WEIGHT: pc.fill_null(batch.column("weight"), 1.0)}
+        return Asked(pa.RecordBatch.from_pydict(columns), first)
+
+    def _labels(self, batch: pa.RecordBatch) -> pa.Array:
+        """What the key of each event is, as JSON."""
+        names = [attribute_name(sql) or sql for sql in self.by or ("event_id", *_FILE_KEYS)]
+        texts = [_texts(sql, batch).to_pylist() for sql in self.by or ("event_id", *_FILE_KEYS)]
+        rows = (dict(zip(names, row, strict=True)) for row in zip(*texts, strict=True))
+        found = [{name: text for name, text in row.items() if text is not None} for row in rows]
+        return pa.array([_encode(row).decode() for row in found], pa.string())
 
     def _keys(self, batch: pa.RecordBatch) -> tuple[Words, Words, npt.NDArray[np.bool_]]:
         """The fingerprints of all events, and which of them have a key."""
@@ -91,19 +144,46 @@ class DedupeTransform(StatefulTransform, frozen=True, kw_only=True, tag="dedupe"
         window = Window(
             self.window_ms * _US_IN_MS, self.max_keys // SHARDS, context.watermark_us, context.watermark_after_us
         )
-        keys, has_key = keys_asked(asked)
-        found, next_state, evicted = repeats(state, keys.at(has_key), window)
+        keys, has_key = keys_asked([batch.select([FIRST, SECOND, TIME]) for batch in asked])
+        found = repeats([table for table in state if is_table_of_keys(table)], keys.at(has_key), window)
         exits = np.zeros(len(keys), np.int8)
-        exits[has_key] = np.where(found, dropped_by(0), 0)
-        ends = np.cumsum([0, *(batch.num_rows for batch in asked)]).tolist()
+        exits[has_key] = np.where(found.repeats, dropped_by(0), 0)
+        counted, made = self._counted(state, asked, keys.at(has_key), has_key, found, context)
         return Advanced(
-            state=next_state,
-            answers=tuple(
-                pa.RecordBatch.from_arrays([pa.array(exits[start:end])], [EXIT]) for start, end in pairwise(ends)
-            ),
-            remembered=sum(table.num_rows for table in next_state),
-            counts={"evicted": evicted} if evicted else {},
+            state=(*found.state, *counted.state()),
+            answers=answers_for(asked, exits) if asked else (),
+            made=made,
+            remembered=sum(table.num_rows for table in found.state),
+            counts={"evicted": found.evicted} if found.evicted else {},
         )
+
+    def _counted(
+        self,
+        state: State,
+        asked: Sequence[pa.RecordBatch],
+        keys: Keys,
+        has_key: npt.NDArray[np.bool_],
+        found: Found,
+        context: BatchContext,
+    ) -> tuple[OpenWindows, pa.RecordBatch | None]:
+        """How often keys were repeated that are open, and the events of those that are not any more."""
+        opened = OpenWindows(METRICS, (), ())
+        if not self.count_repeats:
+            return opened, None
+        opened, _ = OpenWindows.of(METRICS, state)
+        rows = np.flatnonzero(found.repeats)
+        if len(rows):
+            labels = pa.concat_arrays([batch.column(_LABELS) for batch in asked]).take(
+                pa.array(np.flatnonzero(has_key)[rows])
+            )
+            weights = asked_column(asked, _WEIGHT).astype(np.float64)[has_key][rows]
+            opened = with_repeats(opened, keys.at(rows), found.opened[rows], weights, labels)
+        mark = context.watermark_after_us
+        if context.ends:
+            before = np.iinfo(np.int64).max
+        else:
+            before = np.iinfo(np.int64).min if mark is None else mark - self.window_ms * _US_IN_MS + 1
+        return ended(opened, before, context.wall_ms, 1)
 
 
 def _tell_parts(columns: Sequence[pa.Array], ids: pa.Array, first: Words, second: Words) -> None:
@@ -125,6 +205,7 @@ def _texts(sql: str, batch: pa.RecordBatch) -> pa.Array:
 
 
 def _compile(model: DedupeModel, common: CommonFields, part: Part) -> DedupeTransform:
+    dials = DialParts(part)
     lines = [part.expression("by", sql, wants="any") for sql in model.by]
     for sql in model.by:
         if simple_texts(sql) is None:
@@ -132,11 +213,20 @@ def _compile(model: DedupeModel, common: CommonFields, part: Part) -> DedupeTran
     return DedupeTransform(
         **common,
         by=tuple(model.by),
-        window_ms=model.window,
+        window_ms=_window_ms(dials, model.window),
         time=model.time,
         max_keys=model.max_keys,
         condition_line=lines[0] if lines else 0,
+        count_repeats=model.count_repeats or msgspec.UNSET,
+        named_dials=dials.named(),
     )
+
+
+def _window_ms(dials: DialParts, given: int | NumberDial) -> int:
+    """The window; a dial for it has seconds."""
+    if not isinstance(given, NumberDial):
+        return given
+    return round(dials.number("window", given, at_least=1, at_most=30 * _DAY_MS / _S_IN_MS) * _S_IN_MS)
 
 
 SIMPLE_ONLY: Final = (

@@ -2,8 +2,9 @@
 `logboom.pipeline.keyed.traces`."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -16,7 +17,7 @@ from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.findings import Part
 from logboom.pipeline.keyed import traces
 from logboom.pipeline.keyed.columns import sizes_of, text_words, times_ms
-from logboom.pipeline.plan.dials import Dial
+from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.stateful import EXIT, TAKEN, Advanced, Asked, BatchContext, State, StatefulTransform
 from logboom.pipeline.state.memory import SHARDS
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
@@ -69,10 +70,25 @@ class TailSampleTransform(StatefulTransform, frozen=True, kw_only=True, tag="tai
     max_events: int
     max_bytes: int
     condition_line: int = 0
+    off: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Names of `keep` that keep nothing, until their dials are on again."""
 
     @property
     def settings_with_dials(self) -> tuple[Dial, ...]:
-        return (Dial(setting="rate", value=self.rate, min=1),) if self.rate else ()
+        rate = (Dial(setting="rate", value=self.rate, min=1),) if self.rate else ()
+        switches = (
+            Dial(setting=f"keep.{name}", name=f"{self.name}.{name}", kind="switch", value=name not in (self.off or ()))
+            for name, _ in self.keep
+        )
+        return (*rate, *switches)
+
+    def turned(self, values: DialValues) -> Self:
+        off = set(self.off or ())
+        for name, _ in self.keep:
+            if (on := values.get(f"keep.{name}")) is not None:
+                off = off - {name} if on else off | {name}
+        names = tuple(name for name, _ in self.keep if name in off)
+        return msgspec.structs.replace(self, off=names or msgspec.UNSET, rate=float(values.get("rate", self.rate)))
 
     @property
     def changes_weights(self) -> bool:
@@ -90,8 +106,9 @@ class TailSampleTransform(StatefulTransform, frozen=True, kw_only=True, tag="tai
         keys = texts_of(self.key, batch)
         words = text_words(pc.coalesce(keys, batch.column("event_id")))
         keeps = np.zeros(batch.num_rows, np.bool_)
-        for _, condition in self.keep:
-            keeps |= rows_where(condition, batch)
+        for name, condition in self.keep:
+            if name not in (self.off or ()):
+                keeps |= rows_where(condition, batch)
         rare = np.zeros(batch.num_rows, np.uint64)
         if self.rare_by is not None:
             rare = text_words(texts_of(self.rare_by, batch))
