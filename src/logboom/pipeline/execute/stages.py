@@ -241,7 +241,8 @@ class _Task:
 
     def _run_pass(self, rows: Rows, step: KernelPass) -> Rows:
         batch = run_pass(step, self.runner.keys, rows.flat())
-        count(self.counts, COPIES, batch.num_rows - len(rows))
+        if batch.num_rows > len(rows):
+            count(self.counts, COPIES, batch.num_rows - len(rows))
         columns = _count_columns(step)
         for column, name in columns.items():
             count(self.counts, name, pc.sum(batch.column(column)).as_py() or 0)

@@ -135,6 +135,7 @@ class _Run:
                 "stream": pa.array([event.stream for event in events], pa.string()),
                 "partition": pa.array([event.partition for event in events], pa.int64()),
                 "offset": pa.array([event.offset for event in events], pa.int64()),
+                "event_id": pa.array([event.event_id for event in events], pa.string()),
             }
         )
         keys = RecordKeys(chunk.column("key"))

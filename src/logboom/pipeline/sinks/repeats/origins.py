@@ -77,8 +77,8 @@ class RepeatFilter:
     def fresh(self, table: pa.Table, rows: Index, topics: pa.Array, keys: RecordKeys) -> Mask:
         """Which events have not been delivered; they count as delivered from now on.
 
-        `table` has `stream`, `partition` and `offset` of the events, `rows` says which row of a batch each is;
-        `topics` and `keys` are of the whole batch.
+        `table` has `stream`, `partition`, `offset` and `event_id` of the events, `rows` says which row of a batch each
+        is; `topics` and `keys` are of the whole batch.
         """
         columns = [topics.take(pa.array(rows)), table.column("stream"), table.column("partition")]
         if keys.generations[rows].any():
