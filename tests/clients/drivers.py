@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from logboom.pipeline.spark.jvm import pyspark_dir
+
 HERE = Path(__file__).parent
 BUILD = HERE.parent.parent / "build" / "clients"
 """Built once and kept between runs; nothing in it is committed."""
@@ -113,6 +115,15 @@ def otel_collector() -> list[str]:
         builder = ["go", "run", "go.opentelemetry.io/collector/cmd/builder@v0.120.0", "--config", "builder.yaml"]
         build([*builder, f"--output-path={program.parent}"], sources, timeout_s=1_500)
     return [str(program)]
+
+
+@cache
+def iceberg_reader() -> list[str]:
+    """Iceberg's own library for Java, which takes the directory of a table and prints its rows."""
+    need("javac", "openjdk-17-jdk-headless")
+    sources = HERE / "iceberg"
+    jars = _jars(sources, "iceberg-spark-runtime-4.1_2.13")
+    return _java(f"{jars}/*:{pyspark_dir()}/jars/*", str(sources / "ReadTable.java"))
 
 
 def java_program(sources: Path, jar: str, main_class: str, heap_mb: int = 256) -> list[str]:

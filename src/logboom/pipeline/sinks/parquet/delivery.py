@@ -3,39 +3,28 @@
 Knows Spark's mapInArrow, the archive and the compactor. Must not know queries, attempts or dead letters.
 """
 
-import uuid
-from pathlib import Path
 from typing import Final
 
 import msgspec
 from pyspark.sql import DataFrame
 
-from logboom.pipeline.checkpoint.files import make_dir, write_durably
 from logboom.pipeline.sinks.base import BaseWriter, Delivered, SinkContext
 from logboom.pipeline.sinks.parquet import ParquetSink
 from logboom.pipeline.sinks.parquet.archive import Archive
 from logboom.pipeline.sinks.parquet.compaction import QUIET_S, Compactor
 from logboom.pipeline.sinks.parquet.object_archive import ObjectArchive
 from logboom.pipeline.sinks.parquet.staging import REPORT_COLUMN, ArchiveWriter, Report
+from logboom.pipeline.sinks.repeats.identity import delivery_id
 
 _ALL: Final = 1_000_000
 
 
 def open_archive(sink: ParquetSink, context: SinkContext) -> "ArchiveDelivery":
     """Opens the archive of a sink under the identity that its checkpoint has in it."""
-    owner = owner_of(context.checkpoint)
+    owner = delivery_id(context.checkpoint)
     if sink.store is not msgspec.UNSET:
         return ArchiveDelivery(sink, ObjectArchive(sink.store, owner), context)
     return ArchiveDelivery(sink, Archive(context.resolve(sink.path), owner), context)
-
-
-def owner_of(checkpoint: Path) -> str:
-    """The identity of a delivery's checkpoint, made when it is first asked for: no other checkpoint has the same."""
-    path = checkpoint / "id"
-    if not path.exists():
-        make_dir(checkpoint)
-        write_durably(path, uuid.uuid4().hex[:12].encode())
-    return path.read_text()
 
 
 class ArchiveDelivery(BaseWriter):

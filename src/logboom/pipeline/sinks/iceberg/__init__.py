@@ -1,0 +1,182 @@
+"""The sink `iceberg`: events as rows of an Apache Iceberg table, each once.
+
+`writing` runs on executors: it reads events back into columns, leaves out what was delivered before, and writes data
+files that no snapshot names yet. `delivery` runs on the driver and makes them part of the table in one commit, which
+also notes the number of the batch in the table: what is looked up before a batch is written again. `columns` says which
+columns the table has to have, and adds those that it lacks. `catalogs` opens the catalog: a REST catalog, or
+`hadoop_catalog`, whose tables are directories of a file system and need no server.
+
+The format itself is pyiceberg's. Iceberg's own runtime for Spark does not load in Spark 4.2 (decision 33).
+
+This module has what a pipeline's file and plan say of the sink and stays cheap to import; Arrow, Spark and pyiceberg
+are imported when it is opened.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+from pydantic import Field
+
+from logboom.base.settings import DurationMs, Settings
+from logboom.base.units import MINUTE_MS
+from logboom.pipeline.event.fields import COLUMNS
+from logboom.pipeline.plan.nodes import KeyRef, Sink
+from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkModel, SinkReport, SinkType, SinkWriter
+from logboom.pipeline.sinks.bulk.model import secret_of
+from logboom.pipeline.sinks.http.model import url_fault
+
+IcebergPartition = Literal["date", "hour", "service", "host", "stream", "source"]
+IcebergColumnType = Literal["string", "long", "double", "boolean", "timestamptz"]
+_ATTRIBUTE: Final = "attributes."
+_SECRET_WORDS: Final = ("secret", "token", "password", "credential", "access-key", "sas")
+
+
+class IcebergColumnModel(Settings):
+    """A column of its own for an attribute."""
+
+    field: str
+    """`attributes.NAME`."""
+
+    type: IcebergColumnType = "string"
+
+
+class IcebergModel(SinkModel):
+    """Rows of an Iceberg table."""
+
+    type: Literal["iceberg"]
+    table: str
+    """`NAMESPACE.TABLE`; made where there is none."""
+
+    path: str | None = None
+    """The directory of a warehouse without a server: its tables are directories, as Hadoop's catalog has them."""
+
+    catalog: str | None = None
+    """The address of a REST catalog, instead of `path`."""
+
+    warehouse: str | None = None
+    """The name of the warehouse in the REST catalog, where that has several."""
+
+    token_env: str | None = None
+    token_file: str | None = None
+    credential_env: str | None = None
+    """`CLIENT_ID:CLIENT_SECRET` for OAuth2, instead of a token."""
+    credential_file: str | None = None
+    properties: dict[str, str] = Field(default_factory=dict)
+    """More of pyiceberg's settings of the catalog and its files (`s3.endpoint`, `s3.region`); none for credentials."""
+
+    partition_by: tuple[IcebergPartition, ...] = ("date",)
+    """How a table that is made here is partitioned; one that is there keeps its own way."""
+
+    columns: dict[str, str | IcebergColumnModel] = Field(default_factory=dict)
+    """Columns beside those of the event: `attributes.NAME`, a text, or with a type."""
+
+    interval: DurationMs = Field(default=MINUTE_MS, ge=1_000, le=60 * MINUTE_MS)
+    """Time between two commits, each of which makes a snapshot."""
+
+
+class IcebergColumn(msgspec.Struct, frozen=True):
+    """A column for an attribute."""
+
+    name: str
+    attribute: str
+    type: IcebergColumnType
+
+
+class IcebergSink(Sink, frozen=True, kw_only=True, tag="iceberg"):
+    """Rows of an Iceberg table."""
+
+    table: tuple[str, ...]
+    """The names of its namespace, and its own."""
+    path: str | None = None
+    catalog: str | None = None
+    warehouse: str | None = None
+    token: KeyRef | None = None
+    credential: KeyRef | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    partition_by: tuple[IcebergPartition, ...] = ("date",)
+    columns: tuple[IcebergColumn, ...] = ()
+    own_interval_ms: int = MINUTE_MS
+
+    @property
+    def output_directory(self) -> str | None:
+        return None if self.path is None else "/".join((self.path.rstrip("/") or "/", *self.table))
+
+    @property
+    def interval_ms(self) -> int:
+        return self.own_interval_ms
+
+    @property
+    def batch_records_max(self) -> int:
+        return 500_000
+
+    @property
+    def secret_refs(self) -> tuple[tuple[str, KeyRef], ...]:
+        own = (("token", self.token), ("credential", self.credential))
+        return tuple((key, ref) for key, ref in own if ref is not None)
+
+
+def _compile(model: IcebergModel, common: CommonFields, report: SinkReport) -> IcebergSink:
+    table = tuple(model.table.split("."))
+    if len(table) < 2 or not all(part and part not in (".", "..") and "/" not in part for part in table):
+        report.problem("table", f"{model.table!r} is no NAMESPACE.TABLE")
+    _check_catalog(model, report)
+    columns = []
+    for name, given in model.columns.items():
+        column = IcebergColumnModel(field=given) if isinstance(given, str) else given
+        if not column.field.startswith(_ATTRIBUTE) or column.field == _ATTRIBUTE:
+            report.problem("columns", f"{name}: {column.field!r} is no attributes.NAME; the event's own are there")
+        if name in COLUMNS:
+            report.problem("columns", f"{name!r} is a column of the event; give the attribute another name")
+        if not name or "." in name:
+            report.problem("columns", f"{name!r} is no name of a column: it may have no dot")
+        columns.append(IcebergColumn(name, column.field.removeprefix(_ATTRIBUTE), column.type))
+    if {"date", "hour"} <= set(model.partition_by):
+        report.problem("partition_by", "has date and hour; an hour of Iceberg is one of its date already")
+    return IcebergSink(
+        **common,
+        table=table,
+        path=model.path,
+        catalog=None if model.catalog is None else model.catalog.rstrip("/"),
+        warehouse=model.warehouse,
+        token=secret_of(model, "token", report),
+        credential=secret_of(model, "credential", report),
+        properties=tuple(model.properties.items()),
+        partition_by=tuple(dict.fromkeys(model.partition_by)),
+        columns=tuple(columns),
+        own_interval_ms=model.interval,
+    )
+
+
+def _check_catalog(model: IcebergModel, report: SinkReport) -> None:
+    if (model.path is None) == (model.catalog is None):
+        report.problem("path", "or catalog has to be there, and one of them alone: a directory, or a REST catalog")
+    if model.catalog is not None and (fault := url_fault(model.catalog)) is not None:
+        report.problem("catalog", f"{model.catalog!r} {fault}")
+    if model.path is not None:
+        for key in ("warehouse", "token_env", "token_file", "credential_env", "credential_file", "properties"):
+            if getattr(model, key):
+                report.problem(key, "goes with a REST catalog")
+    if (model.token_env or model.token_file) and (model.credential_env or model.credential_file):
+        report.problem("credential_env", "and a token are two credentials; give one")
+    for name in model.properties:
+        if any(word in name.lower() for word in _SECRET_WORDS):
+            report.problem(
+                "properties", f"{name} is a credential, which would stand in plans; the environment is for those"
+            )
+
+
+def _open(sink: IcebergSink, context: SinkContext) -> SinkWriter:
+    from logboom.pipeline.sinks.iceberg.delivery import open_table
+
+    return open_table(sink, context)
+
+
+def _connect(sink: IcebergSink, context: SinkContext) -> None:
+    from logboom.pipeline.sinks.iceberg.delivery import try_table
+
+    try_table(sink, context)
+
+
+SINK: Final = SinkType("iceberg", IcebergModel, IcebergSink, _compile, _open, _connect)

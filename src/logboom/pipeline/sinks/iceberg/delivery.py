@@ -1,0 +1,216 @@
+"""Driver side of the Iceberg sink: from a batch's rows to the one commit that makes them part of the table.
+
+The commit also sets a property of the table, `logboom.batch.ID`, to the batch's number; ID is the delivery's own. It
+is looked up before each attempt: a batch that was committed is not written again, though the router was killed before
+it could note that, or the catalog's answer was lost. What is known of repeats with the batch is put into the checkpoint
+before the commit, under the batch's number, so that it counts if, and only if, the commit does.
+
+Knows Spark's mapInArrow, pyiceberg's transactions and the checkpoint. Must not know queries, attempts or dead letters.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from logboom.pipeline.checkpoint.files import keep_last, make_dir, write_durably
+from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.sinks.base import BaseWriter, Delivered, SinkContext
+from logboom.pipeline.sinks.bulk.secrets import without_secrets
+from logboom.pipeline.sinks.iceberg import IcebergSink
+from logboom.pipeline.sinks.iceberg.catalogs import needs_pyiceberg, open_catalog
+from logboom.pipeline.sinks.repeats.fresh import Seen
+from logboom.pipeline.sinks.repeats.identity import delivery_id
+
+_KEPT_STATES: Final = 10
+_CONFLICTS_MAX: Final = 20
+_RETRIES: Final = "commit.retry.num-retries"
+
+
+def open_table(sink: IcebergSink, context: SinkContext) -> "IcebergDelivery":
+    """The delivery; the catalog is not asked before the first batch, so that one that is away keeps nobody waiting.
+
+    :raises PipelineError: pyiceberg is not installed.
+    """
+    needs_pyiceberg()
+    return IcebergDelivery(sink, context)
+
+
+def try_table(sink: IcebergSink, context: SinkContext) -> None:
+    """Whether the catalog is there and the table, where it is, takes what the sink writes.
+
+    :raises PipelineError: what is wrong.
+    """
+    needs_pyiceberg()
+    tables = Tables(sink, context)
+    try:
+        tables.look()
+    except Exception as error:  # noqa: BLE001 - of pyiceberg, a cloud's client or the network
+        raise PipelineError(tables.said(error)) from None
+
+
+class Tables:
+    """The way to the sink's table."""
+
+    def __init__(self, sink: IcebergSink, context: SinkContext) -> None:
+        self._sink = sink
+        self._context = context
+        self._secrets: dict[str, str] = {}
+
+    def _catalog(self) -> Any:
+        self._secrets = {ref.id: self._context.secret(ref) for _, ref in self._sink.secret_refs}
+        return open_catalog(self._sink, self._context.resolve, self._secrets)
+
+    def look(self) -> None:
+        """Raises what keeps the table from being written, and writes nothing."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        from logboom.pipeline.sinks.iceberg.columns import missing_columns
+
+        try:
+            table = self._catalog().load_table(self._sink.table)
+        except NoSuchTableError:
+            return  # it is made at the first batch
+        missing_columns(self._sink, table)
+
+    def load(self) -> Any:
+        """The table as it is now, made where there is none, with all columns that the sink writes."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        from logboom.pipeline.sinks.iceberg.columns import missing_columns
+
+        catalog = self._catalog()
+        try:
+            table = catalog.load_table(self._sink.table)
+        except NoSuchTableError:
+            table = self._made(catalog)
+        missing = missing_columns(self._sink, table)
+        if missing:
+            with table.update_schema() as update:
+                for name, kind in missing.items():
+                    update.add_column((name,), kind)
+        return table
+
+    def _made(self, catalog: Any) -> Any:
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        from logboom.pipeline.sinks.iceberg.columns import new_schema, new_spec
+
+        names = self._sink.table
+        if self._sink.path is None:
+            catalog.create_namespace_if_not_exists(names[:-1])
+        schema = new_schema(self._sink)
+        try:
+            return catalog.create_table(names, schema, partition_spec=new_spec(self._sink, schema))
+        except TableAlreadyExistsError:
+            return catalog.load_table(names)
+
+    def said(self, error: Exception) -> str:
+        """What an error says, without credentials."""
+        return without_secrets(str(error) or type(error).__name__, self._secrets.values())
+
+
+class IcebergDelivery(BaseWriter):
+    """Writes the table: tasks write data files, the driver commits them."""
+
+    def __init__(self, sink: IcebergSink, context: SinkContext) -> None:
+        self._sink = sink
+        self._context = context
+        self._tables = Tables(sink, context)
+        self._states = context.checkpoint / "iceberg"
+        self._id = delivery_id(context.checkpoint)
+
+    def deliver(self, rows: DataFrame, batch: int) -> Delivered:
+        try:
+            return self._delivered(rows, batch)
+        except PipelineError:
+            raise
+        except Exception as error:
+            raise PipelineError(self._tables.said(error)) from error
+
+    def _delivered(self, rows: DataFrame, batch: int) -> Delivered:
+        from logboom.pipeline.sinks.iceberg.writing import REPORT_COLUMN, IcebergReport, IcebergWriter
+
+        table = self._tables.load()
+        seen = self._seen(table)
+        if batch <= seen.batch:  # committed before the query could note it
+            return Delivered(self._sink.name, batch)
+        writer = IcebergWriter(
+            metadata=table.metadata.model_dump_json(), io=table.io, columns=self._sink.columns, seen=seen
+        )
+        answers = rows.mapInArrow(writer, f"{REPORT_COLUMN} binary").collect()
+        reports = [msgspec.json.decode(bytes(row[0]), type=IcebergReport) for row in answers]
+        parts = [report.part for report in reports]
+        unreadable = tuple(record for part in parts for record in part.unreadable)
+        if unreadable:
+            self._context.write_dead_letters(unreadable)
+        self._keep(seen.after(batch, parts))
+        self._commit(table, batch, [file for report in reports for file in report.data_files()])
+        keep_last(self._states, _KEPT_STATES)
+        return Delivered(
+            self._sink.name,
+            batch,
+            rows=sum(part.rows for part in parts),
+            repeats=sum(part.repeats for part in parts),
+            dead=len(unreadable),
+        )
+
+    def _seen(self, table: Any) -> Seen:
+        """What was delivered when the table had its last commit of this delivery."""
+        committed = table.properties.get(f"logboom.batch.{self._id}")
+        if committed is None:
+            return Seen()
+        try:
+            return msgspec.json.decode(self._state(committed).read_bytes(), type=Seen)
+        except FileNotFoundError:
+            raise PipelineError(
+                f"the table has batch {committed} of this sink, which its checkpoint does not know ({self._states}): "
+                "was the checkpoint put back to an earlier state?"
+            ) from None
+
+    def _state(self, batch: int | str) -> Path:
+        return self._states / f"{batch}.json"
+
+    def _keep(self, seen: Seen) -> None:
+        make_dir(self._states)
+        write_durably(self._state(seen.batch), msgspec.json.encode(seen))
+
+    def _commit(self, table: Any, batch: int, files: Sequence[Any]) -> None:
+        """One commit, tried again behind those of others.
+
+        pyiceberg's own retries are off: they would not look whether an earlier attempt at the batch, whose answer was
+        lost, was the other.
+        """
+        from pyiceberg.exceptions import CommitFailedException
+
+        made_for = _form(table)
+        for _ in range(_CONFLICTS_MAX):
+            table.metadata.properties[_RETRIES] = "0"
+            try:
+                self._append(table, batch, files)
+            except CommitFailedException:
+                table = self._tables.load()
+                if self._seen(table).batch >= batch:
+                    return
+                if _form(table) != made_for:
+                    raise PipelineError(
+                        "columns or partitions of the table were changed while it was written"
+                    ) from None
+            else:
+                return
+        raise PipelineError(f"{_CONFLICTS_MAX} commits of others came first")
+
+    def _append(self, table: Any, batch: int, files: Iterable[Any]) -> None:
+        notes = {"logboom.sink": self._sink.name, "logboom.delivery": self._id, "logboom.batch": str(batch)}
+        with table.transaction() as transaction:
+            if files:
+                with transaction.update_snapshot(snapshot_properties=notes).fast_append() as append:
+                    for file in files:
+                        append.append_data_file(file)
+            transaction.set_properties({f"logboom.batch.{self._id}": str(batch)})
+
+
+def _form(table: Any) -> tuple[int, int]:
+    return table.metadata.current_schema_id, table.metadata.default_spec_id

@@ -1,0 +1,74 @@
+"""Executor side of the Iceberg sink: events as JSON in, data files that no snapshot names yet and a report out.
+
+Knows Arrow, pyiceberg's data files and the JSON form of an event. Must not know Spark or how files are committed.
+"""
+
+import itertools
+import pickle
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.metadata import TableMetadataUtil
+
+from logboom.base.units import MIB
+from logboom.pipeline.sinks.iceberg import IcebergColumn
+from logboom.pipeline.sinks.iceberg.columns import with_columns
+from logboom.pipeline.sinks.repeats.fresh import FreshEvents, PartReport, Seen
+
+REPORT_COLUMN: Final = "report"
+_BUFFER_MAX_BYTES: Final = 96 * MIB
+
+
+class IcebergReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one task did with its part of a batch."""
+
+    part: PartReport
+    files: bytes
+    """A pickled list of pyiceberg's `DataFile`, which has no other form but that of a manifest."""
+
+    def data_files(self) -> list[DataFile]:
+        """Those that the task wrote."""
+        found: list[DataFile] = pickle.loads(self.files)  # noqa: S301 - our own task's
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergWriter:
+    """Turns one partition of an edge's stream into data files; called by executors."""
+
+    metadata: str
+    """The table's, as JSON."""
+    io: FileIO
+    columns: tuple[IcebergColumn, ...]
+    seen: Seen
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        fresh = FreshEvents(self.seen)
+        metadata = TableMetadataUtil.parse_raw(self.metadata)
+        numbers, name = itertools.count(), uuid.uuid4()
+        files: list[DataFile] = []
+        for table in self._tables(fresh, batches):
+            files += _dataframe_to_data_files(metadata, table, self.io, name, numbers)
+        report = msgspec.json.encode(IcebergReport(part=fresh.report(), files=pickle.dumps(files)))
+        yield pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([report], pa.binary())})
+
+    def _tables(self, fresh: FreshEvents, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """Events in pieces of a bounded size: each makes a file of each partition."""
+        waiting: list[pa.Table] = []
+        size = 0
+        for batch in batches:
+            for piece in fresh.read(batch):
+                waiting.append(with_columns(piece.events, self.columns))
+                size += piece.events.nbytes
+                if size > _BUFFER_MAX_BYTES:
+                    yield pa.concat_tables(waiting)
+                    waiting, size = [], 0
+        if waiting:
+            yield pa.concat_tables(waiting)

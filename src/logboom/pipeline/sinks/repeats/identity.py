@@ -1,0 +1,15 @@
+"""The identity of a delivery, under which its target remembers it. Knows a file of the delivery's checkpoint."""
+
+import uuid
+from pathlib import Path
+
+from logboom.pipeline.checkpoint.files import make_dir, write_durably
+
+
+def delivery_id(checkpoint: Path) -> str:
+    """The identity of a delivery's checkpoint, made when it is first asked for: no other checkpoint has the same."""
+    path = checkpoint / "id"
+    if not path.exists():
+        make_dir(checkpoint)
+        write_durably(path, uuid.uuid4().hex[:12].encode())
+    return path.read_text()
