@@ -18,6 +18,7 @@ import pytest
 from tests.clients.drivers import DriverMissingError, otel_collector
 from tests.pipeline_sinks.harness import delivering, edge_batch, event, sink_of
 from tests.pipeline_sinks.server import wait_for
+from tests.pipeline_sinks.test_metrics import HISTOGRAM, QUANTILES, metric
 from tests.support.server import free_port
 
 pytestmark = [
@@ -29,11 +30,13 @@ pytestmark = [
 ]
 
 CONFIG = """
-receivers: {otlp: {protocols: {http: {endpoint: "127.0.0.1:PORT"}}}}
+receivers: {otlp: {protocols: {http: {endpoint: "127.0.0.1:PORT"}, grpc: {endpoint: "127.0.0.1:GRPC_PORT"}}}}
 exporters: {debug: {verbosity: detailed}}
 service:
   telemetry: {metrics: {level: none}}
-  pipelines: {logs: {receivers: [otlp], exporters: [debug]}}
+  pipelines:
+    logs: {receivers: [otlp], exporters: [debug]}
+    metrics: {receivers: [otlp], exporters: [debug]}
 """
 
 
@@ -41,16 +44,21 @@ class Collector:
     """A collector on a port of this machine; what it prints is kept over its lives."""
 
     def __init__(self, command: list[str], directory: Path) -> None:
-        self.port = free_port()
+        self.port, self.grpc_port = free_port(), free_port()
         self._log = directory / "log"
         config = directory / "config.yaml"
-        config.write_text(CONFIG.replace("PORT", str(self.port)))
+        config.write_text(CONFIG.replace("GRPC_PORT", str(self.grpc_port)).replace("PORT", str(self.port)))
         self._command = [*command, "--config", str(config)]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def keys(self, transport: str) -> str:
+        """Of a sink that sends to it."""
+        port = self.grpc_port if transport == "grpc" else self.port
+        return f"type: otlp, transport: {transport}, url: 'http://127.0.0.1:{port}'"
 
     def start(self) -> None:
         with self._log.open("ab") as log:
@@ -94,8 +102,9 @@ def collector(tmp_path: Path) -> Iterator[Collector]:
     running.kill()
 
 
-def test_records_are_read_as_they_were_meant(collector: Collector) -> None:
-    batch = delivering(sink_of(f"type: otlp, url: '{collector.url}'"), "")
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_records_are_read_as_they_were_meant(collector: Collector, transport: str) -> None:
+    batch = delivering(sink_of(collector.keys(transport)), "")
     batch.until_done([edge_batch([event(7, attributes={"a": [1, True, None, {"b": 1.5}]})])])
     wait_for(lambda: bool(collector.ids()))
     printed = collector.printed()
@@ -113,7 +122,37 @@ def test_records_are_read_as_they_were_meant(collector: Collector) -> None:
         assert line in printed
 
 
-def test_a_collector_that_is_killed_and_comes_back_gets_every_event(collector: Collector) -> None:
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_metrics_are_read_as_they_were_meant(collector: Collector, transport: str) -> None:
+    batch = delivering(sink_of(f"{collector.keys(transport)}, signal: metrics"), "")
+    events = [metric(1, "count", 5.5, name="requests"), metric(2, "unique", 3.0, name="users"), HISTOGRAM, QUANTILES]
+    batch.until_done([edge_batch(events)])
+    wait_for(lambda: "-> Name: size" in collector.printed())
+    printed = collector.printed()
+    for line in (
+        "-> Name: requests",
+        "-> DataType: Sum",
+        "-> IsMonotonic: true",
+        "-> AggregationTemporality: Delta",
+        "Value: 5.500000",
+        "-> service: Str(cart)",
+        "StartTimestamp: 2026-11-23 12:00:00 +0000 UTC",
+        "Timestamp: 2026-11-23 12:01:00 +0000 UTC",
+        "-> DataType: Gauge",
+        "-> DataType: Histogram",
+        "Count: 6",
+        "Sum: 70.500000",
+        "ExplicitBounds #1: 20.500000",
+        "Buckets #2, Count: 3",
+        "-> DataType: Summary",
+        "QuantileValue #1: Quantile 0.990000, Value -4.000000",
+    ):
+        assert line in printed
+    assert not batch.letters.refused
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_a_collector_that_is_killed_and_comes_back_gets_every_event(collector: Collector, transport: str) -> None:
     starts = range(0, 2_000, 200)
     batches = [edge_batch([event(at) for at in range(start, start + 200)], first=start) for start in starts]
 
@@ -125,7 +164,7 @@ def test_a_collector_that_is_killed_and_comes_back_gets_every_event(collector: C
                 collector.start()
             yield each
 
-    batch = delivering(sink_of(f"type: otlp, url: '{collector.url}', retry_for: 300s, batch: {{max_events: 50}}"), "")
+    batch = delivering(sink_of(f"{collector.keys(transport)}, retry_for: 300s, batch: {{max_events: 50}}"), "")
     batch.attempt(killing())
     batch.until_done(batches)
     wait_for(lambda: len(set(collector.ids())) == 2_000)

@@ -209,3 +209,11 @@ def test_every_product_is_among_the_cases() -> None:
     over_http = {kind.name for kind in sink_types().values() if issubclass(kind.node, HttpSink)}
     of_their_own = {"clickhouse", "prometheus_remote_write"}
     assert over_http <= {case.name for case in CASES} | of_their_own
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name not in ("webhook", "otlp", "loki")], ids=lambda case: case.name
+)
+def test_a_compression_that_a_product_does_not_document_is_told(case: Case) -> None:
+    with pytest.raises(SettingsError, match="compression: zstd is none that it takes: gzip, none"):
+        compile_pipeline(pipeline_of(f"{case.keys.format(url='http://h:1')}, compression: zstd"), "p.yaml")

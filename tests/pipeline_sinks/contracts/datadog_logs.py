@@ -1,8 +1,8 @@
 """Datadog's intake of logs.
 
-"Send logs" in Datadog's API reference, v2: `POST /api/v2/logs` with `DD-API-KEY`, a JSON array of at most 1,000
-logs and 5 MB, a log of at most 1 MB; 202 with `{}`, 400 for what cannot be read, 403 for a key that is none, 413,
-429, 5xx.
+"Send logs" in Datadog's API reference, v2 (docs.datadoghq.com/api/latest/logs/send-logs, read on 2026-11-23):
+`POST /api/v2/logs` with `DD-API-KEY`, a JSON array of at most 1,000 logs and 5 MB before compression, a log of at most
+1 MB; 202 with `{}`, 400 for what cannot be read, 401 and 403 for a key that is none, 408, 413, 429, 5xx.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Cloud Logging's `entries.write`, and the server of tokens beside it.
 
 "Method: entries.write", "LogEntry" and "WriteLogEntriesPartialErrors" in the reference of the Cloud Logging API v2,
-"Using OAuth 2.0 for Server to Server Applications" for the token. `insertId` with log and time drops repeats; with
+"Using OAuth 2.0 for Server to Server Applications" for the token, "Quotas and limits" for sizes (256 kB an entry; 429
+RESOURCE_EXHAUSTED without Retry-After), read on 2026-11-23. `insertId` with log and time drops repeats; with
 `partialSuccess` entries that are refused are named by their index and the others are written.
 """
 

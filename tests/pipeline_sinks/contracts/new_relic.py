@@ -1,8 +1,8 @@
 """New Relic's Log API.
 
-"Introduction to the Log API" in New Relic's documentation: `POST /log/v1` with `Api-Key`, detailed JSON
-(`[{"common": ..., "logs": [...]}]`), at most 10^6 bytes; 202, 400 for what cannot be read, 403 for a key that is
-none, 413, 429, 5xx.
+"Introduction to the Log API" and "Log event data" in New Relic's documentation (docs.newrelic.com/docs/logs/log-api,
+read on 2026-11-23): `POST /log/v1` with `Api-Key`, detailed JSON (`[{"common": ..., "logs": [...]}]`), at most 10^6
+bytes; 202, 400 for what cannot be read, 403 for a key that is none, 413, 429, 5xx.
 """
 
 from __future__ import annotations

@@ -31,9 +31,13 @@ class Otlp(Contract):
         if request.headers.get("authorization") != f"Bearer {self.secret}":
             return Reply(401, f"unknown: {request.headers.get('authorization')}".encode())
         assert (request.path, request.headers["content-type"]) == ("/v1/logs", "application/x-protobuf")
-        if len(request.body) > MAX_BYTES:
+        return self.take(request.body)
+
+    def take(self, request: bytes) -> Reply:
+        """An ExportLogsServiceRequest, however it came."""
+        if len(request) > MAX_BYTES:
             return Reply(413, b"too large")
-        records = list(_records(request.body))
+        records = list(_records(request))
         poisoned = [record for _, record in records if record["body"] == "poison"]
         if poisoned and not self.partial:
             return Reply(400, text_field(2, "a record with poison"), {"Content-Type": "application/x-protobuf"})

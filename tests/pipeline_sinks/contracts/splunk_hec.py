@@ -4,7 +4,7 @@ From Splunk's documentation: "Format events for HTTP Event Collector", "HTTP Eve
 "About HTTP Event Collector Indexer Acknowledgment", and the table of codes in "Troubleshoot HTTP Event Collector".
 Objects one behind another; 403 code 4 for an unknown token, 400 code 5 for no data, code 6 with `invalid-event-
 number`, code 10 for a missing channel, 413 above the limit. Nothing of a request with an invalid event is indexed
-here.
+here, which Splunk does not promise: where it indexes those before it, they come twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """An HTTP source of Sumo Logic.
 
-"Upload logs to an HTTP Source" in Sumo Logic's documentation: `POST` of lines to the address of the source, which
-is its credential (401 for one that is none), with `X-Sumo-*` headers; 200, 413 for more than it takes, 429, 5xx. It
-reads any line; the 400 of this one stands for a proxy that does not.
+"Upload logs to an HTTP Source" and "Troubleshooting HTTP Sources" in Sumo Logic's documentation
+(help.sumologic.com/docs/send-data/hosted-collectors/http-source, read on 2026-11-23): `POST` of lines, gzip or plain,
+to the address of the source, which is its credential (401 for one that is none), with `X-Sumo-*` headers; at most 1 MB
+before compression; 200, 408, 429, 503, 504. It reads any line; the 400 of this one stands for a proxy that does not.
 """
 
 from __future__ import annotations

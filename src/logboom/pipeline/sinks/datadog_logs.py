@@ -15,7 +15,7 @@ from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
 from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
-from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, connect_http, http_way, open_http
+from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, connect_http, http_way, open_http
 from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.templates import Template, check_template
 
@@ -117,7 +117,7 @@ def _compile(model: DatadogLogsModel, common: CommonFields, report: SinkReport) 
     if model.ddtags is not None:
         check_template(report, "ddtags", model.ddtags)
     api_key = secret_of(model, "api_key", report, needed=True)
-    way = http_way(model, report, model.url or f"https://http-intake.logs.{model.site}")
+    way = http_way(model, report, model.url or f"https://http-intake.logs.{model.site}", encodings=GZIP_ALONE)
     if api_key is None:
         return None
     return DatadogLogsSink(

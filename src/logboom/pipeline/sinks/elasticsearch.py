@@ -21,6 +21,7 @@ from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
 from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, TryAgainError, UnfitError
 from logboom.pipeline.sinks.http.model import (
+    GZIP_ALONE,
     BasicAuth,
     BasicAuthModel,
     HttpModel,
@@ -209,7 +210,7 @@ def _compile(model: ElasticsearchModel, common: CommonFields, report: SinkReport
     return ElasticsearchSink(
         **common,
         sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS),
-        http=http_way(model, report, model.url),
+        http=http_way(model, report, model.url, encodings=GZIP_ALONE),
         index=model.index,
         op=model.op,
         format=model.format,

@@ -24,7 +24,15 @@ from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
 from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, TryAgainError, UnfitError
 from logboom.pipeline.sinks.http.answers import HttpAnswer, check_status
-from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, connect_http, http_way, open_http, url_fault
+from logboom.pipeline.sinks.http.model import (
+    GZIP_ALONE,
+    HttpModel,
+    HttpSink,
+    connect_http,
+    http_way,
+    open_http,
+    url_fault,
+)
 from logboom.pipeline.sinks.http.target import HttpTarget
 
 if TYPE_CHECKING:
@@ -270,7 +278,7 @@ def _compile(model: GoogleCloudLoggingModel, common: CommonFields, report: SinkR
     if not _PROJECT.fullmatch(model.project):
         report.problem("project", f"{model.project!r} is no id of a project")
     key = secret_of(model, "key", report, needed=True)
-    way = http_way(model, report, model.url)
+    way = http_way(model, report, model.url, encodings=GZIP_ALONE)
     if key is None:
         return None
     return GoogleCloudLoggingSink(

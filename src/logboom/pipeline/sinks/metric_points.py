@@ -1,8 +1,8 @@
 """Points of metrics, as `aggregate` makes events of them: what sinks for metrics send.
 
-The event of a metric has the attributes `metric.name`, `metric.type`, `metric.end` (microseconds since 1970),
-`metric.labels`, `metric.value`, and by its type `metric.sum`, `metric.bounds`, `metric.buckets`, `metric.quantiles`. A
-point tells of its window alone. Pure.
+The event of a metric has the attributes `metric.name`, `metric.type`, `metric.start` and `metric.end` (microseconds
+since 1970), `metric.labels`, `metric.value`, and by its type `metric.sum`, `metric.bounds`, `metric.buckets`,
+`metric.quantiles`. A point tells of its window alone. Pure.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class _Metric(msgspec.Struct, rename=lambda name: f"metric.{name}"):
     type: str
     end: int
     value: float
+    start: int | None = None
     labels: dict[str, Any] = {}
     sum: float | None = None
     bounds: list[float] = []
@@ -39,6 +40,7 @@ class Point(NamedTuple):
     labels: Mapping[str, str]
     end_ms: int
     """Milliseconds since 1970."""
+    start_ms: int | None
     value: float
     sum: float | None
     bounds: tuple[float, ...]
@@ -64,6 +66,7 @@ def point_of(event: EventRecord) -> Point:
         kind=metric.type,
         labels={name: str(value) for name, value in metric.labels.items() if value not in (None, "")},
         end_ms=metric.end // 1_000,
+        start_ms=None if metric.start is None else metric.start // 1_000,
         value=metric.value,
         sum=metric.sum,
         bounds=tuple(metric.bounds),

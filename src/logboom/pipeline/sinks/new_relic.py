@@ -16,7 +16,7 @@ from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
 from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item
 from logboom.pipeline.sinks.http.answers import HttpAnswer
-from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, connect_http, http_way, open_http
+from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, connect_http, http_way, open_http
 from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.times import event_microseconds
 
@@ -95,7 +95,7 @@ class NewRelicTarget(HttpTarget):
 
 def _compile(model: NewRelicModel, common: CommonFields, report: SinkReport) -> NewRelicSink | None:
     license_key = secret_of(model, "license_key", report, needed=True)
-    way = http_way(model, report, model.url or _URLS[model.region])
+    way = http_way(model, report, model.url or _URLS[model.region], encodings=GZIP_ALONE)
     if license_key is None:
         return None
     sending = sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS)

@@ -30,7 +30,7 @@ from logboom.pipeline.sinks.bulk.target import (
     TryAgainError,
 )
 from logboom.pipeline.sinks.http.answers import HttpAnswer, described
-from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, connect_http, http_way, open_http
+from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, connect_http, http_way, open_http
 from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.templates import Template, check_template
 from logboom.pipeline.sinks.http.times import event_microseconds
@@ -201,7 +201,7 @@ def _compile(model: SplunkHecModel, common: CommonFields, report: SinkReport) ->
     for text in model.fields.values():
         check_template(report, "fields", text)
     token = secret_of(model, "token", report, needed=True)
-    way = http_way(model, report, model.url)
+    way = http_way(model, report, model.url, encodings=GZIP_ALONE)
     if token is None:
         return None
     concurrency = 8 if model.acks else 4

@@ -15,7 +15,7 @@ from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
 from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item
-from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, connect_http, http_way, open_http
+from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, connect_http, http_way, open_http
 from logboom.pipeline.sinks.http.target import HttpTarget
 
 _MAX_BYTES: Final = 1_000_000
@@ -76,7 +76,7 @@ def _compile(model: SumoLogicModel, common: CommonFields, report: SinkReport) ->
     for text in given.values():
         if text is not None and not (text.isascii() and text.isprintable()):
             report.problem("category", f"{text!r} has characters that no header may have")
-    way = http_way(model, report, "", url_ref=url_ref)
+    way = http_way(model, report, "", url_ref=url_ref, encodings=GZIP_ALONE)
     if url_ref is None:
         return None
     return SumoLogicSink(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
 
 Compression = Literal["gzip", "zstd", "none"]
+GZIP_ALONE: Final[tuple[Compression, ...]] = ("gzip", "none")
+"""What products take that document no other encoding."""
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of RFC 9110."""
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
@@ -115,10 +117,14 @@ def http_way(
     url: str,
     *,
     compression: Compression = "gzip",
+    encodings: Collection[Compression] = ("gzip", "zstd", "none"),
     url_ref: KeyRef | None = None,
     key: str = "url",
 ) -> HttpWay:
-    """How the server is reached; problems with the address (of the key `key`) and with headers are reported."""
+    """How the server is reached; problems are reported: with the address (of the key `key`), with headers, and with a
+    compression that is none of the product's `encodings`."""
+    if model.compression is not None and model.compression not in encodings:
+        report.problem("compression", f"{model.compression} is none that it takes: {', '.join(encodings)}")
     if url_ref is None and url:
         fault = url_fault(url)
         if fault is not None:

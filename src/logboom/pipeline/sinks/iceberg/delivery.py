@@ -127,8 +127,8 @@ class IcebergDelivery(BaseWriter):
             return self._delivered(rows, batch)
         except PipelineError:
             raise
-        except Exception as error:
-            raise PipelineError(self._tables.said(error)) from error
+        except Exception as error:  # noqa: BLE001 - of pyiceberg, a cloud's client or the network: without credentials
+            raise PipelineError(self._tables.said(error)) from None
 
     def _delivered(self, rows: DataFrame, batch: int) -> Delivered:
         from logboom.pipeline.sinks.iceberg.writing import REPORT_COLUMN, IcebergReport, IcebergWriter

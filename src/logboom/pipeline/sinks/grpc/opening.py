@@ -1,0 +1,29 @@
+"""Opens the channel of a sink whose address, certificates and headers are given as those of sinks over HTTP are.
+
+Knows the node of such a sink. Cheap to import: `pipeline check` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from logboom.pipeline.sinks.http.model import HttpSink
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.grpc.client import GrpcClient
+
+
+def grpc_client(sink: HttpSink, secrets: Mapping[str, str], headers: Mapping[str, str]) -> GrpcClient:
+    """A client of the server at the sink's address, with these headers as metadata beside those of the file."""
+    from logboom.pipeline.sinks.grpc.client import GrpcClient
+
+    http = sink.http
+    return GrpcClient(
+        http.url,
+        headers={**dict(http.headers), **headers},
+        ca=None if http.ca is None else secrets[http.ca.id],
+        compression="none" if http.compression == "none" else "gzip",
+        timeout_s=sink.sending.timeout_ms / 1_000,
+        hidden=[*secrets.values(), *(value.split(" ")[-1] for value in headers.values())],
+    )

@@ -1,0 +1,56 @@
+"""What the status of a gRPC call means: try again, refused, or of no use as things are.
+
+https://grpc.io/docs/guides/status-codes/, and for which of them a client waits "OTLP/gRPC" of the OpenTelemetry
+Protocol Specification 1.5. Codes are told by name, so that nothing of grpcio is needed. Pure.
+"""
+
+from typing import Final
+
+from logboom.base.errors import LogboomError
+from logboom.pipeline.sinks.bulk.target import GiveUpError, RefusedWholeError, TryAgainError
+from logboom.pipeline.sinks.http.protobuf import fields_of
+
+_REFUSED: Final = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE", "ALREADY_EXISTS")
+_GIVE_UP: Final = ("UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED", "NOT_FOUND")
+_TOO_LARGE: Final = "larger than max"
+"""How gRPC's own libraries refuse a message for its size, under the code for overload."""
+_RETRY_INFO: Final = b"google.rpc.RetryInfo"
+_PAUSE_MAX_S: Final = 3_600.0
+_TEXT_MAX: Final = 400
+
+
+def meaning(place: str, code: str, details: str, status: bytes | None) -> LogboomError:
+    """The error of a target. `status`: the trailer `grpc-status-details-bin`, a google.rpc.Status.
+
+    >>> type(meaning("h", "UNAUTHENTICATED", "no", None)).__name__
+    'GiveUpError'
+    """
+    text = " ".join(details.split())
+    text = text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 3]}..."
+    reason = f"{place} answered {code}" + (f": {text}" if text else "")
+    if code in _GIVE_UP:
+        return GiveUpError(reason)
+    if code in _REFUSED or (code == "RESOURCE_EXHAUSTED" and _TOO_LARGE in details):
+        return RefusedWholeError(reason)
+    if code in ("RESOURCE_EXHAUSTED", "UNAVAILABLE"):
+        return TryAgainError(reason, pause_s=retry_delay(status), is_overload=code == "RESOURCE_EXHAUSTED")
+    return TryAgainError(reason, pause_s=retry_delay(status))
+
+
+def retry_delay(status: bytes | None) -> float | None:
+    """The seconds that a google.rpc.RetryInfo in a status asks to wait, at most an hour; None where there is none."""
+    try:
+        for field, detail in fields_of(status or b""):
+            if field != 3 or not isinstance(detail, bytes):
+                continue
+            parts = dict(fields_of(detail))
+            kind, value = parts.get(1), parts.get(2)
+            if isinstance(kind, bytes) and kind.endswith(_RETRY_INFO) and isinstance(value, bytes):
+                delay = dict(fields_of(value)).get(1)
+                duration = dict(fields_of(delay)) if isinstance(delay, bytes) else {}
+                seconds, nanos = duration.get(1, 0), duration.get(2, 0)
+                if isinstance(seconds, int) and isinstance(nanos, int):
+                    return min(seconds + nanos / 1e9, _PAUSE_MAX_S)
+    except ValueError:
+        return None  # it is only asked for a hint
+    return None

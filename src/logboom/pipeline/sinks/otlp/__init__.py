@@ -1,0 +1,202 @@
+"""The sink `otlp`: log records and metrics for whatever takes the OpenTelemetry protocol, over HTTP or gRPC.
+
+`records` and `metrics` write the messages, `exporting` sends them, `target` puts them together. Presets have the
+addresses and headers that vendors document. This module stays cheap to import: `pipeline check` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from logboom.base.units import MIB
+from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkReport, SinkType, SinkWriter
+from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.grpc.opening import grpc_client
+from logboom.pipeline.sinks.http.model import (
+    BasicAuth,
+    BasicAuthModel,
+    HttpModel,
+    HttpSink,
+    basic_auth,
+    connect_http,
+    header_name_fault,
+    http_way,
+    open_http,
+)
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.bulk.target import Target
+    from logboom.pipeline.sinks.otlp.exporting import Exporter
+
+_MAX_BYTES: Final = 2 * MIB
+_MAX_EVENTS: Final = 2_000
+
+
+class _Preset(msgspec.Struct, frozen=True):
+    """What a vendor documents; `{region}` is the key `region` of the sink."""
+
+    url: str
+    header: str | None
+    """The header that has the token; None for basic authentication."""
+    scheme: str = ""
+    """What stands before the token in it."""
+    grpc_url: str | None = None
+    """The address for gRPC, where there is one."""
+
+
+PRESETS: Final[Mapping[str, _Preset]] = {
+    "axiom": _Preset("https://api.axiom.co", "authorization", "Bearer "),
+    "dynatrace": _Preset("https://{region}.live.dynatrace.com/api/v2/otlp", "authorization", "Api-Token "),
+    "grafana_cloud": _Preset("https://otlp-gateway-{region}.grafana.net/otlp", None),
+    "honeycomb": _Preset("https://api.honeycomb.io", "x-honeycomb-team", grpc_url="https://api.honeycomb.io:443"),
+    "new_relic": _Preset("https://otlp.nr-data.net", "api-key", grpc_url="https://otlp.nr-data.net:4317"),
+    "new_relic_eu": _Preset("https://otlp.eu01.nr-data.net", "api-key", grpc_url="https://otlp.eu01.nr-data.net:4317"),
+    "signoz": _Preset(
+        "https://ingest.{region}.signoz.cloud",
+        "signoz-ingestion-key",
+        grpc_url="https://ingest.{region}.signoz.cloud:443",
+    ),
+}
+
+
+class OtlpModel(HttpModel):
+    """A receiver of the OpenTelemetry protocol."""
+
+    type: Literal["otlp"]
+    url: str | None = None
+    """As `OTEL_EXPORTER_OTLP_ENDPOINT` has it: `/v1/logs` or `/v1/metrics` is put behind it, and for gRPC it is
+    `http://HOST:4317`, or `https://` with TLS; or give a `preset`."""
+
+    transport: Literal["http", "grpc"] = "http"
+    signal: Literal["logs", "metrics"] = "logs"
+    """`metrics`: takes the metrics that `aggregate` makes."""
+
+    preset: (
+        Literal["axiom", "dynatrace", "grafana_cloud", "honeycomb", "new_relic", "new_relic_eu", "signoz"] | None
+    ) = None
+    """A vendor, whose address and header for the token are known."""
+
+    region: str | None = None
+    """The part of a preset's address that is yours: a zone, a region or an environment."""
+
+    token_env: str | None = None
+    token_file: str | None = None
+    token_header: str | None = None
+    """The header that has the token as it is; default: the preset's, else `Authorization: Bearer`."""
+
+    auth: BasicAuthModel | None = None
+
+
+class OtlpSink(HttpSink, frozen=True, kw_only=True, tag="otlp"):
+    """A receiver of the OpenTelemetry protocol."""
+
+    auth: BasicAuth | None = None
+    token: KeyRef | None = None
+    token_header: str = "authorization"  # noqa: S105 - the name of a header
+    token_scheme: str = "Bearer "  # noqa: S105 - what stands before the token
+    transport: Literal["grpc"] | msgspec.UnsetType = msgspec.UNSET
+    """How requests go; over HTTP by default."""
+    signal: Literal["metrics"] | msgspec.UnsetType = msgspec.UNSET
+    """What events are; log records by default."""
+
+    @property
+    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
+        password = () if self.auth is None else (("auth", self.auth.password),)
+        return password if self.token is None else (*password, ("token", self.token))
+
+    def open_target(self, secrets: Mapping[str, str]) -> Target:
+        """The receiver."""
+        headers: dict[str, str] = {}
+        if self.auth is not None:
+            headers["authorization"] = self.auth.header(secrets)
+        elif self.token is not None:
+            headers[self.token_header] = f"{self.token_scheme}{secrets[self.token.id]}"
+        from logboom.pipeline.sinks.otlp.target import OtlpTarget
+
+        return OtlpTarget(self._exporter(secrets, headers), has_metrics=self.signal == "metrics")
+
+    def _exporter(self, secrets: Mapping[str, str], headers: Mapping[str, str]) -> Exporter:
+        from logboom.pipeline.sinks.otlp.exporting import LOGS, METRICS, GrpcExporter, HttpExporter
+
+        signal = METRICS if self.signal == "metrics" else LOGS
+        if self.transport == "grpc":
+            return GrpcExporter(grpc_client(self, secrets, headers), signal)
+        return HttpExporter(self.client(secrets, headers), signal)
+
+
+def _compile(model: OtlpModel, common: CommonFields, report: SinkReport) -> OtlpSink:
+    preset = None if model.preset is None else PRESETS[model.preset]
+    if preset is None and model.url is None:
+        report.problem("url", "is missing: name the receiver, or a preset")
+    if preset is not None and model.url is None and ("{region}" in preset.url) != (model.region is not None):
+        needs = "is needed by" if model.region is None else "has no meaning with"
+        report.problem("region", f"{needs} preset {model.preset}")
+    if model.transport == "grpc":
+        _check_grpc(model, preset, report)
+    token = secret_of(model, "token", report)
+    if token is not None and model.auth is not None:
+        report.problem("auth", "and a token are two credentials; give one")
+    if preset is not None and preset.header is None and model.auth is None:
+        report.problem("auth", f"is needed by preset {model.preset}: user and password_env or password_file")
+    if preset is not None and preset.header is not None and token is None:
+        report.problem("token_env", f"is needed by preset {model.preset}, or token_file")
+    if model.token_header is not None and (fault := header_name_fault(model.token_header)) is not None:
+        report.problem("token_header", fault)
+    url = model.url or _preset_url(model, preset)
+    header, scheme = "authorization", "Bearer "
+    if preset is not None and preset.header is not None:
+        header, scheme = preset.header, preset.scheme
+    if model.token_header is not None:
+        header, scheme = model.token_header, ""
+    return OtlpSink(
+        **common,
+        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS),
+        http=http_way(model, report, url),
+        auth=basic_auth(model.auth, report, "auth"),
+        token=token,
+        token_header=header,
+        token_scheme=scheme,
+        transport="grpc" if model.transport == "grpc" else msgspec.UNSET,
+        signal="metrics" if model.signal == "metrics" else msgspec.UNSET,
+    )
+
+
+def _preset_url(model: OtlpModel, preset: _Preset | None) -> str:
+    if preset is None:
+        return ""
+    url = preset.grpc_url if model.transport == "grpc" else preset.url
+    return (url or preset.url).replace("{region}", model.region or "region")
+
+
+def _check_grpc(model: OtlpModel, preset: _Preset | None, report: SinkReport) -> None:
+    if preset is not None and preset.grpc_url is None and model.url is None:
+        report.problem("transport", f"grpc is none that {model.preset} documents; leave it out")
+    if model.compression == "zstd":
+        report.problem("compression", "with gRPC should be gzip or none")
+    if model.url is not None and urlsplit(model.url).path not in ("", "/"):
+        report.problem("url", "has a path, which gRPC has no place for: http://HOST:PORT, or https://")
+
+
+def _open(sink: OtlpSink, context: SinkContext) -> SinkWriter:
+    _check_installed(sink)
+    return open_http(sink, context)
+
+
+def _connect(sink: OtlpSink, context: SinkContext) -> None:
+    _check_installed(sink)
+    connect_http(sink, context)
+
+
+def _check_installed(sink: OtlpSink) -> None:
+    if sink.transport == "grpc":
+        from logboom.pipeline.sinks.grpc.client import needs_grpc
+
+        needs_grpc(f"the sink {sink.name}, with transport: grpc,")
+
+
+SINK: Final = SinkType("otlp", OtlpModel, OtlpSink, _compile, _open, _connect)
