@@ -107,6 +107,26 @@ def test_what_inherits_from_a_compiled_class_is_compiled() -> None:
     assert found == []
 
 
+def causes_left_out(module: str) -> Iterator[str]:
+    """The lines that raise an error `from` another one in a way that is lost when they are compiled."""
+    for node in ast.walk(ast.parse((SOURCE / module).read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Raise) or node.cause is None or ast.unparse(node.cause) == "None":
+            continue
+        raised, cause = node.exc, ast.unparse(node.cause)
+        kept = (
+            isinstance(raised, ast.Call)
+            and ast.unparse(raised.func) == "with_cause"
+            and [ast.unparse(argument) for argument in raised.args[1:]] == [cause]
+        )
+        if not kept:
+            yield f"{module}, line {node.lineno}: raise ... from {cause}"
+
+
+def test_what_is_compiled_keeps_the_causes_of_errors() -> None:
+    found = [raised for module in COMPILED for raised in causes_left_out(module)]
+    assert found == [], "the compiler leaves `from` out, and failed syncs are known by their causes: `with_cause`"
+
+
 def test_no_class_is_compiled_of_which_a_thread_may_read_what_another_one_gives_back() -> None:
     assert READ_BESIDE_A_CHANGE & set(COMPILED) == set()
     assert [module for module in READ_BESIDE_A_CHANGE if not (SOURCE / module).is_file()] == []

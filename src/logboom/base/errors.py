@@ -5,8 +5,11 @@ an assertion, not one of these.
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from logboom.base.ids import Offset
+
+Raised = TypeVar("Raised", bound=BaseException)
 
 
 class LogboomError(Exception):
@@ -16,6 +19,16 @@ class LogboomError(Exception):
         super().__init__(*args)
         self.limit = limit
         """The limit that was reached, by the name of its setting in the documents; empty for other errors."""
+
+
+def with_cause(error: Raised, cause: BaseException) -> Raised:
+    """`error` with `cause` as its `__cause__`, for `raise with_cause(error, cause) from cause`.
+
+    Compiled modules (decision 20) need it: the compiler leaves the `from` of a raise out, and what is raised in place
+    of a failed sync, or of a sector that cannot be read, is known by its cause.
+    """
+    error.__cause__ = cause
+    return error
 
 
 # --- streams and partitions -------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ log in between. The caller decides whether the disk is quick enough for this; th
 
 from threading import Lock
 
-from logboom.base.errors import StorageError
+from logboom.base.errors import StorageError, with_cause
 from logboom.base.ids import Offset
 from logboom.base.ports import File
 from logboom.storage import writing
@@ -47,7 +47,7 @@ class InlineWrites:
             try:
                 state.set_durable_nowait()
             except OSError as error:
-                raise state.error_for(error) from error
+                raise with_cause(state.error_for(error), error) from error
             return state.durable_end
 
     def sync_failed(self, error: OSError) -> StorageError:

@@ -13,7 +13,7 @@
 from collections.abc import Callable, Sequence
 from threading import Lock
 
-from logboom.base.errors import LogboomError, RecordListTooLargeError, StorageError
+from logboom.base.errors import LogboomError, RecordListTooLargeError, StorageError, with_cause
 from logboom.base.ids import Epoch, Offset, ProducerId
 from logboom.base.ports import Disk
 from logboom.storage import recovery, truncation, writing
@@ -76,9 +76,10 @@ class PartitionLog:
             plan = SegmentPlan(config)
             plan.restart(state.active.base, state.active.size_bytes, recovery.segment_begun_ms(state, now_ms))
         except OSError as error:
-            raise retriable_error_for(error, directory) or StorageError(
+            fault = retriable_error_for(error, directory) or StorageError(
                 f"The log {directory} cannot be opened: {error}."
-            ) from error
+            )
+            raise with_cause(fault, error) from error
         return cls(state, plan)
 
     # --- what it is ---------------------------------------------------------------------------------------------
@@ -264,7 +265,7 @@ class PartitionLog:
                         break
                     on_part(state.durable_end)
             except OSError as error:
-                raise state.error_for(error) from error
+                raise with_cause(state.error_for(error), error) from error
             if lack is not None:
                 raise lack
             return state.durable_end if sync else state.written_end
@@ -278,7 +279,7 @@ class PartitionLog:
                 state.active.index.save()
                 state.write_checkpoint(sync=True)
             except OSError as error:
-                raise state.error_for(error) from error
+                raise with_cause(state.error_for(error), error) from error
 
     def truncate(self, offset: Offset, *, now_ms: int, anew: bool = False) -> Offset:
         """Remove every batch that reaches to or above `offset`, staged ones first; durable on return.
@@ -299,7 +300,7 @@ class PartitionLog:
             try:
                 state.epochs.save()
             except OSError as error:
-                raise state.error_for(error) from error
+                raise with_cause(state.error_for(error), error) from error
             return state.log_end_offset
         with self._io:
             state.check_writable()
@@ -310,7 +311,7 @@ class PartitionLog:
             except OSError as error:
                 lack = None if state.is_cutting else retriable_error_for(error, state.directory)
                 if lack is None:  # where it is half done, not even a lack of handles passes
-                    raise state.fail(error) from error
+                    raise with_cause(state.fail(error), error) from error
             except StorageError:  # damage where the cut was to be: nothing was changed
                 state.failure = None
                 raise
@@ -341,7 +342,7 @@ class PartitionLog:
             try:
                 gone = truncation.detach_before(state, offset)
             except OSError as error:
-                raise state.error_for(error) from error
+                raise with_cause(state.error_for(error), error) from error
             self.reader.forget_positions()
             return gone
 
@@ -358,7 +359,7 @@ class PartitionLog:
                     try:
                         writing.settle(state)
                     except OSError as error:
-                        raise state.error_for(error) from error
+                        raise with_cause(state.error_for(error), error) from error
         finally:
             self.abandon()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from logboom.base.errors import OffsetOutOfRangeError, StorageError
+from logboom.base.errors import OffsetOutOfRangeError, StorageError, with_cause
 from logboom.base.ids import Offset
 from logboom.storage import search
 from logboom.storage.config import TimedOffset
@@ -63,12 +63,14 @@ class LogReader:
                 return None
             except OSError as error:
                 if offset < state.log_start_offset:  # its segment was deleted during this read
-                    raise self._out_of_range(offset) from error
+                    raise with_cause(self._out_of_range(offset), error) from error
                 if changes == state.layout_changes:  # else a compacted segment took the place of the one that was read
                     damage = state.segment_of(offset).walker.unreadable(error, offset)
                     if damage is not None:
-                        raise damage from error
-                    raise StorageError(f"Reading {state.directory} at offset {offset} failed: {error}.") from error
+                        raise with_cause(damage, error) from error
+                    raise with_cause(
+                        StorageError(f"Reading {state.directory} at offset {offset} failed: {error}."), error
+                    ) from error
 
     def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
         start, end = self._state.log_start_offset, self._state.log_end_offset
@@ -188,4 +190,4 @@ class LogReader:
                 return find()
             except OSError as error:
                 if changes == state.layout_changes:
-                    raise StorageError(f"Searching {state.directory} failed: {error}.") from error
+                    raise with_cause(StorageError(f"Searching {state.directory} failed: {error}."), error) from error

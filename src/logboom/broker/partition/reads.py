@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from logboom.base.errors import LogboomError, OffsetOutOfRangeError, StorageError
+from logboom.base.errors import LogboomError, OffsetOutOfRangeError, StorageError, with_cause
 from logboom.base.ids import Offset
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.read_cache import CachedRead, ReadCache
@@ -141,7 +141,7 @@ class CommittedReads:
             raise
         except OSError as error:
             self._counters.damaged_reads += 1
-            raise StorageError(f"{self._name} cannot be read at offset {offset}: {error}") from error
+            raise with_cause(StorageError(f"{self._name} cannot be read at offset {offset}: {error}"), error) from error
 
     def _find(
         self, offset: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from logboom.base.errors import LogboomError, StorageError
+from logboom.base.errors import LogboomError, StorageError, with_cause
 from logboom.base.ids import Offset
 from logboom.base.ports import File
 from logboom.records import BatchHeader, keyed_records
@@ -43,7 +43,9 @@ class DirtySection:
                     if not self._take(body, header):
                         return False
                 except LogboomError as error:
-                    raise StorageError(f"The batch at offset {header.base_offset} is wrong: {error}") from error
+                    raise with_cause(
+                        StorageError(f"The batch at offset {header.base_offset} is wrong: {error}"), error
+                    ) from error
             self.end = header.next_offset
             if self.superseded.size_bytes + self.with_tombstones.size_bytes > self._max_set_bytes:
                 return False

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from logboom.base.errors import LogboomError, StorageError
+from logboom.base.errors import LogboomError, StorageError, with_cause
 from logboom.base.ids import Offset
 from logboom.records import BatchHeader, Codec, KeyedRecord, keyed_records, retain_records, without_records
 from logboom.storage.compaction.dirty_section import DirtySection
@@ -83,7 +83,9 @@ class RecordFilter:
         try:
             retained, has_tombstones = self._retained(body, header)
         except LogboomError as error:
-            raise StorageError(f"The batch at offset {header.base_offset} is wrong: {error}") from error
+            raise with_cause(
+                StorageError(f"The batch at offset {header.base_offset} is wrong: {error}"), error
+            ) from error
         removed = header.records_count - len(retained)
         self.counts.records += removed
         if not retained:

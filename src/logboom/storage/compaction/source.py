@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from logboom.base.errors import LogboomError, StorageError
+from logboom.base.errors import LogboomError, StorageError, with_cause
 from logboom.base.ids import Offset
 from logboom.base.ports import File
 from logboom.base.units import MIB
@@ -78,7 +78,9 @@ def _read(file: File, position: int, length: int, source: Source, expected: Offs
     except OSError as error:
         if error.errno not in UNREADABLE:
             raise
-        raise BadBatchError(position, expected, f"it cannot be read: {error}", source.path) from error
+        raise with_cause(
+            BadBatchError(position, expected, f"it cannot be read: {error}", source.path), error
+        ) from error
 
 
 def plain_records(batch: Batch, source: Source, max_decompressed_bytes: int) -> bytes:
@@ -89,9 +91,8 @@ def plain_records(batch: Batch, source: Source, max_decompressed_bytes: int) -> 
     try:
         return records_body(data, at, header, max_decompressed_bytes)
     except LogboomError as error:
-        raise StorageError(
-            f"The batch at offset {header.base_offset} of {source.path} cannot be opened: {error}"
-        ) from error
+        fault = StorageError(f"The batch at offset {header.base_offset} of {source.path} cannot be opened: {error}")
+        raise with_cause(fault, error) from error
 
 
 def is_compacted_by_key(header: BatchHeader) -> bool:
