@@ -22,9 +22,11 @@ from logboom.host.disk import GivenFile
 _HEAD: Final = Struct(">I?")
 """Bytes of the message, and whether a file comes with it."""
 _START: Final = f"import sys; from {__name__} import main; main(sys.argv[1], int(sys.argv[2]))"
-_NICENESS: Final = 12
-"""A fifteenth of the weight of a process that is not nice (sched(7)): it yields to the broker and to clients on the
-same machine, but is never starved. With 5, a consumer beside a compaction lost a quarter of its rate on two cores."""
+_NICENESS: Final = 19
+"""The least: a seventieth of the weight of a process that is not nice (sched(7)). It yields to the broker and to
+clients on the same machine, but is never starved; SCHED_IDLE would leave it a three-hundredth. With 5, a consumer
+beside a compaction lost a quarter of its rate on two cores. With 12, what woke up waited milliseconds for the end of
+its slice (docs/performance.md)."""
 _KILLED_FIRST: Final = "500"
 """Where memory runs out the kernel is to choose the helper, before the broker (proc_pid_oom_score_adj(5))."""
 
