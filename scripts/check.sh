@@ -39,7 +39,7 @@ run_compiled() {
     local python=.venv-compiled/bin/python
     step build $python -c "from logboom.base import build; assert build.describe() != build.PLAIN, 'nothing is compiled here'"
     step rooms $python -m pytest -n "${WORKERS:-2}" --dist loadgroup -m "not slow and not uncompiled" \
-        tests/records tests/storage tests/broker tests/kafka tests/groups tests/nats
+        tests/records tests/storage tests/replication tests/broker tests/kafka tests/groups tests/nats tests/peer
     step simulation .venv-compiled/bin/logboom sim run --runs "${SEEDS:-10}"
     step kills $python -m pytest -p no:xdist -m "not slow" tests/faults/test_kill_broker.py tests/faults/test_kill_compaction.py
 }

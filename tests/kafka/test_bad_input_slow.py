@@ -202,6 +202,7 @@ def test_a_half_closed_peer_that_waits_for_records_is_closed(tmp_path: Path) -> 
     run(body)
 
 
+@pytest.mark.uncompiled
 def test_a_half_closed_peer_whose_reply_never_comes_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         async with running(tmp_path, {"request_timeout_s": 3}) as node, node.client() as client:

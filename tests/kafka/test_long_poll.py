@@ -183,6 +183,7 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return ready
 
 
+@pytest.mark.uncompiled
 def test_cold_reads_do_not_delay_other_reads(tmp_path: Path, cold: threading.Event) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client, node.client() as other:
@@ -200,6 +201,7 @@ def test_cold_reads_do_not_delay_other_reads(tmp_path: Path, cold: threading.Eve
     run_real(body)
 
 
+@pytest.mark.uncompiled
 def test_a_cold_read_that_is_too_little_waits(tmp_path: Path, cold: threading.Event) -> None:
     async def body() -> None:
         cold.set()
@@ -215,6 +217,7 @@ def test_a_cold_read_that_is_too_little_waits(tmp_path: Path, cold: threading.Ev
     run(body)
 
 
+@pytest.mark.uncompiled
 def test_a_connection_may_close_in_the_middle_of_a_cold_read(tmp_path: Path, cold: threading.Event) -> None:
     async def body() -> None:
         async with running(tmp_path) as node:

@@ -44,6 +44,7 @@ async def test_a_burst_only_holds_the_connection() -> None:
     assert not reading.held()
 
 
+@pytest.mark.uncompiled
 @on_a_loop
 async def test_what_lasts_is_refused_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_module, "HOLD_MAX_S", 0.01)
@@ -59,6 +60,7 @@ async def test_what_lasts_is_refused_until_there_is_room(monkeypatch: pytest.Mon
     assert metrics.inflight_bytes == 999
 
 
+@pytest.mark.uncompiled
 @on_a_loop
 async def test_a_disk_that_does_not_keep_up_counts_as_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_module, "HOLD_MAX_S", 0.01)

@@ -14,6 +14,7 @@ SELDOM = 300
 RARELY = 600
 
 
+@pytest.mark.uncompiled
 @pytest.mark.parametrize(
     ("mutant", "lives"),
     [
@@ -47,6 +48,7 @@ def test_a_broken_rule_is_found_within_its_lives(mutant: Mutant, lives: int) -> 
     run(found_at)
 
 
+@pytest.mark.uncompiled
 def test_a_killed_process_that_stays_in_sync_is_found_where_nothing_is_synced() -> None:
     """With syncs the rule costs nothing and saves nothing: what counted for an ack is there after a kill."""
     found_at = seed_that_finds(mutants.believe_in_clean_shutdowns, OFTEN, synced=False)
