@@ -4,7 +4,7 @@ Each stream of a command of its own costs a commit of the metadata, with a look 
 took half a minute on a busy machine.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -17,6 +17,9 @@ from logboom.broker.control.commands import CREATED_TOGETHER_MAX, Refusal
 from logboom.metadata import Image, Stream, apply_all, decode_all
 from logboom.metadata.levels import CREATE_STREAMS_FROM
 
+_PARTITIONS_TOGETHER: Final = 500
+_DEFAULT: Final = (None,)
+"""What is counted where the controller chooses: one partition."""
 _NO_CONFIG: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 
@@ -49,8 +52,8 @@ class StreamCreation:
         if self._image().level < CREATE_STREAMS_FROM:
             return [await _or_error(self._create(one)) for one in made]
         results: list[Stream | LogboomError] = []
-        for start in range(0, len(made), CREATED_TOGETHER_MAX):
-            results += await self._create_together(made[start : start + CREATED_TOGETHER_MAX])
+        for some in _together(made):
+            results += await self._create_together(some)
         return results
 
     async def _create(self, command: commands.CreateStream) -> Stream:
@@ -83,6 +86,20 @@ class StreamCreation:
             assignments=None if assignments is None else tuple(map(tuple, assignments)),
             validate_only=validate_only,
         )
+
+
+def _together(made: Iterable[commands.CreateStream]) -> Iterator[list[commands.CreateStream]]:
+    """Those of one command after the other. A command has its time, whatever there is to be created."""
+    some: list[commands.CreateStream] = []
+    partitions = 0
+    for one in made:
+        some.append(one)
+        partitions += one.partitions or len(one.assignments or _DEFAULT)
+        if len(some) == CREATED_TOGETHER_MAX or partitions >= _PARTITIONS_TOGETHER:
+            yield some
+            some, partitions = [], 0
+    if some:
+        yield some
 
 
 def stream_after(image: Image, name: str, planned: bytes | None) -> Stream:
