@@ -462,6 +462,10 @@ class StreamConfig:
         ),
     ] = 500_000
 
+    def __hash__(self) -> int:
+        """Of a few fields: that of all forty takes longer than what is looked up by it, once for each partition."""
+        return hash((self.segment_bytes, self.retention_ms, self.cleanup_policy))
+
     @property
     def compacts(self) -> bool:
         """Whether of each key only the latest record is kept."""

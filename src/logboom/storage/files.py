@@ -1,6 +1,7 @@
 """The names of a log's files, so that other files are told apart and left alone."""
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from logboom.base.ids import Offset
@@ -13,6 +14,8 @@ _BY_OFFSET: Final = re.compile(r"([0-9]{20})\.(log|index|producers)")
 _RANGE: Final = re.compile(r"([0-9]{20})-([0-9]{20})\.(cleaned|swap)")
 _SINGLE: Final = (OWNER_NAME, checkpoint.NAME, epochs.NAME, first_dirty.NAME)
 _OFFSET_MAX: Final = 2**63 - 1
+_NAMES_KEPT: Final = 4_096
+"""The first files of all logs have the same names, and a start looks at each of them a dozen times."""
 
 
 class Replacement(NamedTuple):
@@ -37,12 +40,14 @@ class Replacement(NamedTuple):
         return self.first <= base < self.end
 
 
+@lru_cache(_NAMES_KEPT)
 def is_cleaned(name: str) -> bool:
     """Whether it is a file that a cleaning did not finish."""
     match = _RANGE.fullmatch(name)
     return match is not None and match[3] == "cleaned"
 
 
+@lru_cache(_NAMES_KEPT)
 def replacement_in(name: str) -> Replacement | None:
     """What a `.swap` file replaces; None for any other name."""
     match = _RANGE.fullmatch(name)
@@ -51,6 +56,7 @@ def replacement_in(name: str) -> Replacement | None:
     return Replacement(Offset(int(match[1])), Offset(int(match[2])))
 
 
+@lru_cache(_NAMES_KEPT)
 def offset_in(name: str, suffix: str) -> Offset | None:
     """The offset in the name of a file of one kind (`.log`, `.index`, `.producers`); None for any other name."""
     match = _BY_OFFSET.fullmatch(name)
@@ -59,6 +65,7 @@ def offset_in(name: str, suffix: str) -> Offset | None:
     return Offset(int(match[1]))
 
 
+@lru_cache(_NAMES_KEPT)
 def is_known(name: str) -> bool:
     """Whether a file of this name belongs to a log."""
     stem = name.removesuffix(TEMPORARY_SUFFIX)

@@ -42,10 +42,10 @@ def recover(
     Each step relies on those before it: the durable end decides where the tail begins, epochs are needed to judge the
     batches of the tail, and producers are read last, when the end of the log is known.
     """
-    disk.make_dir(directory)
+    there = _names_in(disk, directory)
     state = LogState(disk, directory, config, report, open_files)
-    known = checkpoints.load(disk, directory, report)
-    names = _find_segments(state, known)
+    known = checkpoints.load(disk, directory, report) if checkpoints.NAME in there else None
+    names = _find_segments(state, known, there)
     durable, position = _durable_end(state, known)
     file = state.active.file
     # A search behind damage, which the epochs may need, must not go into the tail: nothing vouches for its bytes yet.
@@ -53,7 +53,7 @@ def recover(
     file_bytes, file.size_bytes = file.size_bytes, position
     _set_start(state, known)
     state.unsettled = known is not None and known.unsettled
-    _load_epochs(state, known, durable)
+    _load_epochs(state, known, durable, names)
     changed = _read_tail(state, durable, file_bytes)
     # Snapshots above the end are of batches that were cut. New batches take those offsets, so they must go before.
     drop_snapshots(disk, directory, state.log_end_offset, names)
@@ -64,6 +64,14 @@ def recover(
         _note(state, sync=changed)
     state.is_settled = not changed and not state.active.size_bytes and not state.active.file.has_room
     return state
+
+
+def _names_in(disk: Disk, directory: str) -> list[str]:
+    try:
+        return disk.list(directory)
+    except FileNotFoundError:
+        disk.make_dir(directory)
+        return []
 
 
 def _load_first_dirty(state: LogState, names: Sequence[str]) -> None:
@@ -109,9 +117,9 @@ def segment_begun_ms(state: LogState, now_ms: int) -> int:
     return first_ms if 0 < first_ms < now_ms else now_ms
 
 
-def _find_segments(state: LogState, known: Checkpoint | None) -> list[str]:
-    """Fill the state's segments; the names that are in the directory."""
-    names = _complete_swaps(state)
+def _find_segments(state: LogState, known: Checkpoint | None, names: Sequence[str]) -> Sequence[str]:
+    """Fill the state's segments from the names in its directory; the names that are in it then."""
+    names = _complete_swaps(state, names)
     bases = [base for name in names if (base := offset_in(name, LOG_SUFFIX)) is not None]
     for name in names:
         indexed = offset_in(name, INDEX_SUFFIX)
@@ -138,10 +146,9 @@ def _find_segments(state: LogState, known: Checkpoint | None) -> list[str]:
     return names
 
 
-def _complete_swaps(state: LogState) -> list[str]:
+def _complete_swaps(state: LogState, names: Sequence[str]) -> Sequence[str]:
     """Finish what a cleaning had committed, and remove what it had not; the names in the directory then."""
     disk, directory = state.disk, state.directory
-    names = disk.list(directory)
     swaps = [replacement for name in names if (replacement := replacement_in(name)) is not None]
     bases = [base for name in names if (base := offset_in(name, LOG_SUFFIX)) is not None]
     if swaps:
@@ -199,10 +206,10 @@ def _durable_end(state: LogState, known: Checkpoint | None) -> tuple[Offset, int
     return known.durable_end, 0
 
 
-def _load_epochs(state: LogState, known: Checkpoint | None, durable: Offset) -> None:
+def _load_epochs(state: LogState, known: Checkpoint | None, durable: Offset, names: Sequence[str]) -> None:
     path = f"{state.directory}/{epoch_files.NAME}"
     latest = known.latest_epoch if known else NO_EPOCH
-    history = epoch_files.load(state.disk, state.directory, state.report)
+    history = epoch_files.load(state.disk, state.directory, state.report) if epoch_files.NAME in names else None
     if history is None or history.latest < latest:
         if history is not None:
             state.report(Notice(path, f"knows no leader epoch above {history.latest}, but there was {latest}"))

@@ -98,12 +98,14 @@ class LogManager:
         after the other on the loop would be most of a start. `may_be_new` tells whether one that has no directory is to
         be made. `image` explains the directories that are not assigned.
         """
-        await self._on_openers(partial(self._remove_leftovers, image, _directories(assigned)))
+        names = await self._on_openers(partial(self._disk.list, STREAMS_DIR))
+        await self._on_openers(partial(self._remove_leftovers, image, names, _directories(assigned)))
+        there = frozenset(f"{STREAMS_DIR}/{name}" for name in names)
         opened: dict[PartitionKey, Partition] = {}
         failed: dict[PartitionKey, StorageError] = {}
         started_s = logged_s = self._clock.monotonic_s()
         parts = _parts(assigned, self._opened_at_once(len(assigned)))
-        futures = [self._on_openers(partial(self._try_open_all, part, take_role, may_be_new)) for part in parts]
+        futures = [self._on_openers(partial(self._try_open_all, part, there, take_role, may_be_new)) for part in parts]
         for part, future in zip(parts, futures, strict=True):
             for (stream, index), result in zip(part, await future, strict=True):
                 if isinstance(result, StorageError):
@@ -128,21 +130,23 @@ class LogManager:
     def _try_open_all(
         self,
         part: Sequence[Assigned],
+        there: Container[str],
         take_role: Callable[[Partition], None],
         may_be_new: Callable[[Stream, PartitionIndex], bool],
     ) -> list[Partition | StorageError]:
-        return [self._try_open(stream, index, take_role, may_be_new) for stream, index in part]
+        return [self._try_open(stream, index, there, take_role, may_be_new) for stream, index in part]
 
     def _try_open(
         self,
         stream: Stream,
         index: PartitionIndex,
+        there: Container[str],
         take_role: Callable[[Partition], None],
         may_be_new: Callable[[Stream, PartitionIndex], bool],
     ) -> Partition | StorageError:
         try:
             directory = directory_of(stream.name, index)
-            if self._disk.exists(directory):
+            if directory in there:
                 self._check_mark(directory, mark_of(stream, index))
                 partition = self._open(stream, index)
             elif may_be_new(stream, index):
@@ -162,7 +166,7 @@ class LogManager:
 
     def _check_mark(self, directory: str, expected: Mark) -> None:
         """Refuse the records of another partition, whose directory may have been renamed or restored to this place."""
-        found = read_mark(self._disk, directory)
+        found = read_mark(self._disk, directory, expected)
         if found == expected:
             return
         if found is None or is_damaged(found, expected):
@@ -213,11 +217,11 @@ class LogManager:
         if removed:
             self._disk.sync_dir(STREAMS_DIR)
 
-    def _remove_leftovers(self, image: Image, owned: set[str]) -> None:
+    def _remove_leftovers(self, image: Image, names: Iterable[str], owned: set[str]) -> None:
         deleted = frozenset(image.tombstones)
         unknown: list[str] = []
         removed = 0
-        for name in self._disk.list(STREAMS_DIR):
+        for name in names:
             directory = f"{STREAMS_DIR}/{name}"
             if directory in owned:
                 continue
