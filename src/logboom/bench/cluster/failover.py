@@ -52,7 +52,10 @@ def run_failover(server: LogboomNodes, load: FailoverLoad, progress: Callable[[s
 
 
 def _ack_gap(server: LogboomNodes, stream: str, node: int, load: FailoverLoad) -> float:
-    """Seconds from the kill until every partition has acked a message that was sent after it."""
+    """Seconds from the kill until every partition has acked a message that was sent after it.
+
+    Each is sent one at once: at the held rate alone, the turn of a partition would come some seconds later.
+    """
     waiting: set[int] = set()
     failures: list[str] = []
 
@@ -82,6 +85,8 @@ def _ack_gap(server: LogboomNodes, stream: str, node: int, load: FailoverLoad) -
     waiting.update(range(load.partitions))
     server.order("kill", node)
     killed_s = time.perf_counter()
+    for index in range(load.partitions):
+        producer.produce(stream, b"one message", partition=index, on_delivery=acked)
     send_until(lambda: not waiting or time.perf_counter() > killed_s + _BACK_MAX_S)
     took_s = time.perf_counter() - killed_s
     if waiting or producer.flush(30):
