@@ -116,6 +116,12 @@ def alter(bootstrap: str, stream: str, name: str, value: str) -> None:
     next(iter(admin.incremental_alter_configs([resource]).values())).result(WAIT_S)
 
 
+def delete(bootstrap: str, stream: str) -> None:
+    """Delete a stream."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # its futures end with it
+    admin.delete_topics([stream])[stream].result(WAIT_S)
+
+
 def stored(bootstrap: str, stream: str, count: int, partition: int = 0) -> list[Stored]:
     """The first `count` records of a partition; waits until there are so many."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})

@@ -9,6 +9,7 @@ from tests.nats.servers import (
     WAIT_S,
     alter,
     attach,
+    delete,
     end,
     metrics,
     needs_nats_server,
@@ -147,3 +148,34 @@ async def test_messages_that_nobody_is_told_of_are_counted(broker: BrokerProcess
     assert (await published(client, "counted", b"y"))["seq"] == 2
     await client.close()
     assert 'logboom_nats_dropped_total{reason="wrong_last_offset"} 1.0' in metrics(broker.http)
+
+
+def balance(broker: BrokerProcess) -> int:
+    """How many of the messages that the broker has received are neither stored nor counted as anything else."""
+    sums: dict[str, float] = {}
+    for line in metrics(broker.http).splitlines():
+        name, _, value = line.rpartition(" ")
+        if name.startswith("logboom_nats_"):
+            kind = name.removeprefix("logboom_nats_").partition("{")[0]
+            sums[kind] = sums.get(kind, 0) + float(value)
+    known = ("stored", "duplicates", "refused", "dropped", "elsewhere", "unanswered")
+    return round(sums["received_total"] - sum(sums.get(f"{kind}_total", 0) for kind in known))
+
+
+@on_a_loop
+async def test_what_comes_for_a_stream_that_was_deleted_is_counted(broker: BrokerProcess) -> None:
+    client = await nats.connect(url(broker))
+    for number in range(3):
+        stream = f"deleted-{number}"
+        attach(broker.kafka, stream, stream)
+        await taken(client, stream)
+        deletion = asyncio.create_task(asyncio.to_thread(delete, broker.kafka, stream))
+        while not deletion.done():
+            for _ in range(20):
+                await client.publish(stream, b"x")
+            await client.flush(WAIT_S)
+        await deletion
+    await client.close()
+    async with asyncio.timeout(WAIT_S):
+        while balance(broker):
+            await asyncio.sleep(0.05)

@@ -3,7 +3,7 @@
 import asyncio
 
 from nats.aio.client import Client
-from tests.nats.servers import WAIT_S, attach, end, needs_nats_server, on_a_loop, published, stored, taken
+from tests.nats.servers import WAIT_S, alter, attach, end, needs_nats_server, on_a_loop, published, stored, taken
 from tests.support.server import BrokerProcess
 
 import nats
@@ -102,3 +102,39 @@ async def test_streams_of_a_group_split_the_messages_and_others_get_all(broker: 
     assert first
     assert second
     assert whole == sent
+
+
+@on_a_loop
+async def test_members_of_a_group_come_and_go_while_messages_flow(broker: BrokerProcess) -> None:
+    """What the server gave to a member before it heard that the member leaves is stored as well."""
+    attach(broker.kafka, "stays", "changing", group="changing")
+    attach(broker.kafka, "goes", "changing", group="changing")
+    client = await connected(broker)
+    async with asyncio.timeout(WAIT_S):
+        while not all(end(broker.kafka, stream) for stream in ("stays", "goes")):
+            await taken(client, "changing")
+    sent, ending = 0, asyncio.Event()
+
+    async def flow() -> None:
+        nonlocal sent
+        while not ending.is_set():
+            for _ in range(20):
+                await client.publish("changing", b"%d" % sent)
+                sent += 1
+            await client.flush(WAIT_S)
+            await asyncio.sleep(0.002)
+
+    flowing = asyncio.create_task(flow())
+    for subjects in ("", "changing", "", "changing"):
+        before = end(broker.kafka, "goes")
+        await asyncio.to_thread(alter, broker.kafka, "goes", "logboom.nats.subjects", subjects)
+        async with asyncio.timeout(WAIT_S):
+            while subjects and end(broker.kafka, "goes") == before:
+                await asyncio.sleep(0.02)
+    await asyncio.to_thread(alter, broker.kafka, "goes", "logboom.nats.subjects", "")
+    ending.set()
+    await asyncio.wait_for(flowing, WAIT_S)
+    await taken(client, "changing")  # the last of them is stored before this one
+    found = [value for stream in ("stays", "goes") for value in values(broker, stream, 1)[0]]
+    await client.close()
+    assert sorted(found, key=int) == [b"%d" % number for number in range(sent)]

@@ -3,8 +3,9 @@
 All that changed in one turn of the loop is followed at its end, so a thousand streams that begin cost one look at each.
 That a leadership has ended is seen at once, before what waited for it is answered.
 
-A subscription is ended only after what it still brings has been handed to its intake. What then belongs to a partition
-that another broker leads is held for that one (`handover`), for a while.
+A subscription is ended only after what it still brings has been handed to its intake, also where its stream has no
+subjects any more: in a queue the server may have given it messages that nobody else gets. What then belongs to a
+partition that another broker leads is held for that one (`handover`), for a while.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from logboom.base.errors import LogboomError
+from logboom.base.errors import LogboomError, UnknownStreamError
 from logboom.base.ids import BrokerId, StreamId
 from logboom.broker.catalog import Catalog
 from logboom.broker.partition.replica import Partition
@@ -25,7 +26,7 @@ from logboom.nats.ingress.intake import Intake
 from logboom.nats.ingress.plan import Attached, Wish, cannot_be_grouped, in_order, wishes
 from logboom.nats.ingress.predecessors import Predecessors
 from logboom.nats.ingress.services import IngressServices
-from logboom.nats.link.frames import Delivery
+from logboom.nats.link.frames import Run
 from logboom.nats.wire.messages import Reader
 
 HOLD_S: Final = 5.0
@@ -92,6 +93,9 @@ class Ingress:
         if self._stopped:
             return
         for stream in delta.deleted:
+            intake = self._intakes.get(stream.id)
+            if intake is not None:
+                intake.end(UnknownStreamError(f"stream {stream.name} was deleted"))
             self._detach(stream.id)
         for stream in {each.id: each for each in (*delta.reconfigured, *(new for new, _ in delta.grown))}.values():
             self._take(stream)
@@ -106,7 +110,7 @@ class Ingress:
         this turn of the loop has ended."""
         if self._stopped or (stream_id not in self._attached and stream_id not in self._subscribed):
             return
-        for holding in self._holdings.get(stream_id, {}).values():
+        for holding in self._holdings.get(stream_id, {}).values() if stream_id in self._attached else ():
             if not holding.is_handing_over and self._leading(stream_id, holding.index) is None:
                 self._lose(stream_id, holding)
         if not self._changed:
@@ -115,12 +119,20 @@ class Ingress:
 
     def _detach(self, stream_id: StreamId) -> None:
         self._attached.pop(stream_id, None)
+        self._predecessors.forget(stream_id)
+        if stream_id in self._subscribed:
+            self._look_at(stream_id)
+        else:
+            self._forget(stream_id)
+
+    def _forget(self, stream_id: StreamId, _: object = None) -> None:
+        """Nothing comes any more of the subscriptions of a stream."""
+        if stream_id in self._attached:
+            return  # again
         for holding in tuple(self._holdings.get(stream_id, {}).values()):
             self._give_up(stream_id, holding)
         self._holdings.pop(stream_id, None)
         self._intakes.pop(stream_id, None)
-        self._predecessors.forget(stream_id)
-        self._look_at(stream_id)
 
     def _take(self, stream: Stream) -> None:
         """A stream is new, or has changed."""
@@ -159,17 +171,13 @@ class Ingress:
                 partition = self._leading(stream_id, index)
                 if partition is not None:
                     self._lead(stream_id, index, partition, gained)
-            self._subscribe_to(stream_id, self._wishes(stream_id))
+            ended = self._subscribe_to(stream_id)
+            if known is None and ended is not None:
+                ended.add_done_callback(partial(self._forget, stream_id))
         for before, some in gained.items():
             task = asyncio.create_task(self._handover.gain(before, some))
             self._gaining.add(task)
             task.add_done_callback(self._gaining.discard)
-
-    def _wishes(self, stream_id: StreamId) -> set[Wish]:
-        known, holdings = self._attached.get(stream_id), self._holdings.get(stream_id, {})
-        if known is None:
-            return set()
-        return wishes(known[1], [index for index, holding in holdings.items() if not holding.is_leaving])
 
     def _leading(self, stream_id: StreamId, index: int) -> Partition | None:
         """A partition, if this broker leads it."""
@@ -251,7 +259,7 @@ class Ingress:
 
     def hear_no_more(self, streams: Iterable[StreamId]) -> None:
         for stream_id in dict.fromkeys(streams):
-            self._subscribe_to(stream_id, self._wishes(stream_id))
+            self._subscribe_to(stream_id)
 
     def close(self, stream_id: StreamId, holding: HeldMessages) -> None:
         self._forget_expiry(holding)
@@ -274,19 +282,23 @@ class Ingress:
 
     # --- subscriptions ------------------------------------------------------------------------------------------
 
-    def _subscribe_to(self, stream_id: StreamId, wanted: set[Wish]) -> None:
+    def _subscribe_to(self, stream_id: StreamId) -> asyncio.Future[None] | None:
+        """Begin and end subscriptions. Done once nothing comes of those any more that were ended; None: none were."""
         link, subscribed = self._services.link, self._subscribed.setdefault(stream_id, {})
+        known, wanted = self._attached.get(stream_id), set[Wish]()
+        if known is not None:
+            holdings = self._holdings.get(stream_id, {})
+            wanted = wishes(known[1], [index for index, holding in holdings.items() if not holding.is_leaving])
         for wish in in_order(wanted - subscribed.keys()):
             subscribed[wish] = link.subscribe(
                 wish.subject, wish.queue, partial(self._receive, wish), partial(self._refused, wish)
             )
         ended = [subscribed.pop(wish) for wish in in_order(subscribed.keys() - wanted)]
-        if ended:
-            link.unsubscribe(ended)
         if not subscribed:
             del self._subscribed[stream_id]
+        return link.unsubscribe(ended) if ended else None
 
-    def _receive(self, wish: Wish, messages: list[Delivery]) -> None:
+    def _receive(self, wish: Wish, messages: Run) -> None:
         intake = self._intakes.get(wish.stream_id)
         if intake is not None:
             intake.receive(wish.partition, wish.queue is None, messages)

@@ -21,7 +21,7 @@ from logboom.nats.ingress.answers import acks_of
 from logboom.nats.ingress.holding import MESSAGE_BYTES, Doubt, Epochs, HeldMessages, HoldingState, Unstored, sizes
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link import commands
-from logboom.nats.link.frames import Alike, Delivery
+from logboom.nats.link.frames import Alike, Delivery, Run
 from logboom.nats.metrics import reason_of
 from logboom.nats.wire.acks import ack, answerable, error_ack
 from logboom.nats.wire.envelope import Sealed
@@ -129,11 +129,19 @@ class Intake:
         self._reader = reader
         self._holdings = holdings
         self._services = services
+        self._ended: LogboomError | None = None
 
-    def receive(self, index: int | None, by_all: bool, messages: Sequence[Delivery]) -> None:
+    def end(self, error: LogboomError) -> None:
+        """Refuse what still comes: there is nowhere to store it."""
+        self._ended = error
+
+    def receive(self, index: int | None, by_all: bool, messages: Run) -> None:
         """Take messages for one partition; None: for those that the partitioner chooses. `by_all`: whether the server
         gives them to all who subscribe."""
         self._count(messages)
+        if self._ended is not None:
+            self._refuse([message.reply for message in messages], self._ended)
+            return
         if index is not None and self._holding(index) is None:
             # This broker leads no more; who leads now may have got them as well.
             self.give_up([Unstored(message, by_all) for message in messages])
@@ -144,9 +152,9 @@ class Intake:
         holding = self._holdings.get(index)
         return None if holding is None or holding.state is HoldingState.ENDED else holding
 
-    def _take(self, index: int | None, by_all: bool, messages: Sequence[Delivery]) -> None:
+    def _take(self, index: int | None, by_all: bool, messages: Run) -> None:
         holdings = _Holdings(self._holding)
-        if isinstance(messages, Alike) and self._take_alike(index, by_all, messages, holdings):
+        if not isinstance(messages, list) and self._take_alike(index, by_all, messages, holdings):
             return
         runs: dict[int, _MixedRun] = {}
         elsewhere = 0
@@ -195,10 +203,10 @@ class Intake:
     def _now_ns(self) -> int:
         return self._services.clock.wall_ms() * _MS_NS
 
-    def _count(self, messages: Sequence[Delivery]) -> None:
+    def _count(self, messages: Run) -> None:
         metrics = self._services.metrics
         metrics.received += len(messages)
-        if isinstance(messages, Alike):
+        if not isinstance(messages, list):
             metrics.received_bytes += sum(map(len, messages.payloads))
         else:
             metrics.received_bytes += sum([len(message.payload) + len(message.header) for message in messages])
@@ -236,19 +244,21 @@ class Intake:
     def _published(self, run: _Run, published: Published) -> None:
         metrics = self._services.metrics
         self._services.budget.gave(run.size_bytes)
-        answers: list[bytes] = []
         refused: list[tuple[int, LogboomError]] = []
         if run.sealed or published.duplicates or set(map(type, published.outcomes)) != {int}:
+            answers: list[bytes] = []
             for place, outcome in enumerate(published.outcomes):
                 if isinstance(outcome, LogboomError):
                     refused.append((place, outcome))
                 elif run.replies[place]:
                     answers.append(self._ack(run, place, outcome, place in published.duplicates))
+            said, count = b"".join(answers), len(answers)
         else:
-            answers = acks_of(self._name, run.replies, cast("Sequence[Offset]", published.outcomes))
+            said = acks_of(self._name, run.replies, cast("Sequence[Offset]", published.outcomes))
+            count = len(run.replies) - run.replies.count(b"")
         metrics.duplicates += len(published.duplicates)
         metrics.stored += len(run.replies) - len(refused) - len(published.duplicates)
-        self._answer(answers)
+        self._answer(said, count)
         for place, error in refused:
             self._not_stored(run, place, error, place in published.duplicates)
 
@@ -303,7 +313,7 @@ class Intake:
 
     def committed(self, acks: Sequence[bytes]) -> None:
         """What these say is so."""
-        self._answer(acks)
+        self._answer(b"".join(acks), len(acks))
 
     def put_before(self, holding: HeldMessages, others: Sequence[Unstored]) -> None:
         """Another broker has held these."""
@@ -352,14 +362,15 @@ class Intake:
             self._note("nats.dropped", reason, dropped, error)
         if answers and not isinstance(error, _REFUSED_BY_TERMS):
             self._note("nats.refused", reason, len(answers), error)
-        self._answer(answers)
+        self._answer(b"".join(answers), len(answers))
 
     def _note(self, kind: str, reason: str, count: int, error: LogboomError) -> None:
         self._services.advisories.note(kind, stream=self._name, reason=reason, count=count, message=str(error))
 
-    def _answer(self, answers: Sequence[bytes]) -> None:
-        if answers:
-            if self._services.link.send(b"".join(answers)):
-                self._services.metrics.acks += len(answers)
+    def _answer(self, said: bytes, count: int) -> None:
+        """Send so many answers."""
+        if count:
+            if self._services.link.send(said):
+                self._services.metrics.acks += count
             else:
-                self._services.metrics.lost_acks += len(answers)
+                self._services.metrics.lost_acks += count

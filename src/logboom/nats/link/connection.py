@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, cast
 
 from logboom.base.errors import LogboomError
 from logboom.nats.link import commands
-from logboom.nats.link.frames import Alike, FrameError, FrameReader, Info, Ping, Pong, Refusal, Run
+from logboom.nats.link.frames import FrameError, FrameReader, Info, Ping, Pong, Refusal, Run
 
 _PINGS_UNANSWERED_MAX: Final = 2
 _UNSENT: Final = "unsent"
@@ -77,10 +77,10 @@ class Connection(asyncio.Protocol):
             return
         try:
             for event in self._reader.feed(data):
-                if isinstance(event, list | Alike):
-                    self._user.delivered(event)
-                else:
+                if isinstance(event, tuple):
                     self._noticed(event)
+                else:
+                    self._user.delivered(event)
         except FrameError as error:
             self.end(str(error))
 

@@ -24,7 +24,7 @@ from logboom.nats.config import NatsConfig
 from logboom.nats.link import commands
 from logboom.nats.link.connection import Connection, ConnectionLostError
 from logboom.nats.link.credentials import Credentials
-from logboom.nats.link.frames import Alike, Run
+from logboom.nats.link.frames import Run
 from logboom.nats.link.servers import ServerAddress, ServerPool, tls_context
 from logboom.nats.metrics import NatsMetrics
 
@@ -248,8 +248,11 @@ class Link:
     # --- the connection (ConnectionUser) ------------------------------------------------------------------------
 
     def delivered(self, run: Run) -> None:
-        if isinstance(run, Alike):
+        if not isinstance(run, list):
             self._hand_over(run.sid, run)
+            return
+        if len(run) == 1:
+            self._hand_over(run[0].sid, run)
             return
         for sid, group in groupby(run, _SID_OF):
             self._hand_over(sid, list(group))
