@@ -29,7 +29,15 @@ compile_tests() {
     $BIN/python -m pytest --collect-only --quiet -p no:cacheprovider > /dev/null 2>&1 || true  # the tests tell errors
 }
 
+# Which cases of tests that take turns are done: others with each commit, the same for the same commit.
+turn_of_commit() {
+    local commit
+    commit=$(git rev-parse --short=6 HEAD 2> /dev/null) || commit=0
+    printf '%d\n' "0x${commit:0:6}"
+}
+
 run_tests() {
+    export LOGBOOM_TEST_TURN="${LOGBOOM_TEST_TURN:-$(turn_of_commit)}"
     # A group of tests that shares something costly stays on one worker; the longest tests come first (tests/conftest.py).
     step tests $BIN/python -m pytest -n "${WORKERS:-3}" --dist loadgroup --no-loadscope-reorder -m "not slow" "$@"
 }
@@ -48,6 +56,7 @@ run_faults() {
     export LOGBOOM_TEST_THOROUGH=1
     step faults $BIN/python -m pytest --verbose -p no:xdist --timeout 3600 -m "slow" tests
     step kills $BIN/python -m pytest --verbose -p no:xdist --timeout 3600 -m "not slow" tests/faults
+    step turns $BIN/python -m pytest -p no:xdist --timeout 3600 -m "in_turn and not slow" tests
     step properties $BIN/python -m pytest -p no:xdist --timeout 3600 -m "hypothesis and not slow" tests
 }
 

@@ -5,13 +5,16 @@ module that share a broker. What takes longest begins first, so that no long tes
 workers have nothing to do.
 """
 
+import gc
 import os
 import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.support.thoroughness import THOROUGH, fewer_examples
+from tests.support.spark_jvms import SparkJvms
+from tests.support.thoroughness import THOROUGH, TURN, fewer_examples, in_turn
 
 # The suite starts hundreds of interpreters. Where the environment forbids them to keep compiled modules, as it does in
 # many containers, each compiles Logboom anew, which takes as long as most of the commands that they run.
@@ -30,6 +33,7 @@ settings.load_profile("suite")
 _SETTINGS_OF_A_PROPERTY = "_hypothesis_internal_use_settings"
 """Where hypothesis 6 keeps the settings of a test; without it the tests would do all of their examples."""
 _SPARK_SESSION = "spark session"
+_SPARK_JVMS = "spark jvms"
 _STARTED_FOR_A_MODULE = {"broker", "cluster", "tool", "asked_once", "verdicts"}
 """Fixtures that start processes, once for all tests of a module."""
 _LONGEST = (
@@ -45,16 +49,40 @@ _LONGEST = (
 """Files, directories and groups whose tests take seconds, the longest first."""
 
 
+@pytest.fixture(scope="session")
+def spark_jvms() -> Iterator[SparkJvms]:
+    """JVMs for routers that are processes of their own."""
+    with SparkJvms() as made:
+        yield made
+
+
+def pytest_report_header() -> list[str]:
+    return [f"tests that take turns: LOGBOOM_TEST_TURN={TURN} does the same cases again"] if TURN >= 0 else []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """All modules and tests stay to the end: no collection of garbage, now or in any test, need look at them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Here, since pytest-xdist reads the groups before other plugins see the list of tests."""
     if _shares_session(item):
         item.add_marker(pytest.mark.xdist_group(_SPARK_SESSION))
+    elif "spark_jvms" in _fixtures(item):
+        item.add_marker(pytest.mark.xdist_group(_SPARK_JVMS))
     elif _fixtures(item) & _STARTED_FOR_A_MODULE and item.get_closest_marker("xdist_group") is None:
         item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         # pytest-xdist 3.8 tells its scheduler the group of a test by a suffix of `_nodeid`, from which pytest 9.2 does
         # not take the id of a test any more: without this, the tests of one group go to all workers.
@@ -65,6 +93,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item._id = NodeId.parse(grouped)
     if not THOROUGH:
         _shorten(items)
+    if TURN >= 0 and not THOROUGH:
+        _leave_to_other_turns(config, items)
     items.sort(key=_rank)  # stable: within a rank the order stays random
 
 
@@ -75,6 +105,17 @@ def _shorten(items: list[pytest.Item]) -> None:
         given = getattr(function, _SETTINGS_OF_A_PROPERTY, None)
         if given is not None:
             setattr(function, _SETTINGS_OF_A_PROPERTY, fewer_examples(given))
+
+
+def _leave_to_other_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests marked `in_turn`, the cases whose turn it is stay."""
+    cases: dict[tuple[str, int], list[str]] = {}
+    for item in items:
+        if (marker := item.get_closest_marker("in_turn")) is not None:
+            cases.setdefault((item.nodeid.partition("[")[0], marker.args[0]), []).append(item.nodeid)
+    left = {case for (_, turns), names in cases.items() for case in {*names} - in_turn(names, turns, TURN)}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
+    items[:] = [item for item in items if item.nodeid not in left]
 
 
 def _shares_session(item: pytest.Item) -> bool:

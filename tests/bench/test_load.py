@@ -49,6 +49,7 @@ def test_a_timed_load_counts_only_its_window(broker: BrokerProcess) -> None:
     assert result["client_cpu_share"] > 0
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("reader", ["raw", "librdkafka"])
 @pytest.mark.parametrize(("size", "rate"), [(256, 500), (100_000, 50)])
 def test_latency_of_every_message_is_counted(broker: BrokerProcess, reader: str, size: int, rate: int) -> None:
@@ -60,6 +61,7 @@ def test_latency_of_every_message_is_counted(broker: BrokerProcess, reader: str,
     assert 0 < result["end_to_end"]["percentiles_ms"]["50.0"] <= result["end_to_end"]["max_ms"]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("reader", ["raw", "librdkafka"])
 def test_latency_of_the_client_alone(tmp_path: Path, reader: str) -> None:
     server = NothingServer(tmp_path / "nothing")

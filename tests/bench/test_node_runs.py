@@ -17,6 +17,7 @@ def bench(directory: Path, *arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.in_turn(4)
 def test_fanout(tmp_path: Path) -> None:
     result = bench(
         tmp_path, "fanout", "--consumers=20", "--stream-mb=1", "--total-mb=3", "--tail-seconds=0.5", "--rounds=1"
@@ -28,6 +29,7 @@ def test_fanout(tmp_path: Path) -> None:
     assert all(run["mb"] >= 18 for run in result["catching_up"]["many"])
 
 
+@pytest.mark.in_turn(4)
 def test_idle(tmp_path: Path) -> None:
     result = bench(tmp_path, "idle", "--partitions=5", "--connections=20", "--trickle-partitions=300", "--seconds=0.5")
     assert result["start_s"] > 0
@@ -35,6 +37,7 @@ def test_idle(tmp_path: Path) -> None:
     assert all(step["memory_mb"] > 10 and step["threads"] > 1 for step in steps)
 
 
+@pytest.mark.in_turn(4)
 def test_collector(tmp_path: Path) -> None:
     result = bench(tmp_path, "collector", "--line-bytes=100", "--megabytes=1", "--rounds=1")
     for one in result["lines"]["100"].values():
@@ -50,6 +53,7 @@ def test_restart(tmp_path: Path) -> None:
     assert len(result["after_kill_s"]) == 1
 
 
+@pytest.mark.in_turn(4)
 def test_compact(tmp_path: Path) -> None:
     shape = ("--keys=2000", "--megabytes=6", "--segment-mib=1", "--rounds=1", "--peers=logboom")
     result = bench(tmp_path, "compact", *shape)

@@ -176,6 +176,7 @@ async def table_of(partition: Partition) -> tuple[dict[bytes, bytes], list[int]]
     return live(table), offsets
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_a_random_life_keeps_the_table(seed: int) -> None:
     """`Life.check` asserts after each step that the latest of each key is there."""

@@ -115,6 +115,7 @@ class Life:
         await self.broker.stop()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_random_life_keeps_every_promise(tmp_path: Path, seed: int) -> None:
     """`Life.check` asserts after each step that all that was acked is there, once and in order."""

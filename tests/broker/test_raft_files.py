@@ -229,6 +229,7 @@ def assert_entries(stored: Stored, before: Stored, done: Stored) -> None:
 FAULTS = {"crash": None, "EIO": errno.EIO, "full once": errno.ENOSPC, "no handle once": errno.EMFILE}
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("history", HISTORIES)
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind == "no handle once" else []) for kind in FAULTS]

@@ -114,6 +114,7 @@ BROKEN: Final[dict[Callable[[pytest.MonkeyPatch], None], int]] = {
 """Each with a seed that finds it, as of November 2026."""
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("break_it", BROKEN, ids=lambda each: each.__name__.strip("_"))
 def test_a_broken_driver_is_found_out(break_it: Callable[[pytest.MonkeyPatch], None]) -> None:
     for seed in range(BROKEN[break_it], 40):

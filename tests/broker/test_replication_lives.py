@@ -187,6 +187,7 @@ class Life:
             assert value in bytes(found), f"{value[:12]!r} was acked at {index}:{offset}, and is gone"
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_what_was_acked_is_there_in_the_end_and_all_copies_are_the_same(tmp_path: Path, seed: int) -> None:
     life: list[Life] = []

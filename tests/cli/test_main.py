@@ -87,6 +87,17 @@ def test_completion_knows_commands_and_options() -> None:
     assert "--partitions" in logboom(**environment).out
 
 
+def test_commands_that_draw_nothing_load_nothing_to_draw_with() -> None:
+    """Every other command that there is, all in one process."""
+    code = (
+        "import sys; from logboom.cli.main import _COMMANDS, _DRAWING, _load;"
+        "[_load(name) for name in _COMMANDS if name not in _DRAWING];"
+        "print('rich' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_serve_loads_no_library_that_a_broker_has_no_use_for() -> None:
     code = (
         "import sys; from logboom.cli.main import _load; _load('serve');"

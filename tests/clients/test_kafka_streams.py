@@ -43,6 +43,7 @@ def command() -> list[str]:
         pytest.skip(str(missing))
 
 
+@pytest.mark.in_turn(3)
 def test_words_are_counted_exactly_over_a_lost_disk_and_a_killed_broker(command: list[str], tmp_path: Path) -> None:
     """Each kill of the application comes when it has committed all it read: at least once is exactly once then."""
     text, pairs, state = Text(), Pairs(), tmp_path / "state"

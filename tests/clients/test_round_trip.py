@@ -92,6 +92,7 @@ def test_the_java_client_tells_refusals_by_name_and_goes_on(broker: BrokerProces
     assert run(built(java), "refused", broker.kafka, f"refused-{uuid.uuid4().hex[:6]}").startswith("ok")
 
 
+@pytest.mark.in_turn(3)
 def test_killed_and_started_again_in_mid_flight(driver: Driver, tmp_path: Path) -> None:
     """kill -9 while the client sends: it goes on by itself, and each record is there once and in order."""
     if not driver.waits_for_brokers:

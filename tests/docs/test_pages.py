@@ -1,7 +1,9 @@
 """Every command, program and file in the documentation is run as it stands there.
 
 The pages say 127.0.0.1:9092, 127.0.0.1:9644, nats://127.0.0.1:4222 and .venv/bin/logboom; here the broker stands on
-free ports and the tests' own interpreter is used. Nothing else is changed.
+free ports and the tests' own interpreter is used. The README's page uses the program and Spark as they are installed.
+The others call `logboom` some hundred times, which is forked off a process that has loaded it, and their routers share
+JVMs. Nothing else is changed.
 """
 
 import os
@@ -11,17 +13,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from tests.docs.blocks import Block, blocks_of
 from tests.nats.servers import program
+from tests.support.forked_program import ForkedProgram
 from tests.support.server import BrokerProcess
+from tests.support.spark_jvms import SparkJvms
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/README.md")])
+AS_INSTALLED = ROOT / "README.md"
 WAIT_S = 240
 _NATS = "nats://127.0.0.1:4222"
 
@@ -50,40 +55,45 @@ RUNNABLE = [page for page in PAGES if any(block.language in ("sh", "python") for
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", RUNNABLE, ids=title)
-def test_every_command_works(page: Path, tmp_path: Path) -> None:
+def test_every_command_works(page: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """`Runner` asserts that each command and program ends with 0."""
     work = tmp_path / "work"
     work.mkdir()
-    prepare(work)
+    shutil.copytree(ROOT / "examples", work / "examples")
+    shutil.copy(ROOT / "README.md", work)
+    jvms: SparkJvms | None = None if page == AS_INSTALLED else request.getfixturevalue("spark_jvms")
+    environment = dict(os.environ) if jvms is None else jvms.environment
     with_nats = _NATS in page.read_text()
     if with_nats and program() is None:
         pytest.skip("no nats-server here: apt-get install nats-server")
     given = ["--nats", "embedded", "--set", "nats.embedded_listen=127.0.0.1:0"] if with_nats else []
-    with BrokerProcess(tmp_path / "data", *given) as broker:
-        run_page(page, Runner(work, broker))
+    with BrokerProcess(tmp_path / "data", *given) as broker, installed(page, work / ".venv"):
+        run_page(page, Runner(work, broker, environment))
 
 
-def prepare(work: Path) -> None:
-    """The parts of the checkout that the pages use."""
-    (work / ".venv").symlink_to(sys.prefix)
-    shutil.copytree(ROOT / "examples", work / "examples")
-    shutil.copy(ROOT / "README.md", work)
+@contextmanager
+def installed(page: Path, place: Path) -> Iterator[None]:
+    """A virtual environment with Logboom at `place`."""
+    if page == AS_INSTALLED:
+        place.symlink_to(sys.prefix)
+        yield
+    else:
+        with ForkedProgram(place):
+            yield
 
 
 class Runner:
     """Runs blocks in one directory against one broker."""
 
-    def __init__(self, work: Path, broker: BrokerProcess) -> None:
+    def __init__(self, work: Path, broker: BrokerProcess, environment: Mapping[str, str]) -> None:
+        """`environment`: of the commands."""
         self._work, self._broker = work, broker
+        self._environment = {**environment, "LOGBOOM_BOOTSTRAP": broker.kafka}
 
     def _here(self, text: str) -> str:
         nats = str(self._broker.ready["nats"])
         text = text.replace("127.0.0.1:9092", self._broker.kafka).replace("127.0.0.1:9644", self._broker.http)
         return text.replace(_NATS, nats)
-
-    @property
-    def _environment(self) -> dict[str, str]:
-        return {**os.environ, "LOGBOOM_BOOTSTRAP": self._broker.kafka}
 
     def write(self, block: Block) -> None:
         assert block.file is not None

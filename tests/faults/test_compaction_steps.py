@@ -201,6 +201,7 @@ def play(history: str, kind: str, at: int) -> int:
     return checked
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kind", BRIEF)
 @pytest.mark.parametrize("history", HISTORIES)
 def test_every_fault_at_every_operation(history: str, kind: str) -> None:

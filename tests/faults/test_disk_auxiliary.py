@@ -83,6 +83,7 @@ def changes(data: bytes, random: Random, turn: int) -> Iterator[bytes]:
     yield from (bytes(len(data)), random.randbytes(len(data)), random.randbytes(500), data + data, data[::-1])
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_cut_anywhere_and_turned_anywhere(kind: str, closed: bool) -> None:

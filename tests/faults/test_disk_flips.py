@@ -62,6 +62,7 @@ def sweep(closed: bool, bits: tuple[int, ...] | None) -> None:
                     raise AssertionError(f"bit {bit} of byte {at} of {name}, closed={closed}: {error}") from error
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_bit_of_every_byte(closed: bool) -> None:
     """`check` asserts of each: other bytes are never read, and what is damaged in a log is named."""

@@ -74,6 +74,7 @@ def play(history: str, kind: str, at: int) -> int:
     return hold(life, Random(at), lambda survivor: f"{case}, {fault.happened}, {survivor}")
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("history", HISTORIES)
 def test_every_fault_at_every_operation(history: str) -> None:
     """A quick run has one or two of the faults at each operation."""

@@ -21,6 +21,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
+from tests.support.spark_jvms import SparkJvms
 
 from logboom.pipeline.run.progress import Snapshot
 
@@ -164,7 +165,9 @@ class Said:
 class RouterProcess:
     """`logboom pipeline run` in a process group of its own."""
 
-    def __init__(self, file: Path, bootstrap: str, *arguments: str) -> None:
+    def __init__(self, file: Path, bootstrap: str, *arguments: str, jvms: SparkJvms | None = None) -> None:
+        """`jvms`: where it gets its JVM from; by default it starts one."""
+        self._environment = None if jvms is None else jvms.environment
         self._command = [sys.executable, "-m", "logboom.cli", "pipeline", "run", str(file), "-b", bootstrap, "--json"]
         self._command += ["--master", "local[2]", *arguments]
         self._log = file.with_suffix(".log")
@@ -173,7 +176,12 @@ class RouterProcess:
     def __enter__(self) -> Self:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
             )
         return self
 

@@ -18,6 +18,7 @@ from tests.pipeline.support import (
     wait_until,
 )
 from tests.support.server import BrokerProcess, free_port
+from tests.support.spark_jvms import SparkJvms
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
 
@@ -47,8 +48,10 @@ def _said(router: RouterProcess) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_once_ends_with_a_sentence_where_a_stream_is_missing(broker: BrokerProcess, tmp_path: Path) -> None:
-    with RouterProcess(_file(tmp_path, "absent"), broker.kafka, "--once") as router:
+def test_once_ends_with_a_sentence_where_a_stream_is_missing(
+    broker: BrokerProcess, tmp_path: Path, spark_jvms: SparkJvms
+) -> None:
+    with RouterProcess(_file(tmp_path, "absent"), broker.kafka, "--once", jvms=spark_jvms) as router:
         assert router.wait() == 1
     text = router.log_text()
     assert "the stream absent-web does not exist; make it with: logboom streams create absent-web" in text
@@ -62,8 +65,8 @@ def test_an_unknown_level_of_spark_s_log_is_refused_before_spark_starts(tmp_path
     assert "--spark-log LOUD: should be one of ALL, DEBUG, ERROR" in router.log_text()
 
 
-def test_without_once_it_waits_and_says_so(broker: BrokerProcess, tmp_path: Path) -> None:
-    with RouterProcess(_file(tmp_path, "later"), broker.kafka) as router:
+def test_without_once_it_waits_and_says_so(broker: BrokerProcess, tmp_path: Path, spark_jvms: SparkJvms) -> None:
+    with RouterProcess(_file(tmp_path, "later"), broker.kafka, jvms=spark_jvms) as router:
         wait_until(lambda: len(_said(router)) >= 2 or not router.alive(), "a word")
         states = [line["state"] for line in _said(router) if "state" in line]
         messages = [line["message"] for line in _said(router) if "message" in line]

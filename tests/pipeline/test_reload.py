@@ -9,6 +9,7 @@ import pytest
 from tests.cli.running import ok, refused
 from tests.pipeline.support import RouterProcess, make_stream, needs_java, publish, records, wait_until
 from tests.support.server import BrokerProcess
+from tests.support.spark_jvms import SparkJvms
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(600)]
 
@@ -45,7 +46,9 @@ def _bodies(bootstrap: str, stream: str) -> list[str]:
     return sorted(json.loads(message.value())["body"] for message in records(bootstrap, stream))
 
 
-def test_an_edited_file_is_taken_between_two_batches(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_an_edited_file_is_taken_between_two_batches(
+    broker: BrokerProcess, tmp_path: Path, spark_jvms: SparkJvms
+) -> None:
     bootstrap = broker.kafka
     for stream in ("reloaded-web", "reloaded-more"):
         make_stream(bootstrap, stream, 2)
@@ -55,7 +58,7 @@ def test_an_edited_file_is_taken_between_two_batches(broker: BrokerProcess, tmp_
     part.write_text(PART.replace("STREAM", "one"))
     assert "the pipeline is not running" in refused("pipeline", "reload", str(file), bootstrap=bootstrap)
     publish(bootstrap, "reloaded-web", _lines(0, 10), 2)
-    with RouterProcess(file, bootstrap) as router:
+    with RouterProcess(file, bootstrap, jvms=spark_jvms) as router:
         wait_until(lambda: len(_bodies(bootstrap, "reloaded-one")) == 10, "the first batch", every_s=1)
         assert "says what the pipeline does already" in ok("pipeline", "reload", str(file), bootstrap=bootstrap).out
 

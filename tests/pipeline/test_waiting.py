@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.pipeline.support import RouterProcess, Said, make_stream, needs_java, publish, records, wait_until
 from tests.support.server import BrokerProcess, free_port
+from tests.support.spark_jvms import SparkJvms
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.run.runner import Runner, RunOptions
@@ -33,9 +34,9 @@ def _file(directory: Path) -> Path:
     return file
 
 
-def test_it_says_for_which_broker_it_waits_and_ends_on_sigterm(tmp_path: Path) -> None:
+def test_it_says_for_which_broker_it_waits_and_ends_on_sigterm(tmp_path: Path, spark_jvms: SparkJvms) -> None:
     nobody = f"127.0.0.1:{free_port()}"
-    with RouterProcess(_file(tmp_path), nobody) as router:
+    with RouterProcess(_file(tmp_path), nobody, jvms=spark_jvms) as router:
         told = f'{{"message":"waiting for a broker at {nobody}, where none answers yet"}}'
         wait_until(lambda: told in router.log_text() or not router.alive(), "a word")
         assert router.alive(), router.log_text()
@@ -45,9 +46,9 @@ def test_it_says_for_which_broker_it_waits_and_ends_on_sigterm(tmp_path: Path) -
     assert router.log_text().count("waiting for a broker") == 1
 
 
-def test_a_run_that_is_to_end_does_not_wait(tmp_path: Path) -> None:
+def test_a_run_that_is_to_end_does_not_wait(tmp_path: Path, spark_jvms: SparkJvms) -> None:
     nobody = f"127.0.0.1:{free_port()}"
-    with RouterProcess(_file(tmp_path), nobody, "--once") as router:
+    with RouterProcess(_file(tmp_path), nobody, "--once", jvms=spark_jvms) as router:
         assert router.wait() == 1
     assert f"no broker answers at {nobody}" in router.log_text()
 

@@ -15,6 +15,7 @@ RARELY = 600
 
 
 @pytest.mark.uncompiled
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("mutant", "lives"),
     [

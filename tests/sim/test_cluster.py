@@ -16,6 +16,7 @@ SHORT = ClusterScenario(beside=(), troubled_s=4.0, trouble_pause_max_s=2.0)
 FIRST = 2
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 def test_what_a_cluster_acknowledged_is_kept_whatever_goes_wrong(seed: int) -> None:
     outcome = run_cluster_seed(seed)
@@ -36,6 +37,7 @@ def test_a_new_copy_of_what_is_deleted_in_part_comes_in_sync() -> None:
     assert outcome.violations == ()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("fault", [*NODE_FAULTS, *NETWORK_FAULTS, *DISK_LOSSES])
 def test_every_fault_by_itself_is_survived_by_a_cluster(fault: str) -> None:
     outcome = run_cluster_seed(len(fault), SHORT.limited_to((fault,)))

@@ -121,6 +121,7 @@ def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
     return pytest.param(mutant, scenario, marks=pytest.mark.slow)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("mutant", "scenario"),
     [

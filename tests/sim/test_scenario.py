@@ -22,6 +22,7 @@ SEEDS = int(os.environ.get("LOGBOOM_SIM_SEEDS", "4"))
 SHORT = Scenario(troubled_s=4.0)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_was_acknowledged_is_kept_whatever_goes_wrong(seed: int) -> None:
     outcome = run_seed(seed)
@@ -51,6 +52,7 @@ def test_small_rounds_are_made_on_the_loop_and_by_the_thread_where_the_disk_is_s
     assert 0 < slow.inline_flush_rounds < 0.6 * slow.flush_rounds
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_by_itself_is_survived(fault: str) -> None:
     outcome = run_seed(len(fault), replace(SHORT, faults=(fault,), trouble_pause_max_s=0.5))
@@ -102,6 +104,7 @@ class LyingDisk(SimDisk):
         return LyingFile(self, path, self.nodes[path]) if records else file
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     "planted",
     [replace(SHORT, make_disk=LyingDisk), replace(SHORT, stream_config={"logboom.flush": "none"})],
@@ -136,6 +139,7 @@ class BelievesFailedSyncs(InlineCommit):
         super()._sync_ended(target, size_bytes, began_ns, None)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("wrong", "fault"), [(AcksTooEarly, "power"), (BelievesFailedSyncs, "eio")])
 def test_wrong_commits_on_the_loop_are_found_out(
     monkeypatch: pytest.MonkeyPatch, wrong: type[InlineCommit], fault: str

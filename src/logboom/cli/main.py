@@ -48,8 +48,9 @@ _COMMANDS: Final = {
 _UNUSED_ANYWHERE: Final = ("hypothesis",)
 """kio offers its types to hypothesis wherever that is installed; loading it costs a command 0.1 s and 8 MB."""
 
-_UNUSED: Final = {"serve": (*_UNUSED_ANYWHERE, "rich")}
-"""structlog prepares itself to draw tracebacks with rich, which the broker's log does not."""
+_DRAWING: Final = ("cluster", "pipeline", "sim")
+"""Commands that draw with rich. For the others structlog would load it, 0.1 s and more, to draw tracebacks with it,
+which Logboom's logs do not."""
 
 
 class _Later(TyperCommand):
@@ -69,7 +70,7 @@ def _module(name: str) -> str:
 def _load(name: str) -> Any:
     app = typer.Typer()
     app.callback()(lambda: None)  # with it, one command alone is still a command of a group
-    with _absent(*_UNUSED.get(name, _UNUSED_ANYWHERE)):
+    with _absent(*_UNUSED_ANYWHERE, *(() if name in _DRAWING else ("rich",))):
         module = importlib.import_module(_module(name))
     module.register(app)
     group = typer.main.get_command(app)
