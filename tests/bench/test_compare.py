@@ -102,6 +102,7 @@ def test_a_server_is_paused_killed_and_started_on_its_data(tmp_path: Path) -> No
     assert not server.directory.exists()
 
 
+@pytest.mark.in_turn(3)
 def test_a_comparison_without_peers_goes_on_and_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(self: KafkaServer) -> None:
         raise UnavailableError("no Java here")
@@ -127,6 +128,7 @@ def test_a_comparison_without_peers_goes_on_and_names_them(tmp_path: Path, monke
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "what the servers kept is gone"
 
 
+@pytest.mark.in_turn(3)
 def test_an_interrupted_comparison_reports_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ends_in_the_second_case(words: str) -> None:
         if "throughput-1024" in words:

@@ -114,6 +114,7 @@ def test_gaps_are_skipped_and_short_runs_are_not_judged() -> None:
     assert judged([80.0] * 60) == {}
 
 
+@pytest.mark.in_turn(3)
 def test_a_soak_of_some_seconds_holds(tmp_path: Path) -> None:
     load = SoakLoad(minutes=0.12, rate=0.3, restart_every_s=2, member_life_s=(1.0, 3.0), churn_pause_s=0.5)
     outcome = run_soak(load, tmp_path, lambda _: None)

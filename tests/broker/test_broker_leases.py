@@ -30,6 +30,7 @@ from logboom.sim.threads import current, must_wait
 
 @on_brokers(2)
 async def test_without_its_lease_a_leader_commits_nothing(cluster: Cluster) -> None:
+    """What it appended is not acknowledged while it has no lease, and is as soon as it has one again."""
     await cluster.create("orders", [1, 2])
     cluster[1].replicas.lease_changed(False)
     waits = append_soon(cluster.leader("orders"), batch(b"a"))
@@ -177,6 +178,7 @@ async def test_where_all_disks_hang_one_is_not_fenced_and_all_go_on_with_them(cl
 
 @on_brokers(1)
 async def test_a_new_broker_waits_for_its_snapshot_and_others_go_on(cluster: Cluster) -> None:
+    """Its start ends once the snapshot comes; until then the other leader keeps its lease."""
     await cluster.create("orders", [1], min_insync_replicas="1")
     cluster.network.lost_posts.add(FrameKind.SNAPSHOT)
     starting = asyncio.ensure_future(cluster.start(2))
@@ -260,6 +262,7 @@ def sequenced(value: bytes, producer: int, epoch: int, sequence: int) -> bytearr
 
 @on_brokers(2, minimum=1, replica_lag_max_ms=60_000)
 async def test_a_new_broker_that_is_fenced_joins_as_soon_as_it_is_not(cluster: Cluster) -> None:
+    """It has what was committed without it, and is in sync: `until` fails where that does not come."""
     await cluster.create("orders", [1, 2])
     await append(cluster.leader("orders"), b"a")
     await cluster.stop(2)

@@ -17,6 +17,8 @@ from logboom.metadata import Stream
 
 
 def test_a_stop_right_after_a_change_of_settings_ends_at_once(tmp_path: Path) -> None:
+    """Neither the stop nor the change waits for the next look at logs, an hour away: `run` bounds it."""
+
     async def body() -> None:
         broker = await start(tmp_path, checkpoint_interval_s=3_600, retention_check_interval_s=3_600)
         change = asyncio.create_task(broker.catalog.change_broker_config("1", {"log.retention.ms": "1000000"}))

@@ -34,6 +34,7 @@ async def test_replicas_move_to_another_broker_and_leave_nothing_behind(cluster:
 async def test_what_an_earlier_process_left_of_a_replica_that_moved_is_removed_once_that_is_certain(
     cluster: Cluster,
 ) -> None:
+    """At the next start, and again where an old copy of the directory was put back: `until` fails else."""
     await cluster.create("orders", [1, 2])
     await append(cluster.leader("orders"), b"a")
     await cluster.stop(1)

@@ -79,6 +79,8 @@ def test_no_more_is_read_in_a_second_than_is_allowed(tmp_path: Path) -> None:
 
 
 def test_it_can_be_switched_off_and_on_while_the_broker_runs(tmp_path: Path) -> None:
+    """Nothing is read while it is off; all of it, once it is on."""
+
     async def body() -> None:
         async with running(tmp_path, scrubber={"interval_ms": None}) as broker:
             await filled(broker)

@@ -47,6 +47,7 @@ def test_a_fault_that_there_is_not_is_refused() -> None:
     assert "no fault is called rain" in refused("sim", "run", "--fault", "rain")
 
 
+@pytest.mark.in_turn(3)
 def test_seeds_and_hours_and_workers() -> None:
     short = ("--seconds", "0.1", "--fault", "cut")
     run = ok("sim", "run", "--seeds", "3..5", "--workers", "2", *short)

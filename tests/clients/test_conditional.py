@@ -88,6 +88,7 @@ class Counter:
         self._consumer.close()
 
 
+@pytest.mark.in_turn(2)
 def test_concurrent_increments_are_all_counted_over_kills_of_the_broker(broker: BrokerProcess) -> None:
     """200 increments of one key by eight idempotent producers of librdkafka, the broker killed twice meanwhile."""
     counters = [Counter(broker.kafka) for _ in range(WORKERS)]

@@ -55,6 +55,7 @@ def test_a_topic_takes_every_kind_of_setting_and_names_what_it_refuses(tool: Too
 
 @pytest.mark.parametrize("kind", ["brokers", "users", "clients", "ips", "client-metrics", "groups"])
 def test_each_kind_of_entity_can_be_described(tool: Tool, kind: str) -> None:
+    """Kafka's tool ends with 0, which `tool` asserts."""
     tool(CONFIGS, "--describe", "--entity-type", kind)
 
 

@@ -41,6 +41,7 @@ def test_cuts_between_brokers(tmp_path: Path, network: CutNetwork) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_one_way_cuts(tmp_path: Path, network: CutNetwork) -> None:
+    """For each pair and direction: writes go on during the cut, replicas come in sync, and nothing is lost."""
     with under_load(tmp_path, *SHORT, lease_ms=2_000, places=network.places()) as (cluster, load):
         for sender in NUMBERS:
             for receiver in NUMBERS:

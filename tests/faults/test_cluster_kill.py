@@ -15,6 +15,7 @@ from tests.support.commands import run_logboom
 
 
 def test_nothing_acked_is_lost_with_its_leader(tmp_path: Path) -> None:
+    """`go_on`: writes are acknowledged without it; `under_load` compares what was acknowledged with what is there."""
     with under_load(tmp_path) as (cluster, load):
         leader = cluster.leader(STREAM, 0)
         with timed(f"kill -9 of broker {leader}", load):
@@ -25,6 +26,7 @@ def test_nothing_acked_is_lost_with_its_leader(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_any_broker_killed_again_and_again(tmp_path: Path) -> None:
+    """Writes go on each time, replicas come in sync, and nothing acknowledged is lost."""
     with under_load(tmp_path) as (cluster, load):
         for number in (cluster.controller(), 1, 2, 3, cluster.controller()):
             with timed(f"kill -9 of broker {number}, restart after others lead", load):
@@ -44,6 +46,7 @@ def test_any_broker_killed_again_and_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_all_brokers_killed_at_once(tmp_path: Path) -> None:
+    """They come back by themselves, and nothing acknowledged is lost."""
     with under_load(tmp_path) as (cluster, load):
         for _ in range(3):
             with timed("kill -9 of all", load):
@@ -83,6 +86,7 @@ def test_a_leader_and_the_controller_killed_at_once_of_five(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_majority_killed(tmp_path: Path) -> None:
+    """Nothing is acknowledged meanwhile; then all goes on, and nothing acknowledged before is lost."""
     with under_load(tmp_path) as (cluster, load):
         for pair in ((1, 2), (2, 3), (1, 3)):
             with timed(f"kill -9 of brokers {pair}", load):
@@ -112,6 +116,7 @@ def test_a_broker_stands_still(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_all_brokers_stand_still(tmp_path: Path) -> None:
+    """All leases are over when they go on: they do, and nothing acknowledged is lost."""
     with under_load(tmp_path, lease_ms=2_000) as (cluster, load), timed("SIGSTOP of all for 5 s", load):
         for broker in cluster.brokers.values():
             broker.pause()

@@ -508,6 +508,8 @@ def test_stop_answers_what_was_begun(tmp_path: Path) -> None:
 
 
 def test_stop_does_not_wait_for_a_peer_that_does_not_read(tmp_path: Path) -> None:
+    """It ends, and leaves no connection: `run` bounds how long that takes."""
+
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")

@@ -99,6 +99,7 @@ def test_messages_of_one_subject_are_read_in_their_order(
 def test_changed_bytes_between_messages_of_one_subject(
     repeated: list[tuple[Delivery, int]], data: st.DataObject
 ) -> None:
+    """They are read, or refused with the protocol's error; nothing else is raised."""
     stream = bytearray(b"".join(written(one) * times for one, times in repeated))
     for _ in range(data.draw(st.integers(1, 4))):
         stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
@@ -118,6 +119,7 @@ def test_a_burst_of_one_subject_comes_as_one_run() -> None:
 
 @given(st.lists(_DELIVERIES, min_size=1, max_size=4), st.data())
 def test_changed_bytes_raise_nothing_but_the_protocols_error(events: list[Delivery], data: st.DataObject) -> None:
+    """Any other exception fails the test."""
     stream = bytearray(b"".join(map(written, events)))
     for _ in range(data.draw(st.integers(1, 4))):
         stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))

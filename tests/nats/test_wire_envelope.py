@@ -100,6 +100,7 @@ def test_one_with_a_wrong_checksum_is_damaged_and_one_with_a_right_one_holds_a_m
 
 @given(st.data())
 def test_mutated_bytes_raise_nothing_but_that(data: st.DataObject) -> None:
+    """They are read, or refused as damaged; any other exception fails the test."""
     payload = bytearray(sealed(FULL, crc=data.draw(st.booleans())))
     for _ in range(data.draw(st.integers(1, 3))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))

@@ -80,5 +80,6 @@ joined = written.map(lambda fields: b"NATS/1.0\r\n" + b":".join(b"".join(one) fo
 
 @given(st.binary(max_size=60) | joined)
 def test_no_bytes_raise_anything_else(block: bytes) -> None:
+    """They are read, or refused with the error of headers; any other exception fails the test."""
     with contextlib.suppress(HeaderError):
         read_fields(block)

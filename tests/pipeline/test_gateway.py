@@ -40,6 +40,7 @@ def test_a_jvm_that_is_closed_while_it_comes_up_ends(met: str) -> None:
 
 @pytest.mark.parametrize("how", ["killed", "returns"])
 def test_a_jvm_whose_driver_ends_while_it_comes_up_ends(how: str) -> None:
+    """It reads the end of its standard input: `wait_until` fails where it lives on."""
     done = subprocess.run(
         [sys.executable, "-c", STARTS_ONE, how], stdout=subprocess.PIPE, env=os.environ, timeout=60, check=False
     )

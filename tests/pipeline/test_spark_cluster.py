@@ -146,6 +146,7 @@ def _wait_for_records(router: RouterProcess, broker: BrokerProcess, count: int) 
         time.sleep(0.5)
 
 
+@pytest.mark.in_turn(3)
 def test_a_worker_and_the_driver_are_killed(tmp_path: Path, broker: BrokerProcess, environment: Path) -> None:
     make_stream(broker.kafka, "spread", partitions=2)
     make_stream(broker.kafka, "spread-out", partitions=2)

@@ -49,6 +49,7 @@ def _await_pins(pins: Path, count: int, router: RouterProcess) -> None:
     wait_until(lambda: len(list(pins.glob("*.json"))) >= count or not router.alive(), "a batch begins")
 
 
+@pytest.mark.in_turn(2)
 def test_kill_9_neither_repeats_nor_loses_what_was_remembered(broker: BrokerProcess, tmp_path: Path) -> None:
     make_stream(broker.kafka, "killed-web", 2)
     publish(broker.kafka, "killed-web", _lines(), 2)

@@ -417,6 +417,7 @@ def test_any_document_compiles_or_has_its_problems_told(value: Any, section: str
 
 @pytest.mark.parametrize("name", LIBRARY)
 def test_every_name_of_the_library_is_re2(name: str) -> None:
+    """`check_re2` raises where RE2 does not take the expression."""
     check_re2(expand(f"%{{{name}}}", {}).expression)
 
 

@@ -105,6 +105,7 @@ HEADERS: tuple[Any, ...] = (None, [("log.file.path", b'/var/"a".log'), ("host.na
 headers_of_lines = st.lists(st.sampled_from(HEADERS), min_size=1, max_size=3)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("name", RULES)
 @settings(max_examples=25, deadline=None)
 @given(values=batches(), headers=headers_of_lines)

@@ -101,6 +101,7 @@ def test_a_stored_configuration_is_restored_as_it_was(
     )
 )
 def test_any_stored_configuration_is_restored_or_refused(state: ConfState) -> None:
+    """It is refused with the error of configurations; any other exception fails the test."""
     try:
         restore(ProgressTracker(10, 0), Index(10), state)
     except ConfChangeError:

@@ -48,6 +48,7 @@ def test_a_run_of_one_node_is_the_same_from_its_plan_alone() -> None:
     assert part.digest != first.digest
 
 
+@pytest.mark.in_turn(2)
 def test_a_run_of_a_cluster_is_the_same_from_its_plan_in_a_file() -> None:
     first = run_cluster_seed(5, ClusterScenario(troubled_s=1.0))
     replay = Replay.from_json(json.loads(json.dumps(Replay(5, 3, 1.0, first.schedule).as_json())))
