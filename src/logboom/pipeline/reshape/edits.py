@@ -69,11 +69,11 @@ def flatten(tree: Tree, name: str | None) -> bool:
         there, value = take(tree, name)
         if not there:
             return False
-        tree[_free(tree, name)] = value
+        tree[free_name(tree, name)] = value
         names = [name] if isinstance(value, dict) and value else []
     for key in names:
         for path, leaf in _leaves(tree.pop(key), key):
-            tree[_free(tree, path)] = leaf
+            tree[free_name(tree, path)] = leaf
     return bool(names)
 
 
@@ -83,7 +83,8 @@ def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
     return [leaf for key, inner in value.items() for leaf in _leaves(inner, f"{path}.{key}")]
 
 
-def _free(tree: Tree, name: str) -> str:
+def free_name(tree: Tree, name: str) -> str:
+    """The name, or the first of it with `_2`, `_3` and so on that is not taken."""
     number, free = 1, name
     while free in tree:
         number += 1

@@ -13,6 +13,7 @@ from logboom.pipeline.findings import Part
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, KernelTransform
 from logboom.pipeline.reshape.batch import PREFIX, SET_FIELDS, TEXT_FIELDS, Edits, SetValues, reshape_batch
 from logboom.pipeline.reshape.edits import CASTS
+from logboom.pipeline.reshape.schemas import Schema, SchemaName, in_schema_batch
 from logboom.pipeline.reshape.splitting import ALL, Split, split_batch
 from logboom.pipeline.route.values import attribute_name, simple_value
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
@@ -32,8 +33,25 @@ class SplitModel(Settings):
     `of` is."""
 
 
+class SchemaModel(Settings):
+    """Brings events into the fields of a published schema."""
+
+    name: SchemaName
+    """`ecs` (Elastic Common Schema 8.17), `ocsf` (Open Cybersecurity Schema Framework 1.3.0) or `cim` (Splunk's Common
+    Information Model 6.0)."""
+
+    into: Literal["attributes", "body"] = "attributes"
+    """What the fields take the place of: the attributes, or the body, which becomes one JSON text."""
+
+    product: str | None = None
+    """In OCSF and CIM, what reports the events. Without it: the event's service."""
+
+    vendor: str = "unknown"
+    """In OCSF and CIM, who makes the product."""
+
+
 class ReshapeModel(TransformModel):
-    """Changes fields and attributes, in this order: rename, remove, cast, flatten, set, split."""
+    """Changes fields and attributes, in this order: rename, remove, cast, flatten, set, split, schema."""
 
     type: Literal["reshape"]
     rename: dict[str, str] = Field(default_factory=dict)
@@ -53,6 +71,9 @@ class ReshapeModel(TransformModel):
 
     split: SplitModel | None = None
     """One event for each element of a list."""
+
+    schema_: SchemaName | SchemaModel | None = Field(default=None, alias="schema")
+    """The fields of a published schema that events are brought into at the end: `ecs`, `ocsf` or `cim`."""
 
 
 class SetField(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +97,8 @@ class ReshapeTransform(KernelTransform, frozen=True, kw_only=True, tag="reshape"
     set: tuple[SetField, ...] = ()
     split: SetField | msgspec.UnsetType = msgspec.UNSET
     """Where an element goes, and the list."""
+    schema: tuple[str, str, str | None, str] | msgspec.UnsetType = msgspec.UNSET
+    """The fields of `reshape.schemas.Schema`."""
 
     @property
     def splits(self) -> bool:
@@ -97,6 +120,8 @@ class ReshapeTransform(KernelTransform, frozen=True, kw_only=True, tag="reshape"
             _, lists, failed = _values(self.split, batch)
             split = Split(attribute_name(self.split.sql), self.split.target)
             changed = split_batch(split, lists, failed, self.name, changed)
+        if self.schema is not msgspec.UNSET:
+            changed = in_schema_batch(Schema(*self.schema), changed)
         return changed.drop_columns([column for column, _ in self.event_values])
 
 
@@ -114,8 +139,9 @@ def _values(one: SetField, batch: pa.RecordBatch) -> SetValues:
 
 
 def _compile(model: ReshapeModel, common: CommonFields, part: Part) -> ReshapeTransform | None:
-    if not (model.rename or model.remove or model.cast or model.flatten or model.set or model.split):
-        part.problem((), "changes nothing: it needs one of rename, remove, cast, flatten, set and split")
+    changes = (model.rename, model.remove, model.cast, model.flatten, model.set, model.split, model.schema_)
+    if not any(changes):
+        part.problem((), "changes nothing: it needs one of rename, remove, cast, flatten, set, split and schema")
         return None
     for name, target in model.rename.items():
         _check_field(part, ("rename", name), name, TEXT_FIELDS)
@@ -138,7 +164,13 @@ def _compile(model: ReshapeModel, common: CommonFields, part: Part) -> ReshapeTr
         flatten=tuple(model.flatten),
         set=tuple(sets),
         split=msgspec.UNSET if model.split is None else _split_field(part, common["name"], model.split),
+        schema=msgspec.UNSET if model.schema_ is None else _schema(model.schema_),
     )
+
+
+def _schema(given: str | SchemaModel) -> tuple[str, str, str | None, str]:
+    model = SchemaModel.model_validate({"name": given}) if isinstance(given, str) else given
+    return model.name, model.into, model.product, model.vendor
 
 
 def _split_field(part: Part, name: str, model: SplitModel) -> SetField:
