@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from confluent_kafka import Producer
 
@@ -64,12 +64,58 @@ sinks:
 )
 
 
+Through = Literal["dedupe", "aggregate", "enrich"]
+_IN_THE_WAY = "inputs: [masked]\n    routes:"
+_THROUGH: dict[Through, str] = {
+    "dedupe": "  passed: {{type: dedupe, inputs: [masked]}}\n",
+    "enrich": """\
+  passed:
+    type: enrich
+    inputs: [masked]
+    table: {{type: csv, path: hosts.csv, key: host}}
+    on: host
+    fields: {{team: attributes.team, zone: attributes.zone}}
+""",
+    "aggregate": """\
+  metrics:
+    type: aggregate
+    inputs: [masked]
+    window: 10s
+    time: arrival
+    by: [service, host, attributes.http.response.status_code]
+    metrics:
+      requests: {{type: count}}
+      duration: {{type: quantiles, of: attributes.duration_ms}}
+      paths: {{type: unique, of: attributes.url.path}}
+""",
+}
+"""More transforms in the pipeline: `passed` between the mask and the routes, `metrics` beside them."""
+_METRICS_SINK = "  to_metrics: {{type: stream, inputs: [metrics], stream: {stream}-metrics}}\n"
+
+
+def pipeline_text(through: Through | None = None) -> str:
+    """The pipeline of the five routes, with one more transform; `stream` and `batch_records` are to be filled in."""
+    if through is None:
+        return PIPELINE
+    text = PIPELINE.replace("  split:\n", f"{_THROUGH[through]}  split:\n")
+    if through == "aggregate":
+        return text + _METRICS_SINK
+    return text.replace(_IN_THE_WAY, _IN_THE_WAY.replace("masked", "passed"))
+
+
+def hosts_table() -> str:
+    """The table of `enrich`, for all hosts of the lines but one in eight."""
+    rows = (f"node-{number:03d}.eu-west.example.net,team-{number % 7},{number % 3}" for number in range(35))
+    return "\n".join(("host,team,zone", *rows, ""))
+
+
 @dataclass(frozen=True)
 class RouterLoad:
-    """How many lines go through the router, and how many in one batch."""
+    """How many lines go through the router, how many in one batch, and what else is in their way."""
 
     records: int = 2_500_000
     batch_records: int = 250_000
+    through: Through | None = None
 
 
 def json_lines(count: int, seed: int = 7) -> Iterator[bytes]:
@@ -144,14 +190,15 @@ def run_router(
     """
     progress(f"writing {load.records:,} lines ...")
     value_bytes = fill(bootstrap, stream, load.records)
-    text = PIPELINE.format(stream=stream, batch_records=load.batch_records)
+    pipeline = pipeline_text(load.through)
+    text = pipeline.format(stream=stream, batch_records=load.batch_records)
     progress("running the router ...")
     with pipeline_process(text, bootstrap, data) as router:
         batches = list(router_batches(router.process, server_pid, progress))
     return {
         "load": asdict(load),
         "bytes": value_bytes,
-        "pipeline": PIPELINE,
+        "pipeline": pipeline,
         **rates(batches, load.records, value_bytes),
     }
 
@@ -166,6 +213,7 @@ def pipeline_process(text: str, bootstrap: str, data: Path | None) -> Iterator["
     with tempfile.TemporaryDirectory(prefix="logboom-bench-", dir=data) as name:
         file = Path(name, "pipeline.yaml")
         file.write_text(text)
+        Path(name, "hosts.csv").write_text(hosts_table())
         command = [sys.executable, "-m", "logboom.cli", "pipeline", "run", str(file), "--once", "--json"]
         with subprocess.Popen([*command, "--bootstrap", bootstrap], stdout=subprocess.PIPE, text=True) as process:
             try:

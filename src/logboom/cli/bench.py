@@ -17,7 +17,7 @@ from logboom.bench.goals import GoalsLoad, run_goals
 from logboom.bench.latency import WELL_KNOWN, LatencyLoad, run_latency
 from logboom.bench.produce import ProduceLoad
 from logboom.bench.produce import produce as run_produce
-from logboom.bench.router import RouterLoad, run_router
+from logboom.bench.router import RouterLoad, Through, run_router
 from logboom.bench.servers import NothingServer
 from logboom.bench.soak import SoakLoad, run_soak, write_soak
 from logboom.bench.streams import bench_stream
@@ -213,6 +213,9 @@ def throughput(
 def pipeline(
     bootstrap: Bootstrap = "127.0.0.1:9092",
     sink: Annotated[Sink, typer.Option(help="stream: five routes to streams; parquet: files.")] = "stream",
+    through: Annotated[
+        Through | None, typer.Option(help="With stream: one more transform, on the way to the routes or beside them.")
+    ] = None,
     records: Annotated[int, typer.Option(help="JSON lines of some 400 bytes.")] = 2_500_000,
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="For checkpoint and archive meanwhile.", callback=made_directory)
@@ -222,11 +225,16 @@ def pipeline(
     as_json: AsJson = False,
 ) -> None:
     """Events a second through the router, or of an archive's delivery, out of a stream of four partitions."""
+    if through is not None and sink != "stream":
+        fail("--through goes with --sink stream")
     reach(bootstrap)
     run = run_router if sink == "stream" else run_archive
     with bench_stream(bootstrap, partitions=4) as stream:
-        result = run(bootstrap, stream, RouterLoad(records), progress=note, server_pid=server_pid, data=data)
-    target = report.write(out, "pipeline" if sink == "stream" else f"pipeline-{sink}", {"result": result})
+        result = run(
+            bootstrap, stream, RouterLoad(records, through=through), progress=note, server_pid=server_pid, data=data
+        )
+    kind = "pipeline" if sink == "stream" else f"pipeline-{sink}"
+    target = report.write(out, kind if through is None else f"{kind}-{through}", {"result": result})
     measured = {"router": result} if sink == "stream" else {"router": result["router"], "delivery": result["delivery"]}
     bars, lines = {}, []
     for name, rates in measured.items():
@@ -238,7 +246,11 @@ def pipeline(
     if sink == "parquet":
         bars["line to file"] = _number(result["line_to_file_events_per_s"])
         lines.append(f"line to file: {result['line_to_file_events_per_s']:,} events/s")
-    title = "Router: five routes with masking" if sink == "stream" else "From lines to an archive of Parquet files"
+    title = (
+        f"Router: five routes with masking{f' and {through}' if through else ''}"
+        if sink == "stream"
+        else "From lines to an archive of Parquet files"
+    )
     plots.bars(target, title, bars, "events/s")
     _tell("\n".join(lines), target, result, as_json)
 
