@@ -96,3 +96,20 @@ def test_attached_streams(tmp_path: Path) -> None:
     (start,) = result["starts"]
     assert start["subscribed_s"] > 0
     assert result["idle_attached"]["broker_memory_mb"] > 10
+
+
+@pytest.mark.slow
+def test_three_copies(tmp_path: Path) -> None:
+    try:
+        nats_server()
+        load_program()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    command = ["bench", "nats", "--rounds=1", "--seconds=0.3", "--message-bytes=100", "--window=1000", "--json"]
+    done = run_logboom(
+        [*command, "--only=acked", "--peers=logboom-r3", "--data", str(tmp_path), "--out", str(tmp_path / "out")],
+        timeout_s=200,
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
+    (taken,) = json.loads(done.stdout.splitlines()[-1])["samples"]["acked-100-1000"]["logboom-r3"]
+    assert taken["records"] > 0 < taken["broker_cpu_s_per_million"]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from logboom.bench import report
-from logboom.bench.servers import LogboomServer, NatsCluster, NatsServer, Server, UnavailableError
+from logboom.bench.servers import LogboomNodes, LogboomServer, NatsCluster, NatsServer, Server, UnavailableError
 from logboom.bench.servers.probe import nats_takes
 from logboom.bench.streams import bench_stream
 from logboom.bench.wire import BenchError
@@ -71,10 +71,10 @@ class Contestant(ABC):
         """CPU seconds so far of each kind of its processes."""
         return {
             "nats-server": sum(map(report.cpu_seconds, self.nats.pids)),
-            **{name: report.cpu_seconds(pid) for name, pid in self._others().items()},
+            **{name: sum(map(report.cpu_seconds, pids)) for name, pids in self._others().items()},
         }
 
-    def _others(self) -> Mapping[str, int]:
+    def _others(self) -> Mapping[str, Sequence[int]]:
         return {}
 
     def versions(self) -> dict[str, str]:
@@ -99,11 +99,17 @@ class LogboomOnNats(Contestant):
     label = "Logboom, fsync"
     fsync = "fdatasync before each ack (its default)"
     colour = "#1b6ca8"
+    nodes = 1
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.nats = NatsServer(directory / "nats", None)
-        self.broker = LogboomServer(directory / "broker", {"nats.servers": self.nats.url})
+        settings = {"nats.servers": self.nats.url}
+        self.broker: LogboomServer | LogboomNodes = (
+            LogboomServer(directory / "broker", settings)
+            if self.nodes == 1
+            else LogboomNodes(directory / "brokers", self.nodes, settings)
+        )
         self._stream = ""
 
     def servers(self) -> list[Server]:
@@ -111,7 +117,8 @@ class LogboomOnNats(Contestant):
 
     @contextmanager
     def _taking(self) -> Iterator[str]:
-        with bench_stream(self.broker.address, config={"logboom.nats.subjects": _SUBJECT}) as stream:
+        config = {"logboom.nats.subjects": _SUBJECT}
+        with bench_stream(self.broker.address, replicas=self.nodes, config=config) as stream:
             self._stream = stream
             yield _SUBJECT
 
@@ -124,8 +131,17 @@ class LogboomOnNats(Contestant):
         except KafkaException as error:
             raise BenchError(f"the broker does not tell what it has: {error.args[0].str()}") from None
 
-    def _others(self) -> Mapping[str, int]:
-        return {"broker": self.broker.pid}
+    def _others(self) -> Mapping[str, Sequence[int]]:
+        return {"broker": self.broker.pids}
+
+
+class LogboomReplicated(LogboomOnNats):
+    """Three brokers, each of which has a copy."""
+
+    label = "Logboom, three copies, fsync"
+    fsync = "fdatasync on all three brokers before each ack"
+    colour = "#7fb2d9"
+    nodes = 3
 
 
 class JetStream(Contestant):
@@ -196,9 +212,9 @@ class _Nothing(Contestant):
             self._process.kill()
             self._process.wait(30)
 
-    def _others(self) -> Mapping[str, int]:
+    def _others(self) -> Mapping[str, Sequence[int]]:
         assert self._process is not None
-        return {"subscriber": self._process.pid}
+        return {"subscriber": [self._process.pid]}
 
 
 class SplitAlone(_Nothing):
@@ -226,6 +242,7 @@ class LibraryAlone(_Nothing):
 
 CONTESTANTS: Final[Mapping[str, type[Contestant]]] = {
     "logboom": LogboomOnNats,
+    "logboom-r3": LogboomReplicated,
     "jetstream": JetStream,
     "jetstream-always": JetStreamAlways,
     "jetstream-r3": JetStreamReplicated,
