@@ -163,12 +163,14 @@ class Said:
 
 
 class RouterProcess:
-    """`logboom pipeline run` in a process group of its own."""
+    """`logboom pipeline run`, or another command that runs a pipeline, in a process group of its own."""
 
-    def __init__(self, file: Path, bootstrap: str, *arguments: str, jvms: SparkJvms | None = None) -> None:
+    def __init__(
+        self, file: Path, bootstrap: str, *arguments: str, command: str = "run", jvms: SparkJvms | None = None
+    ) -> None:
         """`jvms`: where it gets its JVM from; by default it starts one."""
         self._environment = None if jvms is None else jvms.environment
-        self._command = [sys.executable, "-m", "logboom.cli", "pipeline", "run", str(file), "-b", bootstrap, "--json"]
+        self._command = [sys.executable, "-m", "logboom.cli", "pipeline", command, str(file), "-b", bootstrap, "--json"]
         self._command += ["--master", "local[2]", *arguments]
         self._log = file.with_suffix(".log")
         self._process: subprocess.Popen[bytes] | None = None

@@ -13,8 +13,9 @@ from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.drawing.graph import graph_of
 from logboom.pipeline.drawing.live import live_picture
 from logboom.pipeline.run.comparing import SHOWN_MAX, compare
-from logboom.pipeline.run.reading_back import Held, archived
+from logboom.pipeline.run.sink_contents import Held, archived
 from logboom.pipeline.run.volume import ServiceVolume, by_service, volume_of
+from logboom.pipeline.sinks.parquet.reading import ArchiveReader
 
 PLAN = compile_pipeline(
     """\
@@ -98,8 +99,22 @@ def test_an_archive_is_read_back_without_files_on_their_way(tmp_path: Path) -> N
     for part in ("date=2026-11-20/hour=10", "_logboom/staging"):
         (tmp_path / part).mkdir(parents=True)
         pq.write_table(table, tmp_path / part / "part.parquet")
-    assert list(archived(tmp_path, 2_000)) == [Held("new", "", 5_000, None, None, 4.0)]
-    assert list(archived(tmp_path / "gone", 0)) == []
+    assert list(archived(ArchiveReader(str(tmp_path)), 2_000)) == [Held("new", "", 5_000, None, None, 4.0)]
+    assert list(archived(ArchiveReader(str(tmp_path / "gone")), 0)) == []
+
+
+def test_what_directories_say_is_read_back_with_the_events(tmp_path: Path) -> None:
+    moments = pa.array([1_000_000, 2_000_000, 3_000_000], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    table = pa.table({"event_id": ["a", "b", "c"], "observed_time": moments, "weight": [1.0, 1.0, 1.0]})
+    for part in ("service=a%2Fb%3D1", "service=007", "service=__HIVE_DEFAULT_PARTITION__"):
+        (tmp_path / part).mkdir()
+        pq.write_table(table, tmp_path / part / "part.parquet")
+    reader = ArchiveReader(str(tmp_path))
+    assert {one.service for one in archived(reader, 0)} == {"a/b=1", "007", ""}
+    (file, *_) = reader.files()
+    chosen = reader.batches(file, ["event_id", "service"], from_ms=1_500, to_ms=3_000)
+    assert [batch.to_pylist() for batch in chosen] == [[{"event_id": "b", "service": "007"}]]
+    assert [batch.num_rows for batch in reader.batches(file, ["event_id"], ids=["a", "c"])] == [2]
 
 
 def test_figures_stand_at_the_nodes_of_the_picture() -> None:

@@ -44,6 +44,11 @@ class Node:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         command = [*self._command, str(self._directory / "node"), str(self.port)]
         with (self._directory / "log").open("ab") as log:

@@ -59,6 +59,12 @@ class PostgresServer:
         """A new connection."""
         return Session([str(self._programs / "psql"), "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, DATABASE])
 
+    @property
+    def pid(self) -> int:
+        """Of the process that starts all others."""
+        assert self._process is not None
+        return self._process.pid
+
     def crash(self) -> None:
         """Ends the server as a crash does: every connection breaks, and the next start has to recover."""
         assert self._process is not None

@@ -4,7 +4,7 @@ Knows clocks and calendars; nothing of streams.
 """
 
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 
 from logboom.base.settings import parse_duration_ms
 from logboom.base.units import SECOND_MS
@@ -40,3 +40,8 @@ def clock_text(timestamp_ms: int) -> str:
         return "-"
     moment = datetime.fromtimestamp(timestamp_ms / SECOND_MS).astimezone()
     return moment.isoformat(timespec="milliseconds")
+
+
+def moment_text(at_ms: int) -> str:
+    """A moment as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(at_ms / SECOND_MS, UTC).isoformat(timespec="seconds")

@@ -14,7 +14,7 @@ import typer
 
 from logboom.base.errors import LogboomError
 from logboom.base.settings import SettingsError, split_address, split_bootstrap
-from logboom.cli import pipeline_books, pipeline_dials, pipeline_past, pipeline_tools
+from logboom.cli import pipeline_dials, pipeline_replay, pipeline_tap, pipeline_tools, pipeline_volume
 from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, fail, note, plural, print_json, print_table, read_text
 
 pipeline = typer.Typer(no_args_is_help=True, help="Check, test and run a pipeline on Spark.")
@@ -22,8 +22,9 @@ letters = typer.Typer(no_args_is_help=True, help="What could not be parsed or de
 pipeline.add_typer(letters, name="dead-letters")
 pipeline.add_typer(pipeline_dials.dial, name="dial")
 pipeline_tools.register(pipeline)
-pipeline_past.register(pipeline)
-pipeline_books.register(pipeline)
+pipeline_tap.register(pipeline)
+pipeline_replay.register(pipeline)
+pipeline_volume.register(pipeline)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline, as YAML.")]
 Master = Annotated[str, typer.Option("--master", metavar="URL", help="Spark master to run on.")]
@@ -336,8 +337,8 @@ def repin(
     from logboom.pipeline.enrich.store import TableStore
     from logboom.pipeline.mask.keys import load_keys
     from logboom.pipeline.plan.paths import resolved
+    from logboom.pipeline.run.batch_dials import BatchDials
     from logboom.pipeline.run.batch_planner import BatchPlanner
-    from logboom.pipeline.run.turning import Turning
 
     plan = _compiled(file, check_sql=False)
     checkpoint = resolved(plan, plan.checkpoint)
@@ -345,7 +346,7 @@ def repin(
         fail(f"the pipeline has never run: there is no checkpoint {checkpoint}")
     admin = StreamAdmin(_bootstrap(plan, bootstrap))
     tables = TableStore(checkpoint / "tables", file.parent, note, TableStreams(admin).newest)
-    dials = Turning(plan, admin, note)
+    dials = BatchDials(plan, admin, note)
     planner = BatchPlanner(plan, admin, checkpoint, load_keys, note, tables, dials)
     with exclusive_lock(checkpoint / "lock", f"the checkpoint {checkpoint}"):
         written = planner.unfinished()

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from logboom.cli.common import BOOTSTRAP_DEFAULT, fail, note, plural, read_text
-from logboom.cli.pipeline_past import Where
+from logboom.cli.pipeline_common import Where
 
 
 def decrypt(

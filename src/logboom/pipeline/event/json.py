@@ -37,6 +37,12 @@ def event_texts(events: pa.RecordBatch, weights: npt.NDArray[np.float64] | None)
     return joined(parts)
 
 
+def json_values(events: pa.RecordBatch) -> pa.Array:
+    """Events as sinks get them: JSON as bytes, by row. They have the columns of LIVE_SCHEMA, and perhaps more."""
+    weights = pc.fill_null(events.column("weight"), 1.0).to_numpy(zero_copy_only=False)
+    return event_texts(events, weights).cast(pa.binary())
+
+
 def open_texts(events: pa.RecordBatch) -> pa.Array:
     """The same without the weight and the closing brace, for events of which copies have different weights."""
     attributes = pc.fill_null(events.column("attributes"), "{}")

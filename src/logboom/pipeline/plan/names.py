@@ -69,6 +69,11 @@ def tick_stream(pipeline: str) -> str:
     return f"_{pipeline}.-ticks"
 
 
+def archived_stream(pipeline: str) -> str:
+    """Internal: events of an archive on their way through a replay. No edge has such a name."""
+    return f"_{pipeline}.-archived"
+
+
 def dead_stream(pipeline: str, stage: str) -> str:
     """Dead letters of a transform or a sink."""
     return f"{pipeline}.dead.{stage}"

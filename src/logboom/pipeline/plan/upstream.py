@@ -1,10 +1,13 @@
-"""Parts of a plan: what leads to some of its outputs. Knows the graph alone."""
+"""Parts of a plan: what leads to some of its outputs, from its sources or from one of them. Knows the graph alone."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from typing import TypeVar
 
 import msgspec
 
-from logboom.pipeline.plan.nodes import Plan, Sink
+from logboom.pipeline.plan.nodes import Plan, Sink, StreamSource, Transform
+
+Reader = TypeVar("Reader", Transform, Sink)
 
 
 def upstream(plan: Plan, edges: Iterable[str], sinks: Iterable[Sink]) -> Plan:
@@ -25,9 +28,39 @@ def upstream(plan: Plan, edges: Iterable[str], sinks: Iterable[Sink]) -> Plan:
     )
 
 
-def unused_name(plan: Plan, wish: str) -> str:
-    """A name that no node of the plan has."""
-    taken = {node.name for node in plan.nodes()}
+def behind(plan: Plan, edge: str) -> set[str]:
+    """The outputs that events of an output may come to, itself among them."""
+    reached = {edge}
+    for node in plan.transforms:  # inputs come first
+        if reached & set(node.inputs):
+            reached |= set(node.outputs)
+    return reached
+
+
+def with_entry(plan: Plan, source: StreamSource, entry: Transform) -> Plan:
+    """The plan with one source alone, whose records become the events of an output: `entry` has its name, and stands in
+    place of what the output came from. What nothing of it comes to is left out, sinks too."""
+    reached = behind(plan, entry.name)
+
+    return msgspec.structs.replace(
+        plan,
+        sources=(source,),
+        transforms=(entry, *_reading(plan.transforms, reached)),
+        sinks=_reading(plan.sinks, reached),
+        tests=(),
+        warnings=(),
+    )
+
+
+def _reading(nodes: Iterable[Reader], edges: Container[str]) -> tuple[Reader, ...]:
+    """The nodes that read some of these edges, with these inputs alone."""
+    found = ((node, tuple(edge for edge in node.inputs if edge in edges)) for node in nodes)
+    return tuple(msgspec.structs.replace(node, inputs=inputs) for node, inputs in found if inputs)
+
+
+def unused_name(plan: Plan, wish: str, besides: Iterable[str] = ()) -> str:
+    """A name that no node of the plan has, and that is none of those `besides`."""
+    taken = {*(node.name for node in plan.nodes()), *besides}
     return next(
         name for name in (wish, *(f"{wish}_{number}" for number in range(2, len(taken) + 3))) if name not in taken
     )

@@ -17,8 +17,8 @@ written again, with the same ids. Deliveries (`delivery`) read the streams that 
 edges, each with a query and a checkpoint of its own, so that a sink that fails or hangs delays no other.
 
 Threads: the runner's loop on the caller's thread, one thread of Spark's for each query, Spark's listener thread. They
-share `progress` and the stop event alone. `dead_letters` and `looking` work without Spark, for the command line;
-`replaying` makes the pipeline of a replay, which runs like any other.
+share `progress` and the stop event alone. `dead_letters`, `dry_run` and `tap` work without Spark, for the command line;
+`replay` makes the pipeline of a replay, which runs like any other, behind `archive_loader` where it reads an archive.
 
 This package must not know how a row is parsed or masked, what a particular sink does, or what SQL means.
 """

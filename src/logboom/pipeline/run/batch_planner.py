@@ -34,8 +34,8 @@ from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import KeyRef, Plan
 from logboom.pipeline.registry import read_plan
+from logboom.pipeline.run.batch_dials import BatchDials
 from logboom.pipeline.run.outputs import output_streams
-from logboom.pipeline.run.turning import Turning
 
 LoadKeys = Callable[[tuple[KeyRef, ...]], Mapping[str, bytes]]
 _REPIN: Final = "logboom pipeline repin"
@@ -94,7 +94,7 @@ class BatchPlanner:
         load_keys: LoadKeys,
         notify: Callable[[str], None],
         tables: TableStore | None = None,
-        dials: Turning | None = None,
+        dials: BatchDials | None = None,
     ) -> None:
         """`tables`: None for a plan that has none. `dials`: None where all stand as the file says."""
         self._plan = plan

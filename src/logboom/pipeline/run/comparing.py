@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from logboom.pipeline.run.reading_back import Held
+from logboom.pipeline.run.sink_contents import Held
 
 SHOWN_MAX: Final = 20
 

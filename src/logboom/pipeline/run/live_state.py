@@ -15,7 +15,7 @@ from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import is_direct
 from logboom.pipeline.plan.nodes import Plan
-from logboom.pipeline.run.looking import partitions_of
+from logboom.pipeline.run.dry_run import partitions_of
 from logboom.pipeline.run.volume import started_ms
 
 WINDOW_S: Final = 30.0

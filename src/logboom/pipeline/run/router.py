@@ -33,11 +33,11 @@ from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import RAW_COLUMNS, Plan, StreamSource
 from logboom.pipeline.plan.paths import resolved
+from logboom.pipeline.run.batch_dials import BatchDials
 from logboom.pipeline.run.batch_planner import BatchPlanner, KeyChangedError, LoadKeys
 from logboom.pipeline.run.outputs import bindings_of, place_streams
-from logboom.pipeline.run.pacing import Pace
+from logboom.pipeline.run.rate_limit import RateLimit
 from logboom.pipeline.run.ticks import TICK_SOURCE, Ticks
-from logboom.pipeline.run.turning import Turning
 from logboom.pipeline.spark.kafka import kafka_reader, spark_name
 from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX, SETTINGS
 
@@ -65,8 +65,8 @@ class Router:
         stop: threading.Event,
         on_batch: OnBatch,
         notify: Callable[[str], None],
-        pace: Pace,
-        dials: Turning | None,
+        pace: RateLimit,
+        dials: BatchDials | None,
     ) -> None:
         """`dials`: None where all stand as the plan says."""
         self._spark = spark

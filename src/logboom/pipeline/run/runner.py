@@ -6,7 +6,7 @@ Knows the order in which things start and stop, and when to try again. Must not 
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,16 +29,16 @@ from logboom.pipeline.plan.layout import Layout, is_direct
 from logboom.pipeline.plan.nodes import KeyRef, Plan, Sink
 from logboom.pipeline.plan.paths import resolved
 from logboom.pipeline.registry import read_plan
+from logboom.pipeline.run.batch_dials import BatchDials
 from logboom.pipeline.run.carry_over import check_state_carries_over
 from logboom.pipeline.run.dead_letters import LettersFromExecutors, write_dead_letters
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import Display, serve_metrics
-from logboom.pipeline.run.pacing import Pace
 from logboom.pipeline.run.progress import Progress
+from logboom.pipeline.run.rate_limit import RateLimit
 from logboom.pipeline.run.reloading import Recompile, Reloading
 from logboom.pipeline.run.renaming import check_nothing_left
 from logboom.pipeline.run.router import Router
-from logboom.pipeline.run.turning import Turning
 from logboom.pipeline.sinks.base import SinkContext, SinkWriter
 from logboom.pipeline.sinks.bulk.secrets import read_secret
 from logboom.pipeline.sinks.registry import type_of
@@ -75,6 +75,9 @@ class RunOptions:
     """At most so many go on in a second; None for as many as there are."""
     turns_dials: bool = True
     """False: they stand as the plan says, whoever turns them."""
+    before: Callable[[SparkSession, threading.Event], None] | None = None
+    """Called once, behind the checkpoint's lock and before the queries start; it is to end soon once the event is
+    set."""
     recompile: Recompile | None = None
     """Reads the pipeline's file again, where the run may go on with another plan."""
 
@@ -157,6 +160,8 @@ class Runner:
             listener = LagListener(self._on_lag)
             spark.streams.addListener(listener)
             try:
+                if self._options.before is not None:
+                    self._options.before(spark, self._stop)
                 self._run_plans(spark, max(counts.values(), default=1))
                 self.progress.state("stopped")
             finally:
@@ -264,8 +269,8 @@ class Runner:
             self._halt,
             self.progress.batch,
             self._display.notify,
-            Pace(self._options.records_per_s, self._halt),
-            Turning(self._plan, self._admin, self._display.notify) if self._options.turns_dials else None,
+            RateLimit(self._options.records_per_s, self._halt),
+            BatchDials(self._plan, self._admin, self._display.notify) if self._options.turns_dials else None,
         )
         layout = router.prepare(partitions)
         wanted = [name for source in self._plan.sources for name in source.streams]

@@ -10,7 +10,7 @@ import msgspec
 from logboom.pipeline.checkpoint.ledger import EMPTY, BatchRecord, Ledger
 from logboom.pipeline.plan.dials import Value
 from logboom.pipeline.plan.nodes import Plan
-from logboom.pipeline.run.reading_back import Held
+from logboom.pipeline.run.sink_contents import Held
 
 
 class Saving(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,11 +53,13 @@ class TransformType(Generic[Model, Node]):
     """The `dec_hook` of msgspec for fields of its node that are no plain data."""
     other_nodes: tuple[type[Node], ...] = ()
     """More nodes that its keys may become, with tags of their own."""
+    replayed_nodes: tuple[type[Any], ...] = ()
+    """Nodes that stand in its place in the plan of a replay; no keys become these."""
 
     @property
     def nodes(self) -> Mapping[str, type[Node]]:
-        """By tag: all nodes that its keys may become."""
-        return {str(node.__struct_config__.tag): node for node in (self.node, *self.other_nodes)}
+        """By tag: all nodes that its keys may become, or that may stand in its place."""
+        return {str(node.__struct_config__.tag): node for node in (self.node, *self.other_nodes, *self.replayed_nodes)}
 
     def read(self, tree: Mapping[str, Any]) -> Node:
         """The node from its plain data in a written plan; ValueError (msgspec.ValidationError) for anything else."""

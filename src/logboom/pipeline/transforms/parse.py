@@ -25,6 +25,7 @@ from logboom.pipeline.parse.rule import ParseRule
 from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.names import NODE_NAME
 from logboom.pipeline.plan.nodes import WHEN_COLUMNS, KernelTransform
+from logboom.pipeline.transforms.archived import ArchivedTransform
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 
 DEFAULT_FIELDS: Final = ("service", "host", "severity")
@@ -238,5 +239,11 @@ def _decode(kind: type[Any], tree: Any) -> Any:
 
 
 TRANSFORM: Final = TransformType(
-    "parse", ParseModel, ParseTransform, _compile, check_inputs=_check_inputs, decode=_decode
+    "parse",
+    ParseModel,
+    ParseTransform,
+    _compile,
+    check_inputs=_check_inputs,
+    decode=_decode,
+    replayed_nodes=(ArchivedTransform,),
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RateLimit:
     """At most so many records in a second."""
 
     records_per_s: int | None

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from logboom.cli.common import (
-    BOOTSTRAP_DEFAULT,
     AsJson,
     fail,
     human_bytes,
@@ -19,7 +18,7 @@ from logboom.cli.common import (
     read_text,
 )
 from logboom.cli.moments import ago_ms, span_ms
-from logboom.cli.pipeline_past import File, Where
+from logboom.cli.pipeline_common import File, Where, bootstrap_of
 
 Since = Annotated[str, typer.Option("--since", metavar="TIME", help="How far back, such as 1h.")]
 
@@ -31,7 +30,7 @@ def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: As
     from logboom.pipeline.checkpoint.ledger import BatchLedgers
     from logboom.pipeline.edge.streams import StreamAdmin
     from logboom.pipeline.plan.paths import resolved
-    from logboom.pipeline.run.reading_back import can_be_read, held_by
+    from logboom.pipeline.run.sink_contents import can_be_read, held_by
     from logboom.pipeline.run.volume import by_service, volume_of
 
     plan, since_ms = _compiled(file), ago_ms(since)
@@ -39,7 +38,7 @@ def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: As
     if not ledgers.exists():
         fail(f"the pipeline has never run: there is no {ledgers}")
     found = volume_of(plan, BatchLedgers(ledgers).entries(), since_ms)
-    admin = StreamAdmin(_bootstrap(plan, bootstrap))
+    admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     readable = [sink for sink in plan.sinks if can_be_read(sink)]
     services = [one for sink in readable for one in by_service(sink.name, held_by(plan, sink, admin, since_ms))]
     found = msgspec.structs.replace(found, services=tuple(services))
@@ -53,8 +52,8 @@ def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: As
 
 
 def _print_volume(found: Any) -> None:
+    from logboom.cli.moments import moment_text
     from logboom.pipeline.plan.dials import value_text
-    from logboom.pipeline.run.looking import moment_text
 
     ledger = found.ledger
     if found.covered_since_ms is None:
@@ -115,7 +114,7 @@ def compare(
     from logboom.pipeline.plan.paths import resolved
     from logboom.pipeline.run.comparing import compare as compared
     from logboom.pipeline.run.live_state import live_state
-    from logboom.pipeline.run.reading_back import can_be_read, held_by
+    from logboom.pipeline.run.sink_contents import can_be_read, held_by
 
     plan, since_ms = _compiled(file), ago_ms(since)
     until_ms = int(time.time() * 1_000) - span_ms("--settle", settle)
@@ -123,7 +122,7 @@ def compare(
     for name in (first, second):
         if name not in sinks:
             fail(f"the pipeline {plan.name} has no sink {name!r} ({hint(name, list(sinks))})")
-    admin = StreamAdmin(_bootstrap(plan, bootstrap))
+    admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     unread = [name for name in (first, second) if not can_be_read(sinks[name])]
     if unread:
         states = live_state(plan, resolved(plan, plan.checkpoint), admin)
@@ -157,10 +156,6 @@ def _compiled(file: Path) -> Any:
     from logboom.pipeline.config.compile import compile_pipeline
 
     return compile_pipeline(read_text(file), str(file), variables=os.environ)
-
-
-def _bootstrap(plan: Any, given: str | None) -> str:
-    return given or plan.bootstrap or BOOTSTRAP_DEFAULT
 
 
 def register(pipeline: typer.Typer) -> None:

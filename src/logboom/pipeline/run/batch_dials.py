@@ -14,7 +14,7 @@ from logboom.pipeline.plan.dials import Value, value_text
 from logboom.pipeline.plan.nodes import Plan
 
 
-class Turning:
+class BatchDials:
     """Answers where the dials of a plan stand. A plan without dials asks nobody."""
 
     def __init__(self, plan: Plan, admin: StreamAdmin, notify: Callable[[str], None]) -> None:

@@ -4,10 +4,10 @@ Knows the sinks whose contents can be read by anybody, and the log. Must not kno
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
+import pyarrow as pa
 from confluent_kafka import Message
 
 from logboom.pipeline.edge.letters import headers_of
@@ -16,8 +16,9 @@ from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.plan.names import HEADER_EVENT_ID
 from logboom.pipeline.plan.nodes import Plan, Sink
 from logboom.pipeline.plan.paths import resolved
-from logboom.pipeline.run.looking import ranges_since
+from logboom.pipeline.run.dry_run import ranges_since
 from logboom.pipeline.sinks.parquet import ParquetSink
+from logboom.pipeline.sinks.parquet.reading import ArchiveReader
 from logboom.pipeline.sinks.stream import StreamSink
 
 EVENTS_MAX: Final = 2_000_000
@@ -56,8 +57,11 @@ def can_be_read(sink: Sink) -> bool:
 
 def held_by(plan: Plan, sink: Sink, admin: StreamAdmin, since_ms: int) -> Iterator[Held]:
     """The events that a sink holds which were seen first at that moment or later; at most `EVENTS_MAX` + 1 of them."""
-    found = archived(resolved(plan, sink.path), since_ms) if isinstance(sink, ParquetSink) else iter(())
-    if isinstance(sink, StreamSink):
+    found: Iterator[Held] = iter(())
+    if isinstance(sink, ParquetSink):
+        store = None if sink.store is msgspec.UNSET else sink.store
+        found = archived(ArchiveReader("" if store else str(resolved(plan, sink.path)), store), since_ms)
+    elif isinstance(sink, StreamSink):
         found = _streamed(sink, admin, since_ms)
     for number, held in enumerate(found):
         yield held
@@ -96,18 +100,11 @@ def _milliseconds(text: str) -> int:
     return int(datetime.fromisoformat(text).timestamp() * 1_000)
 
 
-def archived(path: Path, since_ms: int) -> Iterator[Held]:
+def archived(reader: ArchiveReader, since_ms: int) -> Iterator[Held]:
     """The events of an archive that were seen first at that moment or later; it does not say when they came."""
-    import pyarrow as pa
-    from pyarrow import dataset
-
-    files = [str(file) for file in path.rglob("*.parquet") if "_logboom" not in file.relative_to(path).parts]
-    if not files:
-        return
-    moment = pa.scalar(since_ms * 1_000, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-    table = dataset.dataset(files, format="parquet")
-    for batch in table.to_batches(columns=list(_COLUMNS), filter=dataset.field("observed_time") >= moment):
-        observed = batch.column("observed_time").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
-        ids, services, weights = (batch.column(name).to_pylist() for name in ("event_id", "service", "weight"))
-        for event_id, service, at, weight in zip(ids, services, observed, weights, strict=True):
-            yield Held(event_id, service or "", at // 1_000, None, None, weight or 1.0)
+    for file in reader.files():
+        for batch in reader.batches(file, _COLUMNS, since_ms):
+            observed = batch.column("observed_time").cast(pa.int64()).to_pylist()
+            ids, services, weights = (batch.column(name).to_pylist() for name in ("event_id", "service", "weight"))
+            for event_id, service, at, weight in zip(ids, services, observed, weights, strict=True):
+                yield Held(event_id, service or "", at // 1_000, None, None, weight or 1.0)

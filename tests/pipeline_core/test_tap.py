@@ -4,8 +4,9 @@ import msgspec
 import pyarrow as pa
 
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.event.json import json_values
 from logboom.pipeline.event.schema import EVENT_SCHEMA
-from logboom.pipeline.run.looking import as_json, event_line, tap_plan
+from logboom.pipeline.run.tap import event_line, tap_plan
 
 PLAN = compile_pipeline(
     """\
@@ -37,7 +38,7 @@ def test_events_have_their_weights_and_no_place() -> None:
         "attributes": pa.array(['{"ms":1}', None]),
     }
     batch = pa.RecordBatch.from_pydict({**rows, "at": pa.array([10_000, 10_000], pa.int32())})
-    paid, sent = (msgspec.json.decode(text) for text in as_json(batch))
+    paid, sent = (msgspec.json.decode(text) for text in json_values(batch).to_pylist())
     assert (paid["weight"], paid["body"], paid["attributes"]) == (4.0, "paid", {"ms": 1})
     assert (sent["weight"], sent["attributes"]) == (1.0, {})
     assert "at" not in paid

@@ -9,7 +9,7 @@ from logboom.pipeline.dials.changes import Change, change_record
 from logboom.pipeline.dials.control import ControlStream
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.plan.names import DIALS_STREAM
-from logboom.pipeline.run.turning import Turning
+from logboom.pipeline.run.batch_dials import BatchDials
 
 FILE = """
 name: deleted
@@ -27,15 +27,15 @@ def test_a_control_stream_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
     told: list[str] = []
     with BrokerProcess(tmp_path / "data") as broker:
         admin = StreamAdmin(broker.kafka)
-        turning = Turning(compile_pipeline(FILE, "deleted.yaml"), admin, told.append)
-        assert turning.values() == {}
-        turning.declare()
+        dials = BatchDials(compile_pipeline(FILE, "deleted.yaml"), admin, told.append)
+        assert dials.values() == {}
+        dials.declare()
         control = ControlStream(admin, "deleted", told.append)
         change = Change(dial="sampled", value=50, by="ann", at_ms=1)
         control.write(dict([change_record("deleted", change, 0)]))
-        assert turning.values() == {"sampled": 50}
+        assert dials.values() == {"sampled": 50}
         admin.delete([DIALS_STREAM])
-        assert turning.values() == {}
+        assert dials.values() == {}
         assert control.refresh().declared is not None
     assert told == [
         "the dial sampled stands at 50 (before: 10)",

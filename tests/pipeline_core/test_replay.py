@@ -8,7 +8,7 @@ from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.registry import read_plan
-from logboom.pipeline.run.replaying import Replay, remember, remembered, replay_plan
+from logboom.pipeline.run.replay import Replay, remember, remembered, replay_plan
 
 FILE = """\
 name: shop

@@ -1,0 +1,245 @@
+"""`logboom pipeline replay`: events of the past once more into a sink, or into a whole pipeline."""
+
+import secrets
+import signal
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from logboom.cli.common import AsJson, fail, note, plural, print_json, read_text
+from logboom.cli.moments import moment_ms, moment_text, span_ms
+from logboom.cli.pipeline_common import File, Where, bootstrap_of, compiled, dials_now, keys_of
+
+
+def replay(
+    file: File,
+    sink: Annotated[str | None, typer.Option("--sink", metavar="NAME", help="The sink that gets the events.")] = None,
+    all_sinks: Annotated[
+        bool, typer.Option("--all-sinks", help="Instead of one: all sinks of the pipeline, as for a new one.")
+    ] = False,
+    from_time: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="From then on: 2h ago, or 2026-11-20T12:00:00Z.")
+    ] = None,
+    to_time: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Up to then, as --from; default: now.")
+    ] = None,
+    where: Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only events it is true of.")] = None,
+    route: Annotated[
+        str | None, typer.Option("--route", metavar="OUTPUT", help="Events of this output; default: the sink's inputs.")
+    ] = None,
+    ids: Annotated[
+        Path | None, typer.Option("--ids", metavar="FILE", help="Only events with these ids, one in a line.")
+    ] = None,
+    archive: Annotated[
+        str | None, typer.Option("--archive", metavar="SINK", help="Read this archive of the pipeline, not the log.")
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option("--into", metavar="FILE", help="With --archive: another pipeline, whose sinks get the events."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="OUTPUT", help="With --archive: the output as whose events they go on."),
+    ] = None,
+    rate: Annotated[
+        int | None, typer.Option("--rate", metavar="N", min=1, help="At most so many records in a second.")
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="NAME", help="Go on with a replay that was interrupted.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be replayed.")] = False,
+    master: Annotated[str, typer.Option("--master", metavar="URL", help="Spark master to run on.")] = "local[*]",
+    bootstrap: Where = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send events of the past once more through the transforms and into one sink, or all, beside the running pipeline.
+
+    Times are those of the records in the log. Events of a replay have the attribute logboom.replay with its name.
+    """
+    from logboom.pipeline.edge.streams import StreamAdmin
+    from logboom.pipeline.plan.paths import resolved
+    from logboom.pipeline.run import replay as replays
+
+    given = (sink, from_time, to_time, where, route, ids, archive, into, at, rate)
+    if resume is not None and (all_sinks or any(one is not None for one in given)):
+        fail("--resume goes on as the replay began: it takes none of the options that say what is replayed")
+    if archive is None and (into is not None or at is not None):
+        fail("--into and --at go with --archive; for records of the log replay the other file itself, with --all-sinks")
+    plan = compiled(file)
+    fed, fed_file = (plan, file) if into is None else (compiled(into), into)
+    checkpoint = resolved(fed, fed.checkpoint)
+    if resume is not None:
+        begun = replays.remembered(checkpoint, resume)
+    else:
+        found = None if archive is None else replays.archive_of(plan, archive, fed, at)
+        if sink is None and not all_sinks and into is None:
+            fail("name what is replayed with --sink NAME or --all-sinks, or go on with --resume NAME")
+        if sink is not None and all_sinks:
+            fail("--sink and --all-sinks exclude each other")
+        begun = _asked(sink, from_time, to_time, where, route, ids, rate, found)
+    admin = StreamAdmin(bootstrap_of(fed, bootstrap))
+    _check_where(begun.where)
+    replayed = replays.replay_plan(fed.turned(dials_now(fed, admin)), begun)
+    if begun.sink is None and (missing := replays.left_out(fed, replayed)):
+        note(f"nothing of it comes to {', '.join(missing)}")
+    if begun.archive is None:
+        _tell_what_is_gone(replayed, begun, admin, fed)
+    if dry_run:
+        _count(replayed, begun, admin, fed_file, as_json=as_json)
+        return
+    if resume is None:
+        replays.remember(checkpoint, begun)
+    again = f"logboom pipeline replay {fed_file} --resume {begun.name}"
+    note(f"replay {begun.name}: {_span(begun)} into {_target(begun)}; if interrupted: {again}")
+    _run(replayed, begun, admin, checkpoint, master, as_json=as_json)
+
+
+def _tell_what_is_gone(replayed: Any, begun: Any, admin: Any, plan: Any) -> None:
+    """Says which streams may lack records of the time, and which archives could have them."""
+    from logboom.pipeline.run.replay_count import begins_late
+    from logboom.pipeline.sinks.parquet import ParquetSink
+
+    late = begins_late(replayed, begun, admin)
+    if not late:
+        return
+    archives = [sink.name for sink in plan.sinks if isinstance(sink, ParquetSink)]
+    advice = f"; an archive may have them: --archive {archives[0]}" if archives else ""
+    note(f"older records of {', '.join(late)} are deleted, perhaps some of this time{advice}")
+
+
+def _count(replayed: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) -> None:
+    from logboom.pipeline.run.replay_count import count_replay
+
+    with tempfile.TemporaryDirectory() as directory:
+        keys = keys_of(replayed, file, admin, Path(directory))
+        found = count_replay(replayed, begun, admin, keys)
+    seconds = None if begun.events_per_s is None else found.records / begun.events_per_s
+    if as_json:
+        print_json(
+            {
+                "sink": begun.sink,
+                "from": begun.from_ms,
+                "to": begun.to_ms,
+                "records": found.records,
+                "events": found.events,
+                "by_sink": found.by_sink,
+                "seconds": seconds,
+            }
+        )
+        return
+    what = plural(found.records, "record" if begun.archive is None else "archived event")
+    lasts = "" if seconds is None else f", which takes at least {seconds:,.0f} s at {begun.events_per_s:,} a second"
+    typer.echo(f"{plural(found.events, 'event')} of {what} from {_span(begun)} would go to {_target(begun)}{lasts}")
+    if begun.sink is None:
+        for name, count in found.by_sink.items():
+            typer.echo(f"  {count:,} to {name}")
+
+
+def _span(begun: Any) -> str:
+    return f"{moment_text(begun.from_ms)} to {moment_text(begun.to_ms)}"
+
+
+def _target(begun: Any) -> str:
+    return "all sinks" if begun.sink is None else str(begun.sink)
+
+
+def _run(replayed: Any, begun: Any, admin: Any, checkpoint: Path, master: str, *, as_json: bool) -> None:
+    from logboom.pipeline.plan.names import edge_stream
+    from logboom.pipeline.run.archive_loader import ArchiveLoader
+    from logboom.pipeline.run.display import make_display
+    from logboom.pipeline.run.replay import directory_of
+    from logboom.pipeline.run.runner import Runner, RunOptions
+    from logboom.pipeline.spark.settings import SessionOptions
+
+    display = make_display(as_json=as_json)
+    loader = None
+    if begun.archive is not None:
+        loader = ArchiveLoader(replayed, begun, directory_of(checkpoint, begun.name), admin, display.notify)
+        loader.prepare()
+    options = RunOptions(
+        bootstrap=admin.bootstrap,
+        once=True,
+        session=SessionOptions(master=master),
+        records_per_s=begun.events_per_s,
+        turns_dials=False,
+        before=None if loader is None else loader.load,
+    )
+    runner = Runner(replayed, options, display)
+    stopped: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        stopped.append(number)
+        runner.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    runner.run()
+    if stopped:
+        note(f"interrupted; it goes on with --resume {begun.name}")
+        raise typer.Exit(1)
+    there = admin.partitions()
+    own = [edge_stream(replayed.name, edge) for node in replayed.transforms for edge in node.outputs]
+    admin.delete(stream for stream in (*own, *_loaded(loader)) if stream in there)
+
+
+def _loaded(loader: Any) -> tuple[str, ...]:
+    return () if loader is None else (loader.stream,)
+
+
+def _asked(
+    sink: str | None,
+    from_time: str | None,
+    to_time: str | None,
+    where: str | None,
+    route: str | None,
+    ids: Path | None,
+    rate: int | None,
+    archive: Any,
+) -> Any:
+    from logboom.pipeline.run.replay import IDS_MAX, Replay
+
+    if from_time is None:
+        fail("say from when on with --from TIME")
+    from_ms = _moment("--from", from_time)
+    to_ms = int(time.time() * 1_000) if to_time is None else _moment("--to", to_time)
+    if from_ms >= to_ms:
+        fail("--from: should be before --to")
+    named: list[str] = [] if ids is None else [line.strip() for line in read_text(ids).splitlines() if line.strip()]
+    if ids is not None and not 0 < len(named) <= IDS_MAX:
+        fail(f"--ids {ids}: should have 1 to {IDS_MAX} ids, has {len(named)}")
+    return Replay(
+        name=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}",
+        sink=sink,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        where=where,
+        route=route,
+        ids=tuple(named),
+        events_per_s=rate,
+        archive=archive,
+    )
+
+
+def _moment(option: str, text: str) -> int:
+    at = moment_ms(text)
+    return at if at is not None else int(time.time() * 1_000) - span_ms(option, text.removesuffix(" ago"))
+
+
+def _check_where(where: str | None) -> None:
+    from logboom.pipeline.config.sqlcheck import check_expressions
+    from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Expression
+
+    if where is not None:
+        asked = Expression(sql=where, columns=EVENT_COLUMNS, line=0, where="--where")
+        (problem,) = check_expressions([asked])
+        if problem is not None:
+            fail(f"--where {where}: {problem}")
+
+
+def register(pipeline: typer.Typer) -> None:
+    """Adds the command to `logboom pipeline`."""
+    pipeline.command("replay")(replay)

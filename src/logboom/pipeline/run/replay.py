@@ -1,0 +1,223 @@
+"""A replay: events of the past once more into one sink, or into all of a pipeline's, beside the running pipeline.
+
+What is replayed is written down (`replay.json`) before anything runs, with times instead of ages: so a replay that was
+interrupted goes on under its name, with the same events. It is a pipeline of its own: its checkpoint is below that of
+the pipeline whose sinks it feeds, its edges and dead letters are named after it, and its events have the attribute
+`logboom.replay`. Where its events come from is one of two:
+
+- the streams of the log, which are read again and taken through the same transforms;
+- an archive. Its events are brought into a stream of the replay's own first (`archive_loader`), and go on from there as
+  those of one output of the pipeline, through what stands behind that output.
+
+Knows plans and one file. Must not know Spark or the log.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from logboom.pipeline.checkpoint.files import make_dir, write_durably
+from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.findings import hint
+from logboom.pipeline.plan.names import archived_stream
+from logboom.pipeline.plan.nodes import KernelTransform, Plan, Sink, StreamSource, Transform
+from logboom.pipeline.plan.paths import resolved
+from logboom.pipeline.plan.upstream import unused_name, upstream, with_entry
+from logboom.pipeline.sinks.parquet import ParquetSink
+from logboom.pipeline.sinks.parquet.stores import StoreRef
+from logboom.pipeline.transforms.archived import ArchivedTransform
+from logboom.pipeline.transforms.filter import FilterTransform
+from logboom.pipeline.transforms.reshape import ReshapeTransform, SetField
+
+MARK: Final = "attributes.logboom.replay"
+"""Holds the name of the replay in each event of it."""
+IDS_MAX: Final = 10_000
+_FILE: Final = "replay.json"
+
+
+class ArchiveRef(msgspec.Struct, frozen=True, kw_only=True):
+    """An archive whose events are replayed."""
+
+    path: str
+    """Its directory, absolute; without meaning where it is in an object store."""
+    store: StoreRef | None = None
+    at: str
+    """The output, of the pipeline that gets the events, as whose events they go on."""
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """What is replayed."""
+
+    name: str
+    sink: str | None
+    """None: all sinks of the pipeline."""
+    from_ms: int
+    """The first that is replayed, in milliseconds since 1970: by the timestamps of records, or, from an archive, by
+    when events were seen first."""
+    to_ms: int
+    """The first that is not any more."""
+    where: str | None = None
+    """SQL over the event, in front of the sinks."""
+    route: str | None = None
+    """The output whose events are replayed; default: all inputs of each sink."""
+    ids: tuple[str, ...] = ()
+    """Event ids; with any, no others are replayed."""
+    events_per_s: int | None = None
+    archive: ArchiveRef | None = None
+    """None: from the streams of the log."""
+
+
+def directory_of(checkpoint: Path, name: str) -> Path:
+    """The checkpoint of a replay. `checkpoint`: of the pipeline."""
+    return checkpoint / "replays" / name
+
+
+def remember(checkpoint: Path, replay: Replay) -> None:
+    """Writes down durably what is replayed."""
+    directory = directory_of(checkpoint, replay.name)
+    make_dir(directory)
+    write_durably(directory / _FILE, msgspec.json.encode(replay))
+
+
+def remembered(checkpoint: Path, name: str) -> Replay:
+    """A replay that was begun; PipelineError where there is none of this name."""
+    path = directory_of(checkpoint, name) / _FILE
+    if not path.exists():
+        known = sorted(each.parent.name for each in (checkpoint / "replays").glob(f"*/{_FILE}"))
+        raise PipelineError(f"there is no replay {name!r} ({hint(name, known)})")
+    return msgspec.json.decode(path.read_bytes(), type=Replay)
+
+
+def archive_of(plan: Plan, sink: str, into: Plan, at: str | None) -> ArchiveRef:
+    """The archive of a sink, for a replay into a pipeline, which may be the same; PipelineError where that cannot be.
+
+    `at`: the output of `into` as whose events they go on. Default: the one input of the archive in its own pipeline,
+    the output of the one parse in another.
+    """
+    found = next((one for one in plan.sinks if one.name == sink), None)
+    archives = [one.name for one in plan.sinks if isinstance(one, ParquetSink)]
+    if not isinstance(found, ParquetSink):
+        what = "no archive" if found is None else f"{_kind(found)}, which cannot be read back, and no archive"
+        raise PipelineError(f"the pipeline {plan.name} has {what} {sink!r} ({hint(sink, archives)})")
+    edges = [edge for node in into.transforms for edge in node.outputs]
+    if at is None and into is plan:
+        candidates: Sequence[str] = found.inputs
+    elif at is None:
+        candidates = [node.name for node in into.transforms if isinstance(node, KernelTransform) and node.reads_records]
+    else:
+        candidates = (at,)
+    if len(candidates) != 1:
+        raise PipelineError(
+            f"events of the archive {sink} may go on in {into.name} as those of {', '.join(candidates)}: "
+            "choose with --at OUTPUT"
+        )
+    if candidates[0] not in edges:
+        raise PipelineError(f"the pipeline {into.name} has no output {candidates[0]!r} ({hint(candidates[0], edges)})")
+    path, store = _place(plan, found)
+    return ArchiveRef(path=path, store=store, at=candidates[0])
+
+
+def _kind(sink: Sink) -> str:
+    return f"a sink of type {type(sink).__struct_config__.tag}"
+
+
+def replay_plan(plan: Plan, replay: Replay) -> Plan:
+    """The pipeline that replays; PipelineError where the plan has no such sink or output."""
+    whole = plan if replay.archive is None else _from_archive(plan, replay, replay.archive)
+    sinks = _chosen_sinks(plan, whole, replay)
+    added: list[Transform] = []
+    fed: list[Sink] = []
+    by_edges: dict[tuple[str, ...], str] = {}
+    for sink in sinks:
+        edges = sink.inputs if replay.route is None else (replay.route,)
+        if edges not in by_edges:
+            taken = [node.name for node in added]
+            chosen = FilterTransform(
+                name=unused_name(plan, "chosen", taken), line=sink.line, inputs=edges, condition=_condition(replay)
+            )
+            name = unused_name(plan, "replayed", taken)
+            mark = SetField(target=MARK, sql=f"'{replay.name}'", column=f"set_{name}_0", line=sink.line)
+            added += [chosen, ReshapeTransform(name=name, line=sink.line, inputs=(chosen.name,), set=(mark,))]
+            by_edges[edges] = name
+        fed.append(msgspec.structs.replace(sink, inputs=(by_edges[edges],)))
+    part = upstream(whole, [edge for edges in by_edges for edge in edges], fed)
+    most = plan.max_records_per_batch
+    return msgspec.structs.replace(
+        part,
+        name=replay_name(plan, replay),
+        checkpoint=str(directory_of(Path(plan.checkpoint), replay.name)),
+        max_records_per_batch=most if replay.events_per_s is None else max(1, min(most, replay.events_per_s)),
+        sources=part.sources if replay.archive is not None else tuple(_bounded(one, replay) for one in part.sources),
+        transforms=(*part.transforms, *added),
+    )
+
+
+def replay_name(plan: Plan, replay: Replay) -> str:
+    """The name of the pipeline that replays."""
+    return f"{plan.name}.replay.{replay.name}"
+
+
+def left_out(plan: Plan, replayed: Plan) -> list[str]:
+    """Sinks of a pipeline that get nothing of a replay into all of them."""
+    fed = {sink.name for sink in replayed.sinks}
+    return [sink.name for sink in plan.sinks if sink.name not in fed]
+
+
+def _chosen_sinks(plan: Plan, whole: Plan, replay: Replay) -> list[Sink]:
+    """`whole`: what of the plan gets events."""
+    if replay.sink is not None and replay.sink not in [one.name for one in plan.sinks]:
+        known = hint(replay.sink, [one.name for one in plan.sinks])
+        raise PipelineError(f"the pipeline {plan.name} has no sink {replay.sink!r} ({known})")
+    events = [edge for node in plan.transforms for edge in node.outputs]
+    if replay.route is not None and replay.route not in events:
+        raise PipelineError(f"the pipeline {plan.name} has no output {replay.route!r} ({hint(replay.route, events)})")
+    reached = [edge for node in whole.transforms for edge in node.outputs]
+    if replay.route is not None and replay.route not in reached:
+        raise PipelineError(f"no event of {_at(replay)} comes to {replay.route}: name another output with --at")
+    # A route of its own leads to a sink, whatever the sink's inputs are.
+    sinks = [one for one in (whole if replay.route is None else plan).sinks if replay.sink in (None, one.name)]
+    if replay.sink is None:  # an archive that is read is not written
+        sinks = [one for one in sinks if replay.archive is None or not _is_archive(plan, one, replay.archive)]
+    if not sinks:
+        raise PipelineError(f"no event of {_at(replay)} comes to the sink {replay.sink}: name another output with --at")
+    return sinks
+
+
+def _is_archive(plan: Plan, sink: Sink, archive: ArchiveRef) -> bool:
+    return isinstance(sink, ParquetSink) and _place(plan, sink) == (archive.path, archive.store)
+
+
+def _place(plan: Plan, sink: ParquetSink) -> tuple[str, StoreRef | None]:
+    if sink.store is not msgspec.UNSET:
+        return "", sink.store
+    return str(resolved(plan, sink.path).resolve()), None
+
+
+def _at(replay: Replay) -> str:
+    return "the log" if replay.archive is None else replay.archive.at
+
+
+def _from_archive(plan: Plan, replay: Replay, archive: ArchiveRef) -> Plan:
+    """What of the plan the events of an archive go through."""
+    events = [edge for node in plan.transforms for edge in node.outputs]
+    if archive.at not in events:
+        raise PipelineError(f"the pipeline {plan.name} has no output {archive.at!r} ({hint(archive.at, events)})")
+    name = unused_name(plan, "archived")
+    source = StreamSource(name=name, line=0, streams=(archived_stream(replay_name(plan, replay)),))
+    return with_entry(plan, source, ArchivedTransform(name=archive.at, line=0, inputs=(name,)))
+
+
+def _bounded(source: StreamSource, replay: Replay) -> StreamSource:
+    return msgspec.structs.replace(
+        source, from_ms=replay.from_ms, until_ms=replay.to_ms, on_data_loss="continue", start="earliest"
+    )
+
+
+def _condition(replay: Replay) -> str:
+    parts = [] if replay.where is None else [f"({replay.where})"]
+    if replay.ids:
+        listed = ", ".join("'{}'".format(one.replace("\\", "\\\\").replace("'", "\\'")) for one in replay.ids)
+        parts.append(f"event_id IN ({listed})")
+    return " AND ".join(parts) or "true"

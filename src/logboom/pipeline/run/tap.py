@@ -1,0 +1,107 @@
+"""Live events at an output of a pipeline. Records are read from the log as by any consumer, beside the running
+pipeline, which does not notice it, and taken through the plan's own steps in this process (`dry_run`).
+
+Knows the log's consumer and plans. Must not know Spark sessions, sinks or the command line.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.event.json import json_values
+from logboom.pipeline.plan.nodes import Plan, Sink
+from logboom.pipeline.plan.upstream import unused_name, upstream
+from logboom.pipeline.run.dry_run import dry_run, partitions_of, record_batch
+
+_TURN_S: Final = 0.5
+_POLL_S: Final = 0.1
+
+
+def tap_plan(plan: Plan, edge: str) -> Plan:
+    """What leads to an output, with a sink there."""
+    return upstream(plan, [edge], [Sink(name=unused_name(plan, "tap"), line=0, inputs=(edge,))])
+
+
+def live_events(
+    plan: Plan,
+    admin: StreamAdmin,
+    keys: Mapping[str, bytes],
+    records_per_s: int,
+    is_over: Callable[[], bool],
+    notify: Callable[[str], None],
+) -> Iterator[bytes]:
+    """Events that come to the plan's one sink from now on, as JSON, until `is_over`.
+
+    At most `records_per_s` records are read; where more come, the newest are passed over, which is told.
+    """
+    sources = partitions_of(plan, admin)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": admin.bootstrap,
+            "group.id": "logboom-pipeline-tap",  # required by the client; nothing is committed
+            "enable.auto.commit": False,
+            "auto.offset.reset": "latest",
+            "queued.max.messages.kbytes": 8_192,
+        }
+    )
+    counts = {name: count for name, (_, count) in sources.items()}
+    try:
+        consumer.assign(_ends(admin, counts))
+        with dry_run(plan, keys) as run:
+            while not is_over():
+                found = _turn(consumer, max(1, int(records_per_s * _TURN_S)), is_over)
+                if len(found) >= max(1, int(records_per_s * _TURN_S)):
+                    left_out = _skip(consumer, _ends(admin, counts))
+                    if left_out:
+                        notify(f"{left_out:,} records were passed over: more came than {records_per_s} in a second")
+                if found:
+                    yield from json_values(run.events(record_batch(found, sources))).to_pylist()
+    finally:
+        consumer.close()
+
+
+def _ends(admin: StreamAdmin, counts: Mapping[str, int]) -> list[TopicPartition]:
+    return [
+        TopicPartition(stream, int(partition), offset)
+        for stream, partitions in admin.ends(counts).items()
+        for partition, offset in partitions.items()
+    ]
+
+
+def _turn(consumer: Consumer, most: int, is_over: Callable[[], bool]) -> list[Message]:
+    """The records of half a second, and not more than so many."""
+    found: list[Message] = []
+    deadline = time.monotonic() + _TURN_S
+    while (left_s := deadline - time.monotonic()) > 0 and not is_over():
+        if len(found) >= most:
+            time.sleep(min(left_s, _POLL_S))
+            continue
+        message = consumer.poll(min(left_s, _POLL_S))
+        if message is not None and message.error() is None:
+            found.append(message)
+    return found
+
+
+def _skip(consumer: Consumer, ends: Sequence[TopicPartition]) -> int:
+    """Goes on at the ends; how many records lie between."""
+    at = {(place.topic, place.partition): place.offset for place in consumer.position(list(ends))}
+    left_out = 0
+    for end in ends:
+        position = at.get((end.topic, end.partition), -1)
+        if 0 <= position < end.offset:
+            left_out += end.offset - position
+    if left_out:
+        consumer.assign(list(ends))
+    return left_out
+
+
+def event_line(event: bytes) -> str:
+    """An event as one short line for a person."""
+    fields: dict[str, Any] = msgspec.json.decode(event)
+    return " ".join(
+        str(fields[name]) for name in ("time", "severity_text", "service", "host", "body") if fields.get(name)
+    )

@@ -1,0 +1,111 @@
+"""An archive read back: its files, and the events that they hold, as columns.
+
+What the name of a directory says (`service=shop`) is no column of its files; it is put back here. Knows Arrow's file
+systems, Parquet and the archive's directories. Must not know deliveries or Spark. It travels to executors.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyarrow import dataset
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+
+from logboom.pipeline.event.schema import LIVE_SCHEMA
+from logboom.pipeline.sinks.parquet.partitioning import NO_VALUE
+from logboom.pipeline.sinks.parquet.stores import StoreRef, open_store
+
+_SUFFIX: Final = ".parquet"
+_HIDDEN: Final = ("_", ".")
+_BATCH_ROWS: Final = 16_384
+_AHEAD: Final = 2
+"""Batches and files that are read ahead: each may be as large as the largest events make it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveReader:
+    """Reads one archive, which may be written meanwhile."""
+
+    root: str
+    """Its directory on this machine; without meaning where it is in an object store."""
+    store: StoreRef | None = None
+
+    def files(self) -> list[str]:
+        """Those that any reader of the archive sees, as paths below its root, in the order of their names."""
+        files, root = self._opened()
+        found = files.get_file_info(FileSelector(root, allow_not_found=True, recursive=True))
+        paths = (str(info.path).removeprefix(root).lstrip("/") for info in found if info.type == FileType.File)
+        return sorted(path for path in paths if path.endswith(_SUFFIX) and not _is_hidden(path))
+
+    def batches(
+        self,
+        file: str,
+        columns: Sequence[str],
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        ids: Collection[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """These columns of LIVE_SCHEMA of a file's events. Only of those that were seen first (`observed_time`) at
+        `from_ms` or later and before `to_ms`, in milliseconds since 1970, and, with any `ids`, that have one of them.
+
+        FileNotFoundError where the file has been merged with others since `files` named it.
+        """
+        files, root = self._opened()
+        given = dataset.dataset(f"{root}/{file}", format="parquet", filesystem=files)
+        named = _values_of(file)
+        there = [name for name in columns if name in given.schema.names and name not in named]
+        scanned = given.to_batches(
+            columns=there, filter=_chosen(from_ms, to_ms, ids), batch_size=_BATCH_ROWS,
+            batch_readahead=_AHEAD, fragment_readahead=1,
+        )  # fmt: skip
+        for batch in scanned:
+            if batch.num_rows:
+                yield _whole(batch, columns, named)
+
+    def _opened(self) -> tuple[FileSystem, str]:
+        return (LocalFileSystem(), self.root) if self.store is None else open_store(self.store)
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(_HIDDEN) for part in path.split("/"))
+
+
+def _values_of(file: str) -> dict[str, str | None]:
+    """What the directories of a file say of its events.
+
+    >>> _values_of("date=2026-11-20/service=a%2Fb/x.parquet")
+    {'date': '2026-11-20', 'service': 'a/b'}
+    """
+    pairs = (part.partition("=") for part in file.split("/")[:-1])
+    return {name: None if value == NO_VALUE else unquote(value) for name, _, value in pairs}
+
+
+def _chosen(from_ms: int | None, to_ms: int | None, ids: Collection[str]) -> Any:
+    seen, parts = dataset.field("observed_time"), []
+    if from_ms is not None:
+        parts.append(seen >= _moment(from_ms))
+    if to_ms is not None:
+        parts.append(seen < _moment(to_ms))
+    if ids:
+        parts.append(dataset.field("event_id").isin(list(ids)))
+    chosen = None
+    for part in parts:
+        chosen = part if chosen is None else chosen & part
+    return chosen
+
+
+def _moment(at_ms: int) -> pa.Scalar:
+    return pa.scalar(at_ms * 1_000, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _whole(batch: pa.RecordBatch, columns: Sequence[str], named: dict[str, str | None]) -> pa.RecordBatch:
+    found = []
+    for name in columns:
+        wanted = LIVE_SCHEMA.field(name).type
+        if name in batch.schema.names:
+            found.append(batch.column(name).cast(wanted))
+        else:  # in the directory's name, or not written by an earlier version
+            found.append(pa.repeat(pa.scalar(named.get(name), pa.string()), batch.num_rows).cast(wanted))
+    return pa.RecordBatch.from_arrays(found, schema=pa.schema([LIVE_SCHEMA.field(name) for name in columns]))

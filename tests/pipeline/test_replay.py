@@ -1,0 +1,305 @@
+"""Events at an output as they come, and events of the past once more into one sink."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.running import ok, refused
+from tests.pipeline.support import (
+    WAIT_S,
+    RouterProcess,
+    Said,
+    archive_ids,
+    header,
+    ledger,
+    make_stream,
+    needs_java,
+    publish,
+    records,
+    wait_until,
+)
+from tests.support.commands import run_logboom
+from tests.support.server import BrokerProcess
+
+from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.run.archive_loader import ArchiveLoader
+from logboom.pipeline.run.replay import Replay, archive_of, directory_of, replay_plan
+from logboom.pipeline.run.runner import Runner, RunOptions
+
+pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(600)]
+
+FILE = """
+name: past
+sources:
+  web: {type: stream, stream: past-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  masked: {type: mask, inputs: [parsed], rules: [{kind: email, action: redact}]}
+  split: {type: route, inputs: [masked], routes: {errors: "severity_number >= 17"}}
+sinks:
+  errors: {type: stream, inputs: [split.errors], stream: past-errors}
+  archive: {type: parquet, inputs: [masked], path: ./archive}
+"""
+
+
+def _line(number: int) -> bytes:
+    level = "ERROR" if number % 2 else "INFO"
+    service = "shop" if number < 10 else "cart"
+    return json.dumps({"level": level, "service": service, "msg": f"{number} of ann@example.com"}).encode()
+
+
+def _events(broker: BrokerProcess, stream: str) -> list[dict[str, Any]]:
+    return [json.loads(message.value()) for message in records(broker.kafka, stream)]
+
+
+def _replayed(bootstrap: str, *arguments: str) -> str:
+    """Runs a replay, which takes Spark its time; what it says beside its progress."""
+    environment = {**os.environ, "LOGBOOM_BOOTSTRAP": bootstrap}
+    done = run_logboom((*arguments, "--json", "--master", "local[2]"), timeout_s=WAIT_S, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stderr.decode()
+
+
+@pytest.fixture
+def file(broker: BrokerProcess, tmp_path: Path) -> Path:
+    path = tmp_path / "past.yaml"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.mark.slow
+def test_the_past_goes_once_more_into_one_sink(broker: BrokerProcess, file: Path) -> None:
+    bootstrap = broker.kafka
+    make_stream(bootstrap, "past-web", 2)
+    publish(bootstrap, "past-web", [_line(number) for number in range(20)], 2)
+    call = ("pipeline", "replay", str(file), "--sink")
+    assert "has no sink 'erors' (did you mean 'errors'?)" in refused(
+        *call, "erors", "--from", "1h", bootstrap=bootstrap
+    )
+    assert "--where service >: " in refused(
+        *call, "errors", "--from", "1h", "--where", "service >", bootstrap=bootstrap
+    )
+    assert "there is no replay 'gone'" in refused(
+        "pipeline", "replay", str(file), "--resume", "gone", bootstrap=bootstrap
+    )
+    chosen = (*call, "errors", "--from", "1h", "--where", "service = 'cart'")
+    told = ok(*chosen, "--dry-run", "--json", bootstrap=bootstrap).json
+    assert (told["records"], told["events"]) == (20, 5)
+    assert _events(broker, "past-errors") == []
+
+    name = _replayed(bootstrap, *chosen, "--rate", "1000").split("replay ")[1].split(":")[0]
+    events = _events(broker, "past-errors")
+    assert sorted(event["body"] for event in events) == sorted(f"{number} of [email]" for number in range(11, 20, 2))
+    assert {event["attributes"]["logboom.replay"] for event in events} == {name}
+    assert {header(message, "logboom-event-id") for message in records(bootstrap, "past-errors")} == {
+        event["event_id"] for event in events
+    }
+
+    # What came behind it is not of this replay.
+    publish(bootstrap, "past-web", [_line(number) for number in range(20, 30)], 2)
+    _replayed(bootstrap, "pipeline", "replay", str(file), "--resume", name)
+    assert len(_events(broker, "past-errors")) == 5
+
+    ids = file.parent / "ids"
+    ids.write_text("".join(f"{event['event_id']}\n" for event in events[:2]))
+    _replayed(bootstrap, *call, "archive", "--from", "1h", "--ids", str(ids))
+    assert set(archive_ids(file.parent / "archive")) == {event["event_id"] for event in events[:2]}
+
+
+NEW = """
+name: new
+sources:
+  web: {type: stream, stream: past-web}
+transforms:
+  read: {type: parse, inputs: [web], rules: [{format: json}]}
+  named: {type: reshape, inputs: [read], set: {attributes.team: "concat('team of ', service)"}}
+  kept: {type: filter, inputs: [named], condition: "severity_number < 17"}
+sinks:
+  rest: {type: stream, inputs: [kept], stream: new-rest}
+  all: {type: parquet, inputs: [named], path: ./new-archive}
+"""
+
+
+class _Archived:
+    """A pipeline whose archive holds 20 events, which its log does not any more."""
+
+    def __init__(self, broker: BrokerProcess, directory: Path, name: str, spark: Any) -> None:
+        self.bootstrap, self._spark = broker.kafka, spark
+        self.file = directory / f"{name}.yaml"
+        self.file.write_text(FILE.replace("past", name))
+        self.name, stream = name, f"{name}-web"
+        make_stream(self.bootstrap, stream, 2)
+        publish(self.bootstrap, stream, [_line(number) for number in range(20)], 2)
+        self.plan = compile_pipeline(self.file.read_text(), str(self.file))
+        self.run(self.plan)
+        admin = StreamAdmin(self.bootstrap)
+        for done in admin.delete_before({(stream, number): 10 for number in range(2)}).values():
+            done.result(60)
+
+    def run(self, plan: Plan, before: Any = None) -> Said:
+        said = Said()
+        Runner(plan, RunOptions(bootstrap=self.bootstrap, once=True, before=before), said).run_in(self._spark)
+        return said
+
+    def replay(self, into: Plan, **options: Any) -> tuple[Plan, Said]:
+        """Replays the archive as the command does, but in the session of the tests."""
+        asked = {"name": "r1", "sink": None, "from_ms": 0, "to_ms": 1 << 42, **options}
+        begun = Replay(**asked, archive=archive_of(self.plan, "archive", into, None))
+        replayed = replay_plan(into, begun)
+        checkpoint = directory_of(Path(into.file).parent / into.checkpoint, begun.name)
+        said = Said()
+        loader = ArchiveLoader(replayed, begun, checkpoint, StreamAdmin(self.bootstrap), said.notify)
+        loader.prepare()
+        self.run(replayed, loader.load)
+        return replayed, said
+
+
+def test_an_archive_goes_on_behind_the_output_that_it_holds(broker: BrokerProcess, tmp_path: Path, spark: Any) -> None:
+    past = _Archived(broker, tmp_path, "kept", spark)
+    written = {event["event_id"]: event for event in _events(broker, "kept-errors")}
+    assert len(written) == 10
+
+    call = ("pipeline", "replay", str(past.file), "--from", "1h", "--dry-run")
+    told = ok(*call, "--sink", "errors", bootstrap=past.bootstrap)
+    assert "0 events of 0 records" in told.out
+    assert "older records of kept-web are deleted, perhaps some of this time" in told.err
+    assert "an archive may have them: --archive archive" in told.err
+    told = ok(*call, "--sink", "errors", "--archive", "archive", "--rate", "5", "--json", bootstrap=past.bootstrap)
+    assert (told.json["records"], told.json["events"], told.json["seconds"]) == (20, 10, 4.0)
+    assert "has a sink of type stream, which cannot be read back, and no archive 'errors'" in refused(
+        *call, "--sink", "errors", "--archive", "errors", bootstrap=past.bootstrap
+    )
+
+    past.replay(past.plan, sink="errors", where="service = 'cart'")
+    events = _events(broker, "kept-errors")[10:]
+    assert len(events) == 5
+    for event in events:
+        assert event["attributes"].pop("logboom.replay") == "r1"
+        assert event == written[event["event_id"]], "all else is as it was"
+
+
+@pytest.mark.slow
+def test_an_archive_goes_into_a_new_pipeline(broker: BrokerProcess, tmp_path: Path, spark: Any) -> None:
+    past = _Archived(broker, tmp_path, "older", spark)
+    file = tmp_path / "new.yaml"
+    file.write_text(NEW)
+    into = ("--archive", "archive", "--into", str(file), "--from", "1h", "--dry-run")
+    told = ok("pipeline", "replay", str(past.file), *into, bootstrap=past.bootstrap)
+    assert "30 events of 20 archived events" in told.out
+    assert "10 to rest" in told.out
+    wrong = refused("pipeline", "replay", str(past.file), *into, "--at", "reed", bootstrap=past.bootstrap)
+    assert "the pipeline new has no output 'reed' (did you mean 'read'?)" in wrong
+
+    replayed, said = past.replay(compile_pipeline(NEW, str(file)))
+    assert "20 events of the archive wait in _new.replay.r1.-archived" in said.lines
+    rest = _events(broker, "new-rest")
+    assert sorted(event["body"] for event in rest) == sorted(f"{number} of [email]" for number in range(0, 20, 2))
+    assert {event["attributes"]["team"] for event in rest} == {"team of shop", "team of cart"}
+    assert {event["stream"] for event in rest} == {"older-web"}, "origins are those of the records"
+    ids = archive_ids(tmp_path / "new-archive")
+    assert (len(ids), set(ids.values())) == (20, {1})
+    assert ledger(tmp_path / replayed.checkpoint)["total"]["records_in"] == {"archived": 20}
+
+
+def _killed(router: RouterProcess, is_so_far: Callable[[], bool], what: str) -> None:
+    """Kills a replay, its JVM and its workers at a moment that is waited for."""
+    wait_until(lambda: is_so_far() or not router.alive(), what)
+    assert router.alive(), router.log_text()[-3_000:]
+    router.kill9(group=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["log", "archive"])
+def test_a_replay_that_is_killed_goes_on_without_a_loss(
+    broker: BrokerProcess, tmp_path: Path, spark: Any, source: str
+) -> None:
+    """Killed while an archive is loaded, and while events go out; another one of its name is refused meanwhile."""
+    name, count, bootstrap = f"cut-{source}", 3_000, broker.kafka
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(FILE.replace("past", name))
+    make_stream(bootstrap, f"{name}-web", 2)
+    publish(bootstrap, f"{name}-web", [_line(number) for number in range(count)], 2)
+    plan = compile_pipeline(file.read_text(), str(file))
+    Runner(plan, RunOptions(bootstrap=bootstrap, once=True), Said()).run_in(spark)
+    written = {event["event_id"] for event in _events(broker, f"{name}-errors")}
+    assert len(written) == count // 2
+
+    replays = tmp_path / "checkpoints" / name / "replays"
+
+    def begun() -> Path:
+        (one,) = replays.iterdir()
+        return one
+
+    def batches() -> int:
+        return len(list(replays.glob("*/ledger/*.json")))
+
+    begin = ("--sink", "errors", "--from", "1h", "--rate", "400")
+    archive = ("--archive", "archive") if source == "archive" else ()
+    with RouterProcess(file, bootstrap, *begin, *archive, command="replay") as router:
+        if archive:
+            loading = "-archived"
+            _killed(router, lambda: any(_held(bootstrap, loading)), "a load of the archive")
+            assert not (begun() / "loaded.json").exists()
+        else:
+            _killed(router, lambda: batches() > 0, "a batch")
+    again = ("--resume", begun().name)
+    with RouterProcess(file, bootstrap, *again, command="replay") as router:
+        before = batches()
+        wait_until(lambda: batches() > before or not router.alive(), "a batch")
+        told = refused("pipeline", "replay", str(file), *again, bootstrap=bootstrap)
+        assert "is in use by another process" in told
+        _killed(router, lambda: True, "now")
+    with RouterProcess(file, bootstrap, *again, command="replay") as router:
+        assert router.wait() == 0, router.log_text()[-3_000:]
+    marked = [event for event in _events(broker, f"{name}-errors") if "logboom.replay" in event["attributes"]]
+    assert {event["event_id"] for event in marked} == written
+    assert {event["attributes"]["logboom.replay"] for event in marked} == {begun().name}
+    assert not list(_held(bootstrap, f"_{name}.replay.")), "its own streams are gone"
+
+
+def _held(bootstrap: str, part: str) -> Iterator[int]:
+    """Records of each stream with this in its name."""
+    admin = StreamAdmin(bootstrap)
+    there = {stream: count for stream, count in admin.partitions().items() if part in stream}
+    for partitions in admin.ends(there).values():
+        yield sum(partitions.values())
+
+
+def test_a_tap_shows_what_comes_to_an_output(broker: BrokerProcess, file: Path) -> None:
+    bootstrap = broker.kafka
+    known = "seen: {type: dedupe, inputs: [masked], window: 1h}"
+    file.write_text(FILE.replace("past", "tapped").replace("inputs: [masked], routes", "inputs: [seen], routes"))
+    file.write_text(file.read_text().replace("  split:", f"  {known}\n  split:"))
+    make_stream(bootstrap, "tapped-web", 2)
+    assert "has no output 'split.erors' (did you mean 'split.errors'?)" in refused(
+        "pipeline", "tap", str(file), "split.erors", bootstrap=bootstrap
+    )
+    ended = threading.Event()
+
+    def keep_publishing() -> None:
+        while not ended.is_set():
+            publish(bootstrap, "tapped-web", [_line(number) for number in range(10)], 2)
+            time.sleep(0.2)  # a tap begins with what comes after it, and says nothing of its beginning
+
+    writer = threading.Thread(target=keep_publishing)
+    writer.start()
+    try:
+        ran = ok("pipeline", "tap", str(file), "split.errors", "--count", "3", "--json", bootstrap=bootstrap)
+    finally:
+        ended.set()
+        writer.join()
+    events = ran.json_lines
+    assert len(events) == 3
+    assert {event["severity_number"] for event in events} == {17}
+    assert all(event["body"].endswith("of [email]") for event in events)
+    counted = ("pipeline", "replay", str(file), "--sink", "errors", "--from", "1h", "--dry-run", "--json")
+    told = ok(*counted, "--where", "body LIKE '1 %'", bootstrap=bootstrap).json
+    assert told["records"] == 10 * told["events"] > 0
+    assert ok("pipeline", "tap", str(file), "parsed", "--for", "1s", bootstrap=bootstrap).out == ""
