@@ -8,24 +8,26 @@ import gzip
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 from confluent_kafka import Producer
-from tests.pipeline.support import RouterProcess, descendants, header, ledger, make_stream, needs_java, records
+from tests.pipeline.support import RouterProcess, header, ledger, make_stream, needs_java, records
 from tests.support.commands import run_logboom
-from tests.support.server import BrokerProcess, free_port
+from tests.support.server import BrokerProcess
 
+from logboom.bench.spark_cluster import StandaloneCluster
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.spark.environment import environment_settings, executor_python
-from logboom.pipeline.spark.jvm import pyspark_dir
+from logboom.pipeline.spark.gateway import SparkJvm
+from logboom.pipeline.spark.session import missing_for, start_jvm
+from logboom.pipeline.spark.settings import SessionOptions
 
 pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(900)]
 
@@ -44,73 +46,11 @@ sinks:
 """
 
 
-class SparkCluster:
-    """A standalone master and two workers with a core each, on free ports of 127.0.0.1."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._stack = ExitStack()
-        port = free_port()
-        self.master = f"spark://127.0.0.1:{port}"
-        self._arguments = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
-        self.workers: list[subprocess.Popen[bytes]] = []
-
-    def __enter__(self) -> "SparkCluster":
-        with ExitStack() as stack:
-            self._start(stack, "master", "master.Master", *self._arguments)
-            self._wait_for("master", "New state: ALIVE")
-            for number in (1, 2):
-                work = (
-                    "--work-dir",
-                    str(self._directory / f"work-{number}"),
-                    "--webui-port",
-                    "0",
-                    "--host",
-                    "127.0.0.1",
-                )
-                name = f"worker-{number}"
-                self.workers.append(
-                    self._start(stack, name, "worker.Worker", "--cores", "1", "--memory", "1g", *work, self.master)
-                )
-            for number in (1, 2):
-                self._wait_for(f"worker-{number}", "Successfully registered with master")
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def kill_worker(self, number: int) -> None:
-        """The worker and its executors."""
-        for pid in descendants(self.workers[number - 1].pid):
-            os.kill(pid, signal.SIGKILL)
-
-    def _start(self, stack: ExitStack, name: str, what: str, *arguments: str) -> "subprocess.Popen[bytes]":
-        spark = pyspark_dir()
-        # The interpreter that the test's environment was made from: nothing of ours is installed there.
-        paths = os.pathsep.join((str(Path(sys.base_prefix) / "bin"), os.environ["PATH"]))
-        own = {"SPARK_HOME": str(spark), "PATH": paths, "SPARK_LOCAL_IP": "127.0.0.1"}
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK"))}
-        command = [str(spark / "bin/spark-class"), f"org.apache.spark.deploy.{what}", *arguments]
-        log = stack.enter_context((self._directory / f"{name}.log").open("wb"))
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment | own, start_new_session=True)
-        stack.callback(_end, process)
-        return process
-
-    def _wait_for(self, name: str, line: str) -> None:
-        path, deadline = self._directory / f"{name}.log", time.monotonic() + WAIT_S
-        while line not in (text := path.read_text(errors="replace")):
-            assert time.monotonic() < deadline, text[-2_000:]
-            time.sleep(0.1)
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    for pid in descendants(process.pid):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue  # it ended meanwhile
-    process.wait(WAIT_S)
+def _cluster(directory: Path) -> StandaloneCluster:
+    """Two workers whose Python is the one that the tests' environment was made from: nothing of ours is in it."""
+    paths = os.pathsep.join((str(Path(sys.base_prefix) / "bin"), os.environ["PATH"]))
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK"))}
+    return StandaloneCluster(directory, 2, environment={**environment, "PATH": paths})
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +71,7 @@ def _send(broker: BrokerProcess, numbers: range) -> None:
 
 @contextmanager
 def _router(
-    file: Path, broker: BrokerProcess, cluster: SparkCluster, environment: Path, *more: str
+    file: Path, broker: BrokerProcess, cluster: StandaloneCluster, environment: Path, *more: str
 ) -> Iterator[RouterProcess]:
     arguments = ("--master", cluster.master, "--environment", str(environment), "--spark", "spark.executor.memory=512m")
     with RouterProcess(file, broker.kafka, *arguments, "--spark", "spark.driver.host=127.0.0.1", *more) as router:
@@ -152,7 +92,7 @@ def test_a_worker_and_the_driver_are_killed(tmp_path: Path, broker: BrokerProces
     make_stream(broker.kafka, "spread-out", partitions=2)
     file = tmp_path / "pipeline.yaml"
     file.write_text(PIPELINE)
-    with SparkCluster(tmp_path) as cluster:
+    with _cluster(tmp_path) as cluster:
         with _router(file, broker, cluster, environment) as router:
             _send(broker, range(1_000))
             _wait_for_records(router, broker, 1_000)
@@ -181,6 +121,47 @@ def test_an_archive_with_an_interpreter_of_its_own_brings_that(tmp_path: Path, e
     subprocess.run(["tar", "czf", str(packed), "-C", str(tmp_path), "bin"], check=True)
     assert executor_python(str(packed)) == "./environment/bin/python"
     assert environment_settings(str(packed)) == {"spark.archives": f"{packed}#environment"}
+
+
+def test_what_yarn_and_kubernetes_need_is_asked_for_before_spark_starts() -> None:
+    assert missing_for("local[*]", {}, {}) is None
+    assert "set HADOOP_CONF_DIR to the directory" in str(missing_for("yarn", {}, {}))
+    assert missing_for("yarn", {}, {"YARN_CONF_DIR": "/etc/hadoop"}) is None
+    image = {"spark.kubernetes.executor.container.image": "spark:4.2.0"}
+    wanted = "--spark spark.kubernetes.container.image=REPOSITORY/IMAGE:TAG"
+    assert wanted in str(missing_for("k8s://https://10.0.0.1:6443", {}, {}))
+    assert missing_for("k8s://https://10.0.0.1:6443", image, {}) is None
+    cluster = {"spark.submit.deployMode": "cluster"}
+    assert "the driver runs where `run` does" in str(missing_for("yarn", cluster, {"HADOOP_CONF_DIR": "/etc/hadoop"}))
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://https://10.0.0.1:6443"])
+def test_the_command_that_starts_spark_has_all_that_travels(
+    tmp_path: Path, environment: Path, monkeypatch: pytest.MonkeyPatch, master: str
+) -> None:
+    """Neither can run here: what would be given to Spark is looked at."""
+    given: list[dict[str, str]] = []
+
+    def started(_: object, settings: dict[str, str], *, silent: bool) -> None:
+        given.append(settings)
+        assert silent
+
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.setattr(SparkJvm, "__init__", started)
+    image = {"spark.kubernetes.container.image": "spark:4.2.0"}
+    start_jvm(SessionOptions(master=master, environment=str(environment), settings=image))
+    (settings,) = given
+    assert settings["spark.master"] == master
+    assert settings["spark.archives"] == f"{environment}#environment"
+    assert settings["spark.executorEnv.PYTHONPATH"] == "environment"
+    assert settings["spark.executorEnv.SPARK_SCALA_VERSION"] == "2.13"
+    assert "spark-sql-kafka-0-10_2.13-4.2.0.jar" in settings["spark.jars"]
+    assert os.environ["PYSPARK_PYTHON"] == f"python{sys.version_info.major}.{sys.version_info.minor}"
+    assert "SPARK_LOCAL_IP" not in os.environ
 
 
 def test_an_archive_that_cannot_serve_is_refused(tmp_path: Path) -> None:

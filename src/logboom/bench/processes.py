@@ -28,6 +28,11 @@ def family_cpu_s(pid: int) -> float:
     return sum(_seconds(stats[one][1]) for one, _ in _roles(pid, stats))
 
 
+def family(pid: int) -> list[int]:
+    """A process that runs and all below it."""
+    return [one for one, _ in _roles(pid, dict(_stats()))]
+
+
 def _stats() -> Iterator[tuple[int, tuple[str, list[str]]]]:
     """Command and fields of every process."""
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -8,15 +8,16 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from confluent_kafka import Producer
 
-from logboom.bench.processes import cpu_by_role
+from logboom.bench.processes import cpu_by_role, family_cpu_s
+from logboom.bench.spark_cluster import HOST, StandaloneCluster
 from logboom.bench.wire import BenchError
 
 DISTINCT_LINES = 20_000
@@ -116,6 +117,10 @@ class RouterLoad:
     records: int = 2_500_000
     batch_records: int = 250_000
     through: Through | None = None
+    workers: int = 0
+    """Of a Spark cluster on this machine, with a core each; 0: inside the router's own process."""
+    master: str | None = None
+    """Of a Spark cluster that runs already."""
 
 
 def json_lines(count: int, seed: int = 7) -> Iterator[bytes]:
@@ -193,8 +198,10 @@ def run_router(
     pipeline = pipeline_text(load.through)
     text = pipeline.format(stream=stream, batch_records=load.batch_records)
     progress("running the router ...")
-    with pipeline_process(text, bootstrap, data) as router:
-        batches = list(router_batches(router.process, server_pid, progress))
+    with ExitStack() as stack:
+        executors, arguments = _cluster(stack, load, data)
+        router = stack.enter_context(pipeline_process(text, bootstrap, data, *arguments))
+        batches = list(router_batches(router.process, server_pid, progress, executors))
     return {
         "load": asdict(load),
         "bytes": value_bytes,
@@ -203,9 +210,21 @@ def run_router(
     }
 
 
+def _cluster(stack: ExitStack, load: RouterLoad, data: Path | None) -> tuple[list[int], tuple[str, ...]]:
+    """The processes of the workers that a load asks for, started, and the options of `run` that name the cluster."""
+    if load.master is not None:
+        return [], ("--master", load.master)
+    if not load.workers:
+        return [], ()
+    directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="logboom-bench-", dir=data))
+    cluster = stack.enter_context(StandaloneCluster(Path(directory), load.workers))
+    settings = ("--spark", f"spark.driver.host={HOST}", "--spark", "spark.executor.memory=768m")
+    return [worker.pid for worker in cluster.workers], ("--master", cluster.master, *settings)
+
+
 @contextmanager
-def pipeline_process(text: str, bootstrap: str, data: Path | None) -> Iterator["PipelineProcess"]:
-    """`logboom pipeline run --once` over a pipeline's text; BenchError where it fails.
+def pipeline_process(text: str, bootstrap: str, data: Path | None, *arguments: str) -> Iterator["PipelineProcess"]:
+    """`logboom pipeline run --once` over a pipeline's text, with more arguments; BenchError where it fails.
 
     Its checkpoint, and what it writes below the file's directory, is in `data` (None: the system's temporary
     directory) until the end.
@@ -215,7 +234,8 @@ def pipeline_process(text: str, bootstrap: str, data: Path | None) -> Iterator["
         file.write_text(text)
         Path(name, "hosts.csv").write_text(hosts_table())
         command = [sys.executable, "-m", "logboom.cli", "pipeline", "run", str(file), "--once", "--json"]
-        with subprocess.Popen([*command, "--bootstrap", bootstrap], stdout=subprocess.PIPE, text=True) as process:
+        command += ["--bootstrap", bootstrap, *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 yield PipelineProcess(process, file.parent)
             except BaseException:
@@ -234,9 +254,12 @@ class PipelineProcess:
 
 
 def router_batches(
-    process: "subprocess.Popen[str]", server_pid: int | None, progress: Callable[[str], None]
+    process: "subprocess.Popen[str]",
+    server_pid: int | None,
+    progress: Callable[[str], None],
+    executors: Sequence[int] = (),
 ) -> Iterator[TimedBatch]:
-    """The batches of the router as the process prints them."""
+    """The batches of the router as the process prints them. `executors`: processes of workers elsewhere."""
     assert process.stdout is not None
     last, before = -1, 0
     for line in process.stdout:
@@ -245,7 +268,10 @@ def router_batches(
             continue
         last, count = shown["batch"], sum(shown["now"]["records_in"].values())
         progress(f"batch {last}: {shown['batch_ms']} ms")
-        yield TimedBatch(count - before, shown["batch_ms"], cpu_by_role(process.pid, server_pid))
+        used = cpu_by_role(process.pid, server_pid)
+        if executors:
+            used["executors"] = sum(map(family_cpu_s, executors))
+        yield TimedBatch(count - before, shown["batch_ms"], used)
         before = count
 
 

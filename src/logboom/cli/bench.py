@@ -217,6 +217,12 @@ def pipeline(
         Through | None, typer.Option(help="With stream: one more transform, on the way to the routes or beside them.")
     ] = None,
     records: Annotated[int, typer.Option(help="JSON lines of some 400 bytes.")] = 2_500_000,
+    workers: Annotated[
+        int, typer.Option(min=0, help="On a Spark cluster of so many workers here, a core each; 0: in the router.")
+    ] = 0,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="On a Spark cluster that runs already, over the same files.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="For checkpoint and archive meanwhile.", callback=made_directory)
     ] = None,
@@ -225,16 +231,20 @@ def pipeline(
     as_json: AsJson = False,
 ) -> None:
     """Events a second through the router, or of an archive's delivery, out of a stream of four partitions."""
-    if through is not None and sink != "stream":
-        fail("--through goes with --sink stream")
+    is_cluster = workers > 0 or master is not None
+    if sink != "stream" and (through is not None or is_cluster):
+        fail("--through, --workers and --master go with --sink stream")
+    if workers and master is not None:
+        fail("--workers makes a cluster, --master names one: choose one of them")
     reach(bootstrap)
     run = run_router if sink == "stream" else run_archive
+    load = RouterLoad(records, through=through, workers=workers, master=master)
     with bench_stream(bootstrap, partitions=4) as stream:
-        result = run(
-            bootstrap, stream, RouterLoad(records, through=through), progress=note, server_pid=server_pid, data=data
-        )
+        result = run(bootstrap, stream, load, progress=note, server_pid=server_pid, data=data)
     kind = "pipeline" if sink == "stream" else f"pipeline-{sink}"
-    target = report.write(out, kind if through is None else f"{kind}-{through}", {"result": result})
+    where = f"{workers}-workers" if workers else None if master is None else "cluster"
+    name = "-".join(filter(None, (kind, through, where)))
+    target = report.write(out, name, {"result": result})
     measured = {"router": result} if sink == "stream" else {"router": result["router"], "delivery": result["delivery"]}
     bars, lines = {}, []
     for name, rates in measured.items():

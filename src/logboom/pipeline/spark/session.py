@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STANDALONE: Final = "spark://"
+_KUBERNETES: Final = "k8s://"
+_YARN_VARIABLES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_IMAGES: Final = ("spark.kubernetes.container.image", "spark.kubernetes.executor.container.image")
 _MASTER_CONNECT_S: Final = 5.0
 _LOWEST_PRIORITY: Final = 19
 
@@ -70,6 +73,9 @@ def start_jvm(options: SessionOptions, *, write_archive: bool = False) -> Starte
     why there is none. `write_archive`: write the archive of classes when it ends, where there is none."""
     java = find_java()
     _check_master(options.master)
+    problem = missing_for(options.master, options.settings, os.environ)
+    if problem is not None:
+        raise PipelineError(problem)
     _choose_interpreter(options)
     connector = spark_settings(local=options.is_local)
     settings = {
@@ -173,6 +179,27 @@ def _do_nothing(session: "SparkSession") -> None:
 
 def _same(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
     yield from batches
+
+
+def missing_for(master: str, settings: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
+    """What a cluster's manager needs and does not have, as a sentence; None where it has all. Spark itself would end
+    with a code alone, or start and never get an executor.
+
+    https://spark.apache.org/docs/latest/running-on-yarn.html, .../running-on-kubernetes.html
+    """
+    if settings.get("spark.submit.deployMode") == "cluster":
+        return (
+            "--spark spark.submit.deployMode=cluster: the driver runs where `run` does; to have it in the cluster, run "
+            "logboom in a container there"
+        )
+    if master == "yarn" and not environment.keys() & set(_YARN_VARIABLES):
+        return "--master yarn: set HADOOP_CONF_DIR to the directory of the cluster's configuration (yarn-site.xml)"
+    if master.startswith(_KUBERNETES) and not settings.keys() & set(_IMAGES):
+        return (
+            f"--master {master}: executors need an image with Spark and Python: "
+            f"--spark {_IMAGES[0]}=REPOSITORY/IMAGE:TAG"
+        )
+    return None
 
 
 def _check_master(master: str) -> None:
