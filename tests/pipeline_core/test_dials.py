@@ -5,6 +5,7 @@ import pytest
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.dials import changes
 from logboom.pipeline.dials.changes import (
     KEPT_CHANGES,
     Change,
@@ -232,6 +233,26 @@ def test_the_history_is_bounded_and_what_is_taken_out_is_gone() -> None:
     (oldest,) = dials.to_forget("noise")
     assert dials.take(oldest, None) is None
     assert [one.at_ms for one in dials.history("noise")] == list(range(1, KEPT_CHANGES))
+
+
+def test_a_flood_of_changes_takes_bounded_memory() -> None:
+    dials = dials_with(*(change(float(number), number) for number in range(10 * KEPT_CHANGES)))
+    assert [one.at_ms for one in dials.history("noise")] == list(range(8 * KEPT_CHANGES, 10 * KEPT_CHANGES))
+    assert holding(dials, 0) == 10 * KEPT_CHANGES - 1
+
+
+def test_a_flood_of_names_takes_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "DIALS_MAX", 3)
+    dials = dials_with(change(20, 1))
+    told = []
+    for number in range(10):
+        stranger = Change(dial=f"made-up-{number}", value=1, by="x", at_ms=number)
+        told.append(dials.take(*change_record("shop", stranger, 0)))
+    assert [one is None for one in told] == [True] * 2 + [False] * 8
+    assert "beyond 3: it is left out" in str(told[-1])
+    assert len(dials.history()) == 3
+    assert dials.take(*change_record("shop", change(30, 2), 7)) is None, "known ones turn on"
+    assert holding(dials, 3) == 30
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"\xff", b'{"dial": 1}', b"[]"])

@@ -15,6 +15,7 @@ from tests.support.mmdb import mmdb
 from logboom.base.settings import SettingsError
 from logboom.pipeline.checkpoint.ledger import ledger_of
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.enrich import sources
 from logboom.pipeline.enrich.sources import Rows, TableError
 from logboom.pipeline.enrich.store import TableStore
 from logboom.pipeline.event.schema import EVENT_SCHEMA
@@ -22,6 +23,7 @@ from logboom.pipeline.execute.examples import collect_here, run_examples
 from logboom.pipeline.execute.stages import MISSED, conform
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.plan.tables import TableRef
 from logboom.pipeline.registry import read_plan
 from logboom.pipeline.transforms.enrich import EnrichTransform
 
@@ -88,6 +90,22 @@ def test_a_parquet_table(tmp_path: Path) -> None:
     rows, missed = enriched(tmp_path, plan, address("1"), {"attributes": {"client": {"address": 2}}})
     assert [(row["service"], row["attributes"]["rack"]) for row in rows] == [("a", 1.5), (None, 2.0)]
     assert missed == [0, 0]
+
+
+def test_a_table_that_memory_could_not_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"id": ["1", "2", "3"], "team": ["a", "b", "c"]}
+    pyarrow.parquet.write_table(pa.table(rows), tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text("id,team\n" + "".join(f"{at},a\n" for at in range(3)))
+    (tmp_path / "t.json").write_text('{"1": {}, "2": {}, "3": {}}')
+    for kind in ("parquet", "csv", "json"):
+        ref = TableRef(name="named", kind=kind, location=f"t.{kind}", key="id")
+        assert len(sources.read_table(ref, tmp_path)) == 3
+        with monkeypatch.context() as small:
+            small.setattr(sources, "ROWS_MAX", 2)
+            assert "it has 3 rows, and a table may have 2:" in str(sources.table_fault(ref, tmp_path))
+        with monkeypatch.context() as small:
+            small.setattr(sources, "FILE_MAX_BYTES", 10)
+            assert kind == "parquet" or "0 MiB, and a table may have" in str(sources.table_fault(ref, tmp_path))
 
 
 def test_a_file_of_maxmind(tmp_path: Path) -> None:

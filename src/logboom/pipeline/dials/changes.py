@@ -15,6 +15,8 @@ from logboom.pipeline.plan.dials import Dial, Value
 
 KEPT_CHANGES: Final = 100
 """Of each dial; older ones are taken out of the stream when the next is written."""
+DIALS_MAX: Final = 10_000
+"""So many names are known of one pipeline. Whoever may write to the log can write there at any speed."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +58,8 @@ class Dials:
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
         self._changes: dict[str, Change] = {}
+        self._keys: dict[str, list[str]] = {}
+        """By dial: the keys of its changes, oldest first."""
         self.declared: Declared | None = None
 
     def take(self, key: str, value: bytes | None) -> str | None:
@@ -65,14 +69,24 @@ class Dials:
         if not key.startswith(f"{self._pipeline}/"):
             return None
         if value is None:
-            self._changes.pop(key, None)
+            gone = self._changes.pop(key, None)
+            if gone is not None and key in self._keys[gone.dial]:
+                self._keys[gone.dial].remove(key)
             return None
         try:
             change = _change.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return f"the record {key} of the dials is no change of a dial: {error}"
         self._changes.pop(key, None)  # a record that was written again counts where it stands now
+        mine = self._keys.setdefault(change.dial, [])
+        if not mine and len(self._keys) > DIALS_MAX:
+            del self._keys[change.dial]
+            return f"the record {key} of the dials names another one, beyond {DIALS_MAX:,}: it is left out"
         self._changes[key] = change
+        if key not in mine:
+            mine.append(key)
+        while len(mine) > 2 * KEPT_CHANGES:  # their writer takes them out of the stream; another may not
+            self._changes.pop(mine.pop(0), None)
         return None
 
     def _take_declared(self, value: bytes | None) -> str | None:

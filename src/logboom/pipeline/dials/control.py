@@ -16,6 +16,8 @@ from logboom.pipeline.plan.names import DIALS_STREAM
 
 _CONFIGS: Final = {"cleanup.policy": "compact"}
 _TIMEOUT_S: Final = 30.0
+_TOLD_MAX: Final = 5
+"""Faults that are told one by one: a stranger may write any number of them."""
 
 
 class ControlStream:
@@ -41,13 +43,17 @@ class ControlStream:
         end = self._admin.ends({DIALS_STREAM: 1})[DIALS_STREAM]["0"]
         if end < self._read_to:  # it was deleted and made anew
             self.dials, self._read_to = Dials(self._pipeline), 0
+        told = 0
         for message in read_ranges(self._admin.bootstrap, {(DIALS_STREAM, 0): (self._read_to, end)}):
             key, value = message.key(), message.value()
             if isinstance(key, bytes):
                 text = value if isinstance(value, bytes) else None
                 problem = self.dials.take(key.decode(errors="replace"), text)
-                if problem is not None:
+                told += problem is not None
+                if problem is not None and told <= _TOLD_MAX:
                     self._notify(problem)
+        if told > _TOLD_MAX:
+            self._notify(f"{told - _TOLD_MAX:,} more records of the dials are none")
         self._read_to = max(self._read_to, end)
         return self.dials
 

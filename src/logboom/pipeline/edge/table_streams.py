@@ -9,7 +9,7 @@ import msgspec
 
 from logboom.pipeline.edge.reading import read_ranges
 from logboom.pipeline.edge.streams import StreamAdmin
-from logboom.pipeline.enrich.sources import Rows, TableError, fields_of
+from logboom.pipeline.enrich.sources import ROWS_MAX, Rows, TableError, fields_of
 from logboom.pipeline.plan.tables import TableRef
 
 Place = tuple[str, int]
@@ -45,6 +45,8 @@ class TableStreams:
                 rows.pop(key, None)
             else:
                 rows[key] = _fields(value)
+                if len(rows) > ROWS_MAX:
+                    raise TableError(f"the stream {stream} has more than {ROWS_MAX:,} keys, too many for {ref.name}")
         self._read_to[ref.id] = {place: end for place, (_, end) in ranges.items()}
         return rows
 

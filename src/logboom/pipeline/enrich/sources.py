@@ -20,6 +20,10 @@ from logboom.pipeline.plan.tables import TableRef
 HTTP_MAX_BYTES: Final = 64 * MIB
 """The largest answer that is taken for a table."""
 HTTP_TIMEOUT_S: Final = 10.0
+FILE_MAX_BYTES: Final = 256 * MIB
+"""The largest file that is taken for a table: its rows are objects in the memory of the driver, and of each worker."""
+ROWS_MAX: Final = 2_000_000
+"""Of any table."""
 
 _HTTP: Final = ("http://", "https://")
 Rows = dict[str, dict[str, Any]]
@@ -71,13 +75,16 @@ def _geoip_fault(path: Path) -> str | None:
 def _read_parquet(path: Path) -> pa.Table:
     from pyarrow import parquet  # loads pandas where it is installed, which few need
 
-    return parquet.read_table(path)
+    with parquet.ParquetFile(path) as file:
+        check_rows(file.metadata.num_rows)  # few bytes can be many rows
+        return file.read()
 
 
 def _read_csv(path: Path) -> pa.Table:
     """All columns as texts: a number in a table is what is written there."""
     from pyarrow import csv
 
+    _check_size(path)
     with path.open("rb") as file:
         header = file.readline().decode("utf-8-sig", errors="replace")
     names = csv.read_csv(pa.BufferReader(header.encode() + b"\n")).column_names
@@ -89,6 +96,7 @@ def _rows_of(table: pa.Table, ref: TableRef) -> Rows:
     key = str(ref.key)
     if key not in table.column_names:
         raise ValueError(f"it has no column {key!r}; there are {', '.join(table.column_names)}")
+    check_rows(table.num_rows)
     found: Rows = {}
     for row in table.to_pylist():
         text = _key_text(row.pop(key))
@@ -99,6 +107,7 @@ def _rows_of(table: pa.Table, ref: TableRef) -> Rows:
 
 def _json_bytes(ref: TableRef, directory: Path) -> bytes:
     if not ref.location.startswith(_HTTP):
+        _check_size(directory / ref.location)
         return (directory / ref.location).read_bytes()
     request = urllib.request.Request(ref.location, headers={"Accept": "application/json"})  # noqa: S310 - http(s) alone
     with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:  # noqa: S310
@@ -111,6 +120,7 @@ def _json_bytes(ref: TableRef, directory: Path) -> bytes:
 def rows_of_json(data: bytes, ref: TableRef) -> Rows:
     """A list of objects with the member `key`, or an object of objects by key. ValueError for anything else."""
     tree = msgspec.json.decode(data)
+    check_rows(len(tree) if isinstance(tree, dict | list) else 0)
     if isinstance(tree, dict):
         return {key: fields_of(value) for key, value in tree.items()}
     if not isinstance(tree, list) or ref.key is None or not all(isinstance(row, dict) for row in tree):
@@ -121,6 +131,18 @@ def rows_of_json(data: bytes, ref: TableRef) -> Rows:
         if text is not None:
             found[text] = row
     return found
+
+
+def check_rows(count: int) -> None:
+    """ValueError for more rows than a table may have."""
+    if count > ROWS_MAX:
+        raise ValueError(f"it has {count:,} rows, and a table may have {ROWS_MAX:,}: memory has to hold them")
+
+
+def _check_size(path: Path) -> None:
+    size_bytes = path.stat().st_size
+    if size_bytes > FILE_MAX_BYTES:
+        raise ValueError(f"it has {size_bytes // MIB} MiB, and a table may have {FILE_MAX_BYTES // MIB} MiB")
 
 
 def fields_of(value: Any) -> dict[str, Any]:
