@@ -7,7 +7,9 @@ import pytest
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.config.document import FILES_MAX, read_document
+from logboom.pipeline.errors import PipelineError, placed, working_on
 from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.registry import read_plan
 from logboom.pipeline.sinks.stream import StreamSink
 from logboom.pipeline.transforms.sample import SampleTransform
 
@@ -59,6 +61,31 @@ def test_included_files_add_to_the_sections(tmp_path: Path) -> None:
     whole += "sinks:\n  out: {type: stream, inputs: [sampled], stream: out}\n"
     whole = whole.replace("transforms:\n  sampled", "  sampled")
     assert plan.content_hash() == compile_pipeline(whole, "whole.yaml").content_hash()
+
+
+def test_parts_of_included_files_know_where_they_stand(tmp_path: Path) -> None:
+    file = write(tmp_path, sampled=SAMPLED, out=OUT)
+    plan = plan_of(file)
+    places = {node.name: node.place.replace(f"{tmp_path}/", "") for node in plan.nodes()}
+    assert places == {
+        "web": "line 4",
+        "parsed": "line 6",
+        "sampled": "line 3 of parts/sampled.yaml",
+        "out": "line 2 of parts/out.yaml",
+    }
+    assert [str(test.in_file).replace(f"{tmp_path}/", "") for test in plan.tests] == [
+        "parts/out.yaml",
+        "parts/sampled.yaml",
+    ]
+    assert read_plan(plan.to_json()) == plan
+    with pytest.raises(PipelineError) as failed:  # noqa: PT012 - as an executor does
+        try:
+            with working_on("transform sampled", plan.transforms[1].place):
+                raise ValueError("broken")
+        except ValueError as error:
+            raise placed(error, plan.file) from error
+    told = f"transform sampled (line 3 of {tmp_path}/parts/sampled.yaml) of {file} failed: ValueError: broken"
+    assert str(failed.value) == told
 
 
 def test_what_is_wrong_is_told_at_its_own_file_and_line(tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ class PipelineError(LogboomError):
 
 
 @contextmanager
-def working_on(part: str, line: int) -> Iterator[None]:
-    """Notes on an exception raised inside which part of the pipeline's file was at work; inner parts come first."""
+def working_on(part: str, place: str) -> Iterator[None]:
+    """Notes on an exception raised inside which part of the pipeline was at work, and where that stands (`line 7`);
+    inner parts come first."""
     try:
         yield
     except Exception as error:  # not BLE001: raised on as it is, with its place added
-        error.add_note(f"{part} (line {line})")
+        error.add_note(f"{part} ({place})")
         raise
 
 

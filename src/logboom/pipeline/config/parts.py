@@ -5,6 +5,7 @@ their own files. It must not know the graph.
 """
 
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
@@ -38,12 +39,20 @@ from logboom.pipeline.transforms import base as transforms
 from logboom.pipeline.transforms.base import TransformModel
 from logboom.pipeline.transforms.registry import transform_types
 
+Compiled = TypeVar("Compiled", StreamSource, Transform, Sink, PipelineTest)
+
 
 def check_stream(findings: Findings, path: KeyPath, name: str) -> None:
     """Kafka's rule for names of topics."""
     problem = stream_name_problem(name)
     if problem is not None:
         findings.problem(path, problem)
+
+
+def _in_its_file(findings: Findings, path: KeyPath, node: Compiled) -> Compiled:
+    """The part with the name of the included file that it stands in, where it does."""
+    file = findings.document.file_of(path)
+    return node if file is None else msgspec.structs.replace(node, in_file=file)
 
 
 def source_part(findings: Findings, name: str, value: object) -> StreamSource | None:
@@ -62,7 +71,7 @@ def source_part(findings: Findings, name: str, value: object) -> StreamSource | 
         findings.problem(path, f"stream {stream!r} is named twice")
     if model.pattern is not None and not check_pattern(findings, (*path, "pattern"), model.pattern):
         return None
-    return StreamSource(
+    node = StreamSource(
         name=name,
         line=findings.line(path),
         streams=streams,
@@ -70,6 +79,7 @@ def source_part(findings: Findings, name: str, value: object) -> StreamSource | 
         start=model.start,
         on_data_loss=model.on_data_loss,
     )
+    return _in_its_file(findings, path, node)
 
 
 def transform_part(findings: Findings, name: str, value: object) -> Transform | None:
@@ -83,7 +93,7 @@ def transform_part(findings: Findings, name: str, value: object) -> Transform | 
     # The key `type` may be misspelt; the model is then that of the nearest kind.
     kind = next(kind for kind in kinds.values() if kind.model is type(model))
     node: Transform | None = kind.compile(model, common, Part(findings, path))
-    return node
+    return None if node is None else _in_its_file(findings, path, node)
 
 
 def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
@@ -104,7 +114,7 @@ def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
     )
     kind = next(kind for kind in kinds.values() if kind.model is type(model))
     node: Sink | None = kind.compile(model, common, Part(findings, path))
-    return node
+    return None if node is None else _in_its_file(findings, path, node)
 
 
 def test_part(
@@ -125,7 +135,8 @@ def test_part(
         _expectation(findings, (*path, "expect") if single else (*path, "expect", at), wanted, places, drop_rules)
         for at, wanted in enumerate(model.expect)
     ]
-    return PipelineTest(name=model.name, line=findings.line(path), inputs=tuple(inputs), expect=tuple(expect))
+    test = PipelineTest(name=model.name, line=findings.line(path), inputs=tuple(inputs), expect=tuple(expect))
+    return _in_its_file(findings, path, test)
 
 
 test_part.__test__ = False  # type: ignore[attr-defined]

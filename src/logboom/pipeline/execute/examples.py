@@ -54,6 +54,8 @@ class Failure:
     test: str
     line: int
     message: str
+    file: str | None = None
+    """The included file that the test stands in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def _run_together(
             index = next(asked) if want.condition is not None else None
             message = _fault(plan, want, mine, index)
             if message is not None:
-                yield Failure(test.name, want.line, message)
+                yield Failure(test.name, want.line, message, test.in_file or None)
         first = end
 
 

@@ -144,7 +144,7 @@ class PartWriter:
         inputs = np.zeros(len(mine), np.int8)
         for code, number in node.arrivals:
             inputs[at[mine] == code] = number
-        with working_on(f"transform {name}", node.transform.line):
+        with working_on(f"transform {name}", node.transform.place):
             asked = node.transform.ask(events, inputs, self._contexts[name])
         _see(self._seen[name], events, node.transform.time_column)
         self._keep_asked(name, asked)
@@ -238,7 +238,7 @@ def advance_shard(
     asked = [
         (part.part, rows) for part in parts if name in part.asks for rows in _asked_of(directory, part, name, shard)
     ]
-    with working_on(f"transform {name}", node.transform.line):
+    with working_on(f"transform {name}", node.transform.place):
         done = node.transform.advance(segments.open(state), [rows for _, rows in asked], context)
     token = uuid.uuid4().hex[:12]
     if done.answers:
@@ -384,7 +384,7 @@ class _Answers:
         answers = self._next(len(mine))
         transform = self._node.transform
         events = batch if len(mine) == batch.num_rows else batch.take(pa.array(mine))
-        with working_on(f"transform {transform.name}", transform.line):
+        with working_on(f"transform {transform.name}", transform.place):
             done = conform(transform.answered(events, answers), flat_schema())
         exits = answers.column(EXIT).to_numpy()
         if len(mine) == batch.num_rows:

@@ -331,7 +331,7 @@ def _counted_once(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _run(node: KernelNode, keys: Mapping[str, bytes], batch: pa.RecordBatch) -> pa.RecordBatch:
-    with working_on(f"transform {node.transform.name}", node.transform.line):
+    with working_on(f"transform {node.transform.name}", node.transform.place):
         return _placed(node, node.transform.run(batch, keys))
 
 

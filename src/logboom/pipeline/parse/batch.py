@@ -99,7 +99,7 @@ def _parse(
         rows = left[_applies(rule, batch, left)]
         if not len(rows):
             continue
-        with working_on(f"rule {rule.label}", rule.line):
+        with working_on(f"rule {rule.label}", f"line {rule.line}"):
             read, piece = _read_rows(rule, batch, rows, reasons)
         if len(read):
             pieces.append((read, piece))

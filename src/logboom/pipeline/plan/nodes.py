@@ -104,10 +104,17 @@ class AbstractStruct(msgspec.StructMeta, ABCMeta):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, metaclass=AbstractStruct):
-    """One named thing of the graph. `line` is its line in the pipeline's file."""
+    """One named thing of the graph. `line` is its line in the file that it stands in."""
 
     name: str
     line: int
+    in_file: str | msgspec.UnsetType = msgspec.UNSET
+    """The included file that it stands in; left out where that is the pipeline's own."""
+
+    @property
+    def place(self) -> str:
+        """Where it stands, for messages: `line 7`, or `line 7 of parts/search.yaml`."""
+        return f"line {self.line}" if self.in_file is msgspec.UNSET else f"line {self.line} of {self.in_file}"
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -354,6 +361,8 @@ class PipelineTest(msgspec.Struct, frozen=True, kw_only=True):
     line: int
     inputs: tuple[TestInput, ...]
     expect: tuple[TestExpectation, ...]
+    in_file: str | msgspec.UnsetType = msgspec.UNSET
+    """The included file that it stands in."""
 
 
 class Expression(msgspec.Struct, frozen=True, kw_only=True):
@@ -476,7 +485,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def _without_lines(tree: object) -> object:
     if isinstance(tree, dict):
-        return {key: _without_lines(value) for key, value in tree.items() if not key.endswith("line")}
+        kept = ((key, value) for key, value in tree.items() if not key.endswith("line") and key != "in_file")
+        return {key: _without_lines(value) for key, value in kept}
     if isinstance(tree, list | tuple):
         return [_without_lines(value) for value in tree]
     return tree
