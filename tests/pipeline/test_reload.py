@@ -1,13 +1,12 @@
 """A running pipeline takes its edited file between two batches, and goes on as it was where it cannot."""
 
 import json
-import os
 import signal
 from pathlib import Path
 
 import pytest
 from tests.cli.running import ok, refused
-from tests.pipeline.support import RouterProcess, make_stream, needs_java, publish, records, wait_until
+from tests.pipeline.support import RouterProcess, archive_ids, make_stream, needs_java, publish, records, wait_until
 from tests.support.server import BrokerProcess
 from tests.support.spark_jvms import SparkJvms
 
@@ -21,8 +20,9 @@ sources:
   web: {type: stream, stream: reloaded-web}
 transforms:
   parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  once: {type: dedupe, inputs: [parsed], by: [event_id], window: 1d}
 sinks:
-  archive: {type: parquet, inputs: [parsed], path: ./archive}
+  archive: {type: parquet, inputs: [once], path: ./archive}
 """
 PART = """
 sinks:
@@ -44,6 +44,10 @@ def _lines(first: int, behind: int) -> list[bytes]:
 
 def _bodies(bootstrap: str, stream: str) -> list[str]:
     return sorted(json.loads(message.value())["body"] for message in records(bootstrap, stream))
+
+
+def _events_in(archive: Path) -> int:
+    return sum(archive_ids(archive).values())
 
 
 def test_an_edited_file_is_taken_between_two_batches(
@@ -79,8 +83,17 @@ def test_an_edited_file_is_taken_between_two_batches(
         publish(bootstrap, "reloaded-web", _lines(20, 30), 2)
         publish(bootstrap, "reloaded-more", _lines(30, 40), 2)
         wait_until(lambda: len(_bodies(bootstrap, "reloaded-two")) == 20, "both sources", every_s=1)
+
+        file.write_text(FILE.replace("by: [event_id]", "by: [body]"))
+        told = refused("pipeline", "reload", str(file), bootstrap=bootstrap)
+        assert "cannot go on with the state of once (30 remembered, 0 events held)" in told
+        dropping = ("pipeline", "reload", str(file), "--drop-state", "once")
+        assert "goes on with" in ok(*dropping, bootstrap=bootstrap).out
+        publish(bootstrap, "reloaded-web", _lines(20, 30), 2)
+        wait_until(lambda: _events_in(tmp_path / "archive") == 40, "what was forgotten", every_s=1)
+        publish(bootstrap, "reloaded-web", _lines(20, 40), 2)
+        wait_until(lambda: _events_in(tmp_path / "archive") == 50, "what is remembered anew", every_s=1)
         assert router.alive()
         assert router.sigterm() == 0
     assert _bodies(bootstrap, "reloaded-one") == sorted(map(str, range(20)))
-    assert _bodies(bootstrap, "reloaded-two") == sorted(map(str, range(20, 40)))
-    assert os.path.exists(tmp_path / "archive")
+    assert set(_bodies(bootstrap, "reloaded-two")) == set(map(str, range(20, 40)))

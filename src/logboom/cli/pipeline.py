@@ -131,7 +131,7 @@ def check(
         print_json({"file": str(file), "ok": not faults, "problems": faults})
     elif faults:
         for fault in faults:
-            typer.echo(f"{file}:{fault['line']}: {fault['where']}: {fault['message']}", err=True)
+            typer.echo(f"{fault['file']}:{fault['line']}: {fault['where']}: {fault['message']}", err=True)
     else:
         parts = (plural(len(plan.sources), "source"), plural(len(plan.transforms), "transform"))
         typer.echo(f"{file}: fine: {', '.join(parts)}, {plural(len(plan.sinks), 'sink')}")
@@ -144,7 +144,7 @@ def _unconnected(plan: Any) -> list[dict[str, Any]]:
     from logboom.pipeline.run.connecting import try_sinks
 
     return [
-        {"line": sink.line, "where": f"sinks.{sink.name}", "message": message}
+        {"file": sink.in_file or plan.file, "line": sink.line, "where": f"sinks.{sink.name}", "message": message}
         for sink, message in try_sinks(plan, os.environ)
     ]
 
@@ -170,11 +170,14 @@ def run_tests(
         collect = collect_here if master is None else stack.enter_context(_collect_on(master, plan.name))
         failures = run_examples(plan, keys, collect)
     if as_json:
-        found = [{"test": one.test, "line": one.line, "message": one.message} for one in failures]
+        found = [
+            {"file": one.file or str(file), "test": one.test, "line": one.line, "message": one.message}
+            for one in failures
+        ]
         print_json({"file": str(file), "tests": len(plan.tests), "failures": found})
     else:
         for one in failures:
-            typer.echo(f"{file}:{one.line}: {one.test}: {one.message}")
+            typer.echo(f"{one.file or file}:{one.line}: {one.test}: {one.message}")
         typer.echo(summary(plan.tests, failures))
     if failures:
         raise typer.Exit(1)
@@ -306,6 +309,7 @@ def _pairs(given: list[str] | None) -> dict[str, str]:
 def reload(
     file: File,
     timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait.")] = 120,
+    drop_state: DropState = None,
 ) -> None:
     """Let a running pipeline go on with its file as it is now, between two batches; nothing is lost or repeated.
 
@@ -315,7 +319,7 @@ def reload(
     from logboom.pipeline.run.reloading import ask_running
 
     plan = _compiled(file)
-    answer = ask_running(resolved(plan, plan.checkpoint), timeout)
+    answer = ask_running(resolved(plan, plan.checkpoint), timeout, drop_state or ())
     if answer.problem is not None:
         fail(f"{plan.name} {answer.message}")
     typer.echo(f"{plan.name} {answer.message}")

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from logboom.pipeline.checkpoint.checked import checked, read_checked, with_checksum, write_checked
 from logboom.pipeline.checkpoint.files import keep_last, make_dir, write_durably
 from logboom.pipeline.plan.dials import DialValues, Value
 from logboom.pipeline.plan.nodes import Plan
@@ -19,6 +20,11 @@ from logboom.pipeline.plan.nodes import Plan
 _PURPOSE: Final = b"logboom: which key a batch was masked with"
 KEPT_BATCHES: Final = 200
 """Spark runs at most the last batch again; more are kept to answer what a batch ran with."""
+
+_ADVICE: Final = (
+    "remove the files of pins/: a batch that has to run again then does so with the pipeline as it is in its file, and "
+    "what it wrote before may be there twice"
+)
 
 StreamEnds = Mapping[str, Mapping[str, int]]
 """Stream -> partition -> the offset behind its last record."""
@@ -82,8 +88,9 @@ class BatchPlans:
         path = self._batches / f"{batch}.json"
         if not path.exists():
             return None
-        pin = msgspec.json.decode(path.read_bytes(), type=_PinFile)
-        plan = self._read_plan((self._plans / f"{pin.plan}.plan").read_text())
+        pin = read_checked(path, _PinFile, _ADVICE)
+        kept = self._plans / f"{pin.plan}.plan"
+        plan = self._read_plan(checked(kept, kept.read_bytes(), _ADVICE).decode())
         return PinnedPlan(plan, pin.plan, pin.keys, pin.ends, pin.generation, pin.tables, pin.dials, pin.wall_ms)
 
     def pin(
@@ -101,16 +108,16 @@ class BatchPlans:
         name = plan.content_hash()
         kept = self._plans / f"{name}.plan"
         if not kept.exists():
-            write_durably(kept, plan.to_json().encode())
+            write_durably(kept, with_checksum(plan.to_json().encode()))
         known_ends = {stream: dict(offsets) for stream, offsets in ends.items()}
         pin = _PinFile(name, fingerprints(keys), known_ends, generation, dict(tables or {}), dict(dials or {}), wall_ms)
-        write_durably(self._batches / f"{batch}.json", msgspec.json.encode(pin))
+        write_checked(self._batches / f"{batch}.json", pin)
         keep_last(self._batches, KEPT_BATCHES)
 
     def wall_ms(self, batch: int) -> int:
         """The time of day that a batch is pinned to; 0 where it has never run."""
         path = self._batches / f"{batch}.json"
-        return msgspec.json.decode(path.read_bytes(), type=_PinFile).wall_ms if path.exists() else 0
+        return read_checked(path, _PinFile, _ADVICE).wall_ms if path.exists() else 0
 
     def last_name(self) -> str | None:
         """The name of the pipeline whose plan the newest pinned batch has."""

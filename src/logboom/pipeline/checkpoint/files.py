@@ -60,14 +60,24 @@ def exclusive_lock(path: Path, what: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise PipelineError(f"{what} is in use by another process; stop that one first") from error
+            raise _in_use(what) from error
         yield
+
+
+def check_unlocked(path: Path, what: str) -> None:
+    """PipelineError where another process holds a lock file just now."""
+    if is_locked(path):
+        raise _in_use(what)
+
+
+def _in_use(what: str) -> PipelineError:
+    return PipelineError(f"{what} is in use by another process; stop that one first")
 
 
 def is_locked(path: Path) -> bool:
     """Whether a process holds a lock file."""
     try:
-        with path.open("a") as file:
+        with path.open("r") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -14,7 +14,8 @@ from typing import Final
 
 import msgspec
 
-from logboom.pipeline.checkpoint.files import keep_last, make_dir, numbered, write_durably
+from logboom.pipeline.checkpoint.checked import read_checked, write_checked
+from logboom.pipeline.checkpoint.files import keep_last, make_dir, numbered
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.execute.stages import (
     ABANDONED,
@@ -35,6 +36,7 @@ from logboom.pipeline.plan.dials import DialValues, Value
 from logboom.pipeline.plan.layout import Layout, Place
 
 KEPT_BATCHES: Final = 1_000
+_ADVICE: Final = "remove the file: the totals of the pipeline then lack the counts of this batch, and no record is lost"
 
 
 class BalanceError(PipelineError):
@@ -160,7 +162,7 @@ class BatchLedgers:
             tables=dict(tables or {}),
             dials=dict(dials or {}),
         )
-        write_durably(self._directory / f"{batch}.json", msgspec.json.encode(entry))
+        write_checked(self._directory / f"{batch}.json", entry)
         keep_last(self._directory, KEPT_BATCHES)
         return entry
 
@@ -168,12 +170,12 @@ class BatchLedgers:
         """The newest entry, or the newest of a batch below `before`."""
         for number, path in reversed(numbered(self._directory)):
             if before is None or number < before:
-                return msgspec.json.decode(path.read_bytes(), type=BatchRecord)
+                return read_checked(path, BatchRecord, _ADVICE)
         return None
 
     def entries(self) -> list[BatchRecord]:
         """All that are kept, oldest first."""
-        return [msgspec.json.decode(path.read_bytes(), type=BatchRecord) for _, path in numbered(self._directory)]
+        return [read_checked(path, BatchRecord, _ADVICE) for _, path in numbered(self._directory)]
 
 
 def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:

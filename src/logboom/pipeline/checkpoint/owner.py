@@ -9,10 +9,11 @@ from typing import Final
 
 import msgspec
 
-from logboom.pipeline.checkpoint.files import write_durably
+from logboom.pipeline.checkpoint.checked import read_checked, write_checked
 from logboom.pipeline.errors import PipelineError
 
 _FILE: Final = "pipeline.json"
+_ADVICE: Final = "remove the file: the name of the pipeline is found in its batches then"
 
 
 class _Owner(msgspec.Struct, frozen=True):
@@ -25,7 +26,7 @@ def owner_of(checkpoint: Path, last_plan_name: str | None) -> str | None:
     `last_plan_name`: of the newest plan that a batch was pinned to, which tells of checkpoints without the file.
     """
     path = checkpoint / _FILE
-    return msgspec.json.decode(path.read_bytes(), type=_Owner).name if path.exists() else last_plan_name
+    return read_checked(path, _Owner, _ADVICE).name if path.exists() else last_plan_name
 
 
 def check_owner(checkpoint: Path, owner: str | None, name: str, renamed_from: str | None) -> bool:
@@ -51,4 +52,4 @@ def check_owner(checkpoint: Path, owner: str | None, name: str, renamed_from: st
 def claim(checkpoint: Path, name: str) -> None:
     """Durably notes that the checkpoint belongs to this pipeline."""
     if not (checkpoint / _FILE).exists() or owner_of(checkpoint, None) != name:
-        write_durably(checkpoint / _FILE, msgspec.json.encode(_Owner(name)))
+        write_checked(checkpoint / _FILE, _Owner(name))

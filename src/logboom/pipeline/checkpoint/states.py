@@ -9,18 +9,24 @@ the last batch below it, however often it is run, and replaces its own. A few ar
 commits: after a power cut it may run more than the last batch again.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from logboom.pipeline.checkpoint.files import keep_last, make_dir, numbered, write_durably
+from logboom.pipeline.checkpoint.checked import DamagedError, read_checked, write_checked
+from logboom.pipeline.checkpoint.files import keep_last, make_dir, numbered
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.execute.stateful import Directories, StatefulBatch
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.state.memory import Memory
+from logboom.pipeline.state.segments import fault_of
 
 KEPT_MEMORIES: Final = 10
+_ADVICE: Final = "remove the directory state/ of the checkpoint: all that transforms remember is lost with it"
+_GIVEN_UP: Final = "damaged, and given up: "
+"""Begins the form of a state that no transform can go on with any more."""
 
 
 class StateStore:
@@ -44,7 +50,7 @@ class StateStore:
         found = numbered(self._memories)
         older = [path for number, path in found if number < batch]
         if older:
-            return msgspec.json.decode(older[-1].read_bytes(), type=Memory)
+            return read_checked(older[-1], Memory, _ADVICE)
         if found and found[0][0] > batch:
             raise PipelineError(
                 f"batch {batch} has to run again, but what the pipeline remembered before it is not in "
@@ -55,18 +61,43 @@ class StateStore:
     def last(self) -> Memory:
         """The newest."""
         found = numbered(self._memories)
-        return msgspec.json.decode(found[-1][1].read_bytes(), type=Memory) if found else Memory()
+        return read_checked(found[-1][1], Memory, _ADVICE) if found else Memory()
+
+    def check_whole(self, batch: int, dropped: Collection[str]) -> None:
+        """Looks at every file of what a batch begins with, which takes the time to read them.
+
+        A state with a damaged file is given up where `dropped` has its transform's name: its memory then says so.
+
+        :raises DamagedError: the state of another transform is damaged.
+        """
+        memory = self.before(batch)
+        damaged = {}
+        for name, transform in memory.transforms.items():
+            names = {segment for shard in transform.shards for segment in shard.segments}
+            fault = next(filter(None, map(fault_of, (self._directories.segments / name / one for one in names))), None)
+            if fault is not None and name not in dropped:
+                held = f"{transform.remembered:,} remembered, {transform.held:,} events held"
+                raise DamagedError(*fault, f"give up what {name} remembers ({held}) with --drop-state {name}")
+            if fault is not None:
+                damaged[name] = msgspec.structs.replace(transform, form=_GIVEN_UP + transform.form)
+        if damaged:
+            number = max(number for number, _ in numbered(self._memories) if number < batch)
+            changed = msgspec.structs.replace(memory, transforms={**memory.transforms, **damaged})
+            write_checked(self._memories / f"{number}.json", changed)
 
     def keep(self, done: StatefulBatch) -> None:
         """Durably keeps what is remembered behind a batch, and removes what no memory names any more."""
         make_dir(self._memories)
-        write_durably(self._memories / f"{done.batch}.json", msgspec.json.encode(done.memory()))
+        write_checked(self._memories / f"{done.batch}.json", done.memory())
         keep_last(self._memories, KEPT_MEMORIES)
         done.close()
         self._remove_unused()
 
     def _remove_unused(self) -> None:
-        memories = [msgspec.json.decode(path.read_bytes(), type=Memory) for _, path in numbered(self._memories)]
+        try:
+            memories = [read_checked(path, Memory, _ADVICE) for _, path in numbered(self._memories)]
+        except DamagedError:  # one that no batch needs; nothing is removed before it is gone itself
+            return
         used = {
             (name, segment)
             for memory in memories

@@ -1,11 +1,12 @@
 """Whether the streams are still the ones a checkpoint was made with. Knows ids and a file."""
 
 from pathlib import Path
+from typing import Final
 
-import msgspec
-
-from logboom.pipeline.checkpoint.files import write_durably
+from logboom.pipeline.checkpoint.checked import read_checked, write_checked
 from logboom.pipeline.errors import PipelineError
+
+_ADVICE: Final = "remove the file: a source stream that was made anew since the last run is not known then"
 
 
 def check_ids(path: Path, ids: dict[str, str]) -> None:
@@ -13,7 +14,7 @@ def check_ids(path: Path, ids: dict[str, str]) -> None:
 
     Going on would skip what the new stream holds below the old offsets, and take its records for repeats.
     """
-    known = msgspec.json.decode(path.read_bytes(), type=dict[str, str]) if path.exists() else {}
+    known = read_checked(path, dict[str, str], _ADVICE) if path.exists() else {}
     for name, stream_id in ids.items():
         if known.get(name, stream_id) != stream_id:
             raise PipelineError(
@@ -21,4 +22,4 @@ def check_ids(path: Path, ids: dict[str, str]) -> None:
                 f"to start over with the new one remove the checkpoint {path.parent}"
             )
     if {**known, **ids} != known:
-        write_durably(path, msgspec.json.encode({**known, **ids}))
+        write_checked(path, {**known, **ids})

@@ -6,7 +6,6 @@ A delivery reads again from where its last committed batch ended; Spark's own fi
 here before anything is deleted, since Spark does not: after a power cut they must still say the same.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from logboom.pipeline.checkpoint.checked import read_checked
 from logboom.pipeline.checkpoint.spark_log import Offsets, by_partition, durably_committed
 from logboom.pipeline.edge.streams import StreamAdmin
 
@@ -122,10 +122,16 @@ def read_by_all(deliveries: Path, readers: Mapping[str, Mapping[str, int]]) -> d
     return found
 
 
+def read_start(delivery: Path) -> dict[str, dict[str, int]]:
+    """Where a delivery began that has committed nothing yet: stream -> partition -> offset; empty if none is noted."""
+    path = delivery / "start.json"
+    advice = "remove the file: the sink then begins with what comes from now on"
+    return read_checked(path, dict[str, dict[str, int]], advice) if path.exists() else {}
+
+
 def restart_offsets(delivery: Path, reads: Iterable[str] = ()) -> Offsets:
     """Where a delivery goes on after a restart, for each stream it is known to read; 0 where nothing says."""
     committed = durably_committed(delivery / "query")
     if committed is None:
-        start = delivery / "start.json"
-        committed = by_partition(json.loads(start.read_text())) if start.exists() else {}
+        committed = by_partition(read_start(delivery))
     return {**{stream: {} for stream in reads}, **committed}

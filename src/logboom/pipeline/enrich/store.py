@@ -53,6 +53,7 @@ class TableStore:
         self._read_stream = read_stream
         self._now = now
         self._seen: dict[str, _Seen] = {}
+        self._whole: set[Path] = set()
 
     def current(self, refs: Iterable[TableRef]) -> dict[str, str]:
         """The newest version of each table, read anew where it is due. A table that can be read no more stays what it
@@ -65,7 +66,15 @@ class TableStore:
 
     def missing(self, versions: Versions) -> list[str]:
         """The tables of which these versions are not there any more."""
-        return [name for name, version in versions.items() if not self._path(name, version).exists()]
+        return [name for name, version in versions.items() if not self._is_whole(self._path(name, version))]
+
+    def _is_whole(self, path: Path) -> bool:
+        """Whether a version is there, and is what its name says; looked at once in the life of a process."""
+        if path not in self._whole:
+            if not path.exists() or version_of(path.read_bytes()) != path.name:
+                return False
+            self._whole.add(path)
+        return path.exists()
 
     def _path(self, name: str, version: str) -> Path:
         return self._directory / name.partition(":")[2] / version
@@ -86,11 +95,12 @@ class TableStore:
             return version
         version = version_of(data)
         path = self._path(ref.id, version)
-        if path.exists():
+        if self._is_whole(path):
             path.touch()  # the last one that was used stays longest
         else:
             make_dir(path.parent)
             write_durably(path, data)
+            self._whole.add(path)
             self._forget_old(path)
         self._seen[ref.id] = _Seen(version, self._now(), mark, rows)
         return version
@@ -98,7 +108,7 @@ class TableStore:
     def _newest_kept(self, ref: TableRef) -> str | None:
         """The version that was used last, perhaps by an earlier process."""
         directory = self._path(ref.id, "")
-        there = [path for path in directory.iterdir() if not path.name.startswith(".")] if directory.is_dir() else []
+        there = [path for path in directory.iterdir() if self._is_whole(path)] if directory.is_dir() else []
         return max(there, key=lambda path: path.stat().st_mtime_ns).name if there else None
 
     def _is_due(self, ref: TableRef, seen: _Seen, mark: tuple[int, int, int] | None) -> bool:

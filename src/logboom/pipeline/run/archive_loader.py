@@ -39,8 +39,8 @@ _LOADED: Final = "loaded.json"
 _ATTEMPTS: Final = 5
 """Files that are merged with others while they are read make a load begin anew."""
 _WATCH_S: Final = 0.5
-_ROWS: Final = "stream string, partition int, offset bigint, value binary"
-_SORTED: Final = ("stream", "partition", "offset")
+_ROWS: Final = "stream string, partition int, offset bigint, event_id string, value binary"
+_ORIGIN: Final = ("stream", "partition", "offset", "event_id")
 _PRODUCER: Final = {
     "kafka.acks": "all",
     "kafka.compression.type": "lz4",
@@ -136,7 +136,9 @@ class ArchiveLoader:
 
     def _write(self, found: DataFrame, at_once: int) -> None:
         to = F.pmod(F.hash("stream", "partition"), F.lit(PARTITIONS))
-        ordered = found.withColumn("to", to).repartition(PARTITIONS, "to").sortWithinPartitions(*_SORTED)
+        # Events that were one record have ids of one beginning and a number, which grows with their order.
+        order = ("stream", "partition", "offset", F.length("event_id"), "event_id")
+        ordered = found.withColumn("to", to).repartition(PARTITIONS, "to").sortWithinPartitions(*order)
         if self.replay.events_per_s is not None:
             share = _Paced(max(1.0, self.replay.events_per_s / at_once))
             ordered = ordered.select("value", "to").mapInArrow(share, "value binary, to int")
@@ -161,8 +163,8 @@ class _Read:
 
     def _events(self, file: str) -> Iterator[pa.RecordBatch]:
         for events in self.reader.batches(file, LIVE_SCHEMA.names, self.from_ms, self.to_ms, self.ids):
-            columns = [events.column(name) for name in _SORTED]
-            yield pa.RecordBatch.from_arrays([*columns, json_values(events)], [*_SORTED, "value"])
+            columns = [events.column(name) for name in _ORIGIN]
+            yield pa.RecordBatch.from_arrays([*columns, json_values(events)], [*_ORIGIN, "value"])
 
 
 @dataclass(frozen=True, slots=True)

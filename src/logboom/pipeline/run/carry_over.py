@@ -1,17 +1,28 @@
 """Whether an edited pipeline can go on with what its transforms remember, or what of that would be lost.
 
 A transform goes on with the state of one of the same name and form (`StatefulTransform.state_form`). Any other state is
-given up only where the user says so by its name (`run --drop-state NAME`). Knows plans and memories.
+given up only where the user says so by its name (`run --drop-state NAME`, `reload --drop-state NAME`); so is one whose
+files are damaged. Knows plans, memories and Spark's offsets of the router.
 """
 
 from collections.abc import Collection
 from pathlib import Path
 
+from logboom.pipeline.checkpoint.spark_log import last_committed, unfinished_batch
 from logboom.pipeline.checkpoint.states import StateStore
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.plan.stateful import StatefulTransform
 from logboom.pipeline.state.memory import Memory
+
+
+def check_state_is_whole(checkpoint: Path, dropped: Collection[str]) -> None:
+    """DamagedError where a file of what the next batch begins with is not as it was written. The damaged state of a
+    transform that is to be `dropped` is given up."""
+    query = checkpoint / "router"
+    unfinished, done = unfinished_batch(query), last_committed(query)
+    behind = 0 if done is None else done + 1
+    StateStore(checkpoint / "state").check_whole(behind if unfinished is None else unfinished, dropped)
 
 
 def check_state_carries_over(checkpoint: Path, plan: Plan, dropped: Collection[str]) -> None:

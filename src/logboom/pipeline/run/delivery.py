@@ -17,10 +17,12 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from logboom.pipeline.checkpoint.files import make_dir, write_durably
+from logboom.pipeline.checkpoint.checked import write_checked
+from logboom.pipeline.checkpoint.files import make_dir
 from logboom.pipeline.checkpoint.spark_log import durably_committed
 from logboom.pipeline.edge.dead_letter_task import COUNT_COLUMN, WriteDeadLetters
 from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.edge.trimming import read_start
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import Sink
@@ -91,11 +93,11 @@ class Delivery:
         path = self.checkpoint / "start.json"
         if not path.exists():
             make_dir(self.checkpoint)
-            write_durably(path, json.dumps(self.admin.ends(self.edges)).encode())
+            write_checked(path, self.admin.ends(self.edges))
 
     def _starts(self) -> str:
         """Spark wants a start for exactly the streams it reads; those that came later begin with their first record."""
-        known = json.loads((self.checkpoint / "start.json").read_text())
+        known = read_start(self.checkpoint)
         return json.dumps(
             {
                 name: {str(partition): known.get(name, {}).get(str(partition), -2) for partition in range(count)}
@@ -125,7 +127,7 @@ class Delivery:
             self.on_delivered(self._failed(batch, error, failures))
             if self.once and failures >= self.sink.attempts:
                 raise UndeliveredError(
-                    f"the sink {self.sink.name} (line {self.sink.line}) failed {failures} times, last with {cause}; "
+                    f"the sink {self.sink.name} ({self.sink.place}) failed {failures} times, last with {cause}; "
                     "nothing is lost: what it has not taken waits in the log for the next run"
                 ) from error
             if self.stop.wait(min(_PAUSE_MIN_S * 2 ** (failures - 1), _PAUSE_MAX_S)):

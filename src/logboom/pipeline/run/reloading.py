@@ -7,7 +7,7 @@ for `reload.answer` with the same id. A signal asks without a file, and gets its
 import contextlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,14 @@ _POLL_S: Final = 0.1
 
 Recompile = Callable[[], Plan]
 """The plan of the file as it is now; LogboomError with all that is wrong with it."""
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked."""
+
+    id: str
+    drop_state: tuple[str, ...] = ()
+    """Transforms whose state may be given up."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +56,8 @@ class Reloading:
         self._notify = notify
         self._is_asked = False
         self._id: str | None = None
+        self.dropped: tuple[str, ...] = ()
+        """Transforms whose state the last request gives up."""
 
     def open(self) -> None:
         """Forgets what an earlier run was asked."""
@@ -77,9 +87,9 @@ class Reloading:
 
     def _lost_state(self, plan: Plan) -> str | None:
         try:
-            check_state_carries_over(self._request.parent, plan, ())
+            check_state_carries_over(self._request.parent, plan, self.dropped)
         except PipelineError as error:
-            return f"{error}; a reload gives up no state: stop it and start it again"
+            return str(error)
         return None
 
     def accept(self, plan: Plan) -> None:
@@ -92,11 +102,16 @@ class Reloading:
 
     def _is_due(self) -> bool:
         asked, self._is_asked = self._is_asked, False
-        self._id = None
+        if not asked and not self._request.exists():
+            return False
+        self._id, self.dropped = None, ()
         with contextlib.suppress(FileNotFoundError):
-            self._id = self._request.read_text()
+            text = self._request.read_bytes()
             self._request.unlink()
-        return asked or self._id is not None
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # one that nobody waits for an answer to
+                request = msgspec.json.decode(text, type=_Request)
+                self._id, self.dropped = request.id, request.drop_state
+        return True
 
     def _tell(self, problem: str | None, message: str) -> None:
         self._notify(f"reload: {message}")
@@ -117,13 +132,14 @@ def _not_reloadable(running: Plan, plan: Plan) -> str | None:
     return None
 
 
-def ask_running(checkpoint: Path, timeout_s: float) -> Answer:
-    """Asks the run of a checkpoint to read its file again, and waits; PipelineError where none does."""
+def ask_running(checkpoint: Path, timeout_s: float, drop_state: Sequence[str] = ()) -> Answer:
+    """Asks the run of a checkpoint to read its file again, and waits; PipelineError where none does. `drop_state`:
+    transforms whose state it may give up."""
     request, answer = checkpoint / _REQUEST, checkpoint / _ANSWER
     if not is_locked(checkpoint / "lock"):
         raise PipelineError("the pipeline is not running: its next start takes the file as it is then")
     name = secrets.token_hex(8)
-    write_durably(request, name.encode())
+    write_durably(request, msgspec.json.encode(_Request(id=name, drop_state=tuple(drop_state))))
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         with contextlib.suppress(FileNotFoundError):

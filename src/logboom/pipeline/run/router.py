@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from logboom.pipeline.checkpoint.checked import DamagedError
 from logboom.pipeline.checkpoint.ledger import BalanceError, BatchLedgers, BatchRecord, ledger_of
 from logboom.pipeline.checkpoint.spark_log import unfinished_batch
 from logboom.pipeline.checkpoint.states import StateStore
@@ -161,7 +162,7 @@ class Router:
         # start tells from these whether the batch wrote anything.
         try:
             pinned = self._planner.choose(batch, self._prepared(self._plan).streams)
-        except (KeyChangedError, TableError) as error:
+        except (KeyChangedError, TableError, DamagedError) as error:
             self.fatal = error
             raise
         prepared = self._prepared(pinned.turned)
@@ -176,6 +177,9 @@ class Router:
             stateful = self._states.begin(prepared.layout, batch, pinned.wall_ms)
             records = raw.where(F.col("source") != TICK_SOURCE) if self.ticks.needed else raw
             counts = Flow(raw.sparkSession, prepared.layout, keys, stateful).sent(records, emitter)
+        except DamagedError as error:
+            self.fatal = error
+            raise
         except Exception:  # not BLE001: it is raised again behind the clean-up
             # A stream may have been deleted or its `max.message.bytes` lowered: the next attempt looks at all anew.
             self._prepared_plans.clear()
@@ -196,7 +200,7 @@ class Router:
                 tables=pinned.tables,
                 dials=pinned.dials,
             )
-        except BalanceError as error:
+        except (BalanceError, DamagedError) as error:
             self.fatal = error
             raise
         self._on_batch(entry)

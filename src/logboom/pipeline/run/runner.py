@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from logboom.pipeline.checkpoint.batch_plans import BatchPlans
-from logboom.pipeline.checkpoint.files import exclusive_lock, make_dir
+from logboom.pipeline.checkpoint.files import check_unlocked, exclusive_lock, make_dir
 from logboom.pipeline.checkpoint.owner import check_owner, claim, owner_of
 from logboom.pipeline.checkpoint.stream_identity import check_ids
 from logboom.pipeline.edge.streams import OWN_CONFIGS, LogUnreachableError, StreamAdmin
@@ -30,7 +30,7 @@ from logboom.pipeline.plan.nodes import KeyRef, Plan, Sink
 from logboom.pipeline.plan.paths import resolved
 from logboom.pipeline.registry import read_plan
 from logboom.pipeline.run.batch_dials import BatchDials
-from logboom.pipeline.run.carry_over import check_state_carries_over
+from logboom.pipeline.run.carry_over import check_state_carries_over, check_state_is_whole
 from logboom.pipeline.run.dead_letters import LettersFromExecutors, write_dead_letters
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import Display, serve_metrics
@@ -126,6 +126,7 @@ class Runner:
         """Until stopped, or with `once` until all there is has gone through. PipelineError where it cannot go on."""
         # Spark takes seconds to start, so keys and the checkpoint are looked at before.
         self._load_keys(self._plan.key_refs())
+        check_unlocked(self._checkpoint / "lock", f"the checkpoint {self._checkpoint}")
         self._is_renamed()
         counts = self._wait()
         if self._stop.is_set():
@@ -258,7 +259,9 @@ class Runner:
     def _prepare(self, spark: SparkSession, partitions: int) -> tuple[Router, list[Delivery], Trimmer]:
         if self._is_renamed():
             check_nothing_left(self._admin, self._checkpoint, str(self._options.renamed_from))
-        check_state_carries_over(self._checkpoint, self._plan, self._options.drop_state)
+        dropped = (*self._options.drop_state, *self._reloading.dropped)
+        check_state_is_whole(self._checkpoint, dropped)
+        check_state_carries_over(self._checkpoint, self._plan, dropped)
         claim(self._checkpoint, self._plan.name)
         router = Router(
             spark,
@@ -418,9 +421,8 @@ class Runner:
         try:
             writer: SinkWriter = type_of(sink).open(sink, context)
         except OSError as error:
-            raise PipelineError(
-                f"{self._plan.file}:{sink.line}: the sink {sink.name} cannot be opened: {cause_of(error)}"
-            ) from error
+            at = f"{sink.in_file or self._plan.file}:{sink.line}"
+            raise PipelineError(f"{at}: the sink {sink.name} cannot be opened: {cause_of(error)}") from error
         return writer
 
 

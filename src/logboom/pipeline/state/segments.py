@@ -1,15 +1,23 @@
 """Tables of a state as files that never change: written once, synced, mapped into memory, shared from batch to batch.
 
-A file's name says nothing; which files are whose state, a batch's manifest says (`checkpoint.states`). So a batch that
-fails leaves at most files that nobody names, and these are removed with the next batch. Knows the disk and Arrow.
+A file's name has the checksum of what is in it, and says no more; which files are whose state, a batch's manifest says
+(`checkpoint.states`). So a batch that fails leaves at most files that nobody names, and these are removed with the next
+batch. Knows the disk and Arrow.
 """
 
 import os
+import re
 import uuid
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
+
+from logboom.base.units import MIB
+
+_CHECKSUM: Final = re.compile(r"-([0-9a-f]{8})\.arrow\Z")
 
 
 class SegmentDirectory:
@@ -38,11 +46,35 @@ class SegmentDirectory:
         return kept
 
     def _write(self, table: pa.Table) -> str:
-        name = f"{uuid.uuid4().hex}.arrow"
-        with pa.OSFile(str(self._path / name), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        token = uuid.uuid4().hex
+        beside = self._path / f"{token}.arrow"
+        with pa.OSFile(str(beside), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table.combine_chunks())
-        _sync(self._path / name, os.O_RDONLY)
+        _sync(beside, os.O_RDONLY)
+        name = f"{token}-{_checksum(beside):08x}.arrow"
+        beside.rename(self._path / name)
         return name
+
+
+def fault_of(path: Path) -> tuple[Path, str] | None:
+    """The file, and what is wrong with it: it is gone, or what is in it is not what was written. None for a file that
+    is whole, and for one of an earlier version, which wrote no checksums, that is there."""
+    found = _CHECKSUM.search(path.name)
+    try:
+        if found is not None and _checksum(path) != int(found[1], 16):
+            return path, "its checksum does not fit"
+        path.stat()
+    except OSError as error:
+        return path, str(error.strerror)
+    return None
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while data := file.read(MIB):
+            checksum = zlib.crc32(data, checksum)
+    return checksum
 
 
 def _sync(path: Path, flags: int) -> None:

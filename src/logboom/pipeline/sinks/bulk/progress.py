@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from logboom.pipeline.checkpoint.files import make_dir, write_durably
+from logboom.pipeline.checkpoint.checked import REPEATS, read_checked, write_checked
+from logboom.pipeline.checkpoint.files import make_dir
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -23,13 +24,13 @@ class Progress(msgspec.Struct, frozen=True):
 def read_progress(checkpoint: Path) -> Progress:
     """As the last batch left it."""
     path = _path(checkpoint)
-    return msgspec.json.decode(path.read_bytes(), type=Progress) if path.exists() else Progress()
+    return read_checked(path, Progress, REPEATS) if path.exists() else Progress()
 
 
 def write_progress(checkpoint: Path, progress: Progress) -> None:
     """Durably."""
     make_dir(checkpoint)
-    write_durably(_path(checkpoint), msgspec.json.encode(progress))
+    write_checked(_path(checkpoint), progress)
 
 
 def _path(checkpoint: Path) -> Path:

@@ -1,0 +1,192 @@
+"""Flipped bits in the files of a checkpoint: each is found where the file is read, and told with what to do."""
+
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logboom.pipeline.checkpoint.batch_plans import BatchPlans
+from logboom.pipeline.checkpoint.checked import DamagedError, checked, read_checked, with_checksum, write_checked
+from logboom.pipeline.checkpoint.ledger import EMPTY, BatchLedgers
+from logboom.pipeline.checkpoint.owner import claim, owner_of
+from logboom.pipeline.checkpoint.states import StateStore
+from logboom.pipeline.checkpoint.stream_identity import check_ids
+from logboom.pipeline.edge.trimming import read_start
+from logboom.pipeline.enrich.store import TableStore
+from logboom.pipeline.plan.nodes import Plan, StreamSource
+from logboom.pipeline.plan.tables import TableRef
+from logboom.pipeline.registry import read_plan
+from logboom.pipeline.run.carry_over import check_state_carries_over, check_state_is_whole
+from logboom.pipeline.sinks.bulk.progress import Progress, read_progress, write_progress
+from logboom.pipeline.sinks.console import ConsoleSink
+from logboom.pipeline.state.memory import Memory, ShardMemory, TransformMemory
+from logboom.pipeline.state.segments import SegmentDirectory, fault_of
+
+
+class Box(msgspec.Struct):
+    numbers: dict[str, int]
+    text: str = ""
+
+
+def _flip(path: Path, at: int, bit: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << bit
+    path.write_bytes(bytes(data))
+
+
+@given(st.text(max_size=20), st.integers(0), st.integers(0, 7))
+def test_a_flipped_bit_is_found_or_changes_nothing(text: str, at: int, bit: int) -> None:
+    whole = Box({"a": 1_234, "b": 99}, text)
+    written = bytearray(with_checksum(msgspec.json.encode(whole)))
+    assert msgspec.json.decode(checked(Path("x"), bytes(written), ""), type=Box) == whole
+    written[at % len(written)] ^= 1 << bit
+    try:
+        found = msgspec.json.decode(checked(Path("x"), bytes(written), ""), type=Box)
+    except (DamagedError, msgspec.DecodeError, UnicodeDecodeError):
+        return
+    assert found == whole, "what is in the name of the checksum itself does no harm"
+
+
+def test_the_checksum_is_a_member_of_the_object() -> None:
+    begin = b'{"a":1'
+    assert json.loads(with_checksum(begin + b"}")) == {"a": 1, "crc32": f"{zlib.crc32(begin):08x}"}
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_bytes(b'{"numbers":{"a":1}}')
+    assert read_checked(tmp_path / "old.json", Box, "") == Box({"a": 1})
+    (tmp_path / "cut.json").write_bytes(b'{"numbers":{"a":1')
+    with pytest.raises(DamagedError, match=r"cut.json is damaged \(.*\): put the checkpoint back from a copy; without"):
+        read_checked(tmp_path / "cut.json", Box, "remove it")
+
+
+def _plan() -> Plan:
+    source = StreamSource(name="web", line=1, streams=("web",))
+    sink = ConsoleSink(name="out", line=1, inputs=("web",))
+    return Plan(name="p", file="f", checkpoint="c", sources=(source,), transforms=(), sinks=(sink,))
+
+
+def _pin(directory: Path) -> Callable[[], Any]:
+    BatchPlans(directory, read_plan).pin(7, _plan(), {}, {"out": {"0": 7}})
+    return lambda: BatchPlans(directory, read_plan).pinned(7)
+
+
+def _entry(directory: Path) -> Callable[[], Any]:
+    BatchLedgers(directory).record(batch=3, plan="x", started_at="now", duration_ms=1, ledger=EMPTY)
+    return lambda: BatchLedgers(directory).last()
+
+
+def _owner(directory: Path) -> Callable[[], Any]:
+    claim(directory, "shop")
+    return lambda: owner_of(directory, None)
+
+
+def _ids(directory: Path) -> Callable[[], Any]:
+    check_ids(directory / "streams.json", {"web": "abc"})
+    return lambda: check_ids(directory / "streams.json", {"web": "abc"})
+
+
+def _progress(directory: Path) -> Callable[[], Any]:
+    write_progress(directory, Progress(high_water={"e web 0": 123_456}))
+    return lambda: read_progress(directory)
+
+
+def _start(directory: Path) -> Callable[[], Any]:
+    write_checked(directory / "start.json", {"_p.e": {"0": 123_456}})
+    return lambda: read_start(directory)
+
+
+@pytest.mark.parametrize("write", [_pin, _entry, _owner, _ids, _progress, _start])
+def test_every_file_that_decides_something_is_checked(
+    tmp_path: Path, write: Callable[[Path], Callable[[], Any]]
+) -> None:
+    read = write(tmp_path)
+    read()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    for file in files:
+        kept = file.read_bytes()
+        _flip(file, len(kept) // 3)
+        with pytest.raises(DamagedError, match=f"{file.name} is damaged"):
+            read()
+        file.write_bytes(kept)
+    read()
+
+
+def _state(checkpoint: Path) -> Path:
+    """One shard's state behind batch 4; its file."""
+    directory = checkpoint / "state" / "segments" / "once"
+    directory.mkdir(parents=True)
+    (name,) = SegmentDirectory(directory).keep([pa.table({"hash": pa.array(range(1_000), pa.uint64())})])
+    shards = (ShardMemory((name,), 0, 1_000), *[ShardMemory()] * 15)
+    memory = Memory(transforms={"once": TransformMemory("by id", shards), "other": TransformMemory("by key", ())})
+    (checkpoint / "state" / "memories").mkdir()
+    write_checked(checkpoint / "state" / "memories" / "4.json", memory)
+    for log in ("offsets", "commits"):
+        (checkpoint / "router" / log).mkdir(parents=True)
+        (checkpoint / "router" / log / "4").write_text("v1")
+    return directory / name
+
+
+def test_a_damaged_state_is_given_up_where_that_is_asked_for_alone(tmp_path: Path) -> None:
+    segment = _state(tmp_path)
+    check_state_is_whole(tmp_path, ())
+    _flip(segment, segment.stat().st_size // 2, 5)
+    told = r"checksum does not fit\): .* what once remembers \(1,000 remembered, 0 events held\) with --drop-state once"
+    with pytest.raises(DamagedError, match=told):
+        check_state_is_whole(tmp_path, ("other",))
+    check_state_is_whole(tmp_path, ("once",))
+    assert StateStore(tmp_path / "state").last().transforms["once"].form == "damaged, and given up: by id"
+    check_state_carries_over(tmp_path, _plan(), ("once",))
+
+
+def test_a_state_that_is_gone_is_told_too(tmp_path: Path) -> None:
+    segment = _state(tmp_path)
+    segment.unlink()
+    with pytest.raises(DamagedError, match="No such file or directory"):
+        check_state_is_whole(tmp_path, ())
+
+
+def test_the_files_of_a_batch_that_has_to_run_again_are_looked_at(tmp_path: Path) -> None:
+    segment = _state(tmp_path)
+    (tmp_path / "router" / "offsets" / "5").write_text("v1")
+    write_checked(tmp_path / "state" / "memories" / "5.json", Memory())
+    _flip(segment, 100)
+    with pytest.raises(DamagedError, match=segment.name):
+        check_state_is_whole(tmp_path, ())
+
+
+def test_a_damaged_list_of_a_state_is_told(tmp_path: Path) -> None:
+    _state(tmp_path)
+    _flip(tmp_path / "state" / "memories" / "4.json", 30)
+    with pytest.raises(DamagedError, match=r"4\.json is damaged .* remove the directory state/ of the checkpoint"):
+        check_state_is_whole(tmp_path, ())
+
+
+def test_a_file_of_a_state_of_an_earlier_version_has_no_checksum(tmp_path: Path) -> None:
+    (tmp_path / "0123.arrow").write_bytes(b"x")
+    assert fault_of(tmp_path / "0123.arrow") is None
+
+
+def test_a_damaged_version_of_a_table_is_read_anew(tmp_path: Path) -> None:
+    (tmp_path / "hosts.csv").write_text("hostname,team\na,shop\n")
+    ref = TableRef(name="named", kind="csv", location="hosts.csv", key="hostname")
+    told: list[str] = []
+
+    def store() -> TableStore:
+        return TableStore(tmp_path / "tables", tmp_path, told.append)
+
+    versions = store().current([ref])
+    (path,) = (Path(path.decode()) for path in store().paths(versions).values())
+    kept = path.read_bytes()
+    _flip(path, len(kept) // 2)
+    assert store().missing(versions) == [ref.id]
+    assert store().current([ref]) == versions
+    assert path.read_bytes() == kept
