@@ -195,6 +195,11 @@ class RouterProcess:
             print(f"the router's log ends with:\n{self.log_text()[-4_000:]}", file=sys.stderr)
 
     @property
+    def command(self) -> list[str]:
+        """The interpreter, `-m logboom.cli pipeline`, the command and its arguments."""
+        return list(self._command)
+
+    @property
     def process(self) -> "subprocess.Popen[bytes]":
         assert self._process is not None
         return self._process
