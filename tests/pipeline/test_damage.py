@@ -104,9 +104,7 @@ def _start(directory: Path) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("write", [_pin, _entry, _owner, _ids, _progress, _start])
-def test_every_file_that_decides_something_is_checked(
-    tmp_path: Path, write: Callable[[Path], Callable[[], Any]]
-) -> None:
+def test_each_file_that_decides_is_checked(tmp_path: Path, write: Callable[[Path], Callable[[], Any]]) -> None:
     read = write(tmp_path)
     read()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
