@@ -207,7 +207,7 @@ def test_a_commit_cut_short_anywhere_is_finished_or_undone(
 
     report = _staged(archive, 1, _batch(events))
     with monkeypatch.context() as patched:
-        for name in ("write_durably", "sync_dir", "make_dir", "keep_last"):
+        for name in ("write_checked", "sync_dir", "make_dir", "keep_last"):
             patched.setattr(archive_module, name, crashing(getattr(archive_module, name)))
         patched.setattr(Path, "rename", crashing(Path.rename))
         with contextlib.suppress(CrashError):
@@ -245,7 +245,7 @@ def _refusing(patched: pytest.MonkeyPatch, at: int, *, is_done: bool) -> None:
 
         return step
 
-    for name in ("write_durably", "sync_dir", "make_dir", "keep_last"):
+    for name in ("write_checked", "sync_dir", "make_dir", "keep_last"):
         patched.setattr(archive_module, name, step_of(getattr(archive_module, name)))
     patched.setattr(Path, "rename", step_of(Path.rename))
 

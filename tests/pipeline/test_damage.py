@@ -26,6 +26,7 @@ from logboom.pipeline.registry import read_plan
 from logboom.pipeline.run.carry_over import check_state_carries_over, check_state_is_whole
 from logboom.pipeline.sinks.bulk.progress import Progress, read_progress, write_progress
 from logboom.pipeline.sinks.console import ConsoleSink
+from logboom.pipeline.sinks.parquet.archive import Archive
 from logboom.pipeline.state.memory import Memory, ShardMemory, TransformMemory
 from logboom.pipeline.state.segments import SegmentDirectory, fault_of
 
@@ -103,7 +104,12 @@ def _start(directory: Path) -> Callable[[], Any]:
     return lambda: read_start(directory)
 
 
-@pytest.mark.parametrize("write", [_pin, _entry, _owner, _ids, _progress, _start])
+def _manifest(directory: Path) -> Callable[[], Any]:
+    Archive(directory, "me").commit(0, [])
+    return lambda: Archive(directory, "me")
+
+
+@pytest.mark.parametrize("write", [_pin, _entry, _owner, _ids, _progress, _start, _manifest])
 def test_each_file_that_decides_is_checked(tmp_path: Path, write: Callable[[Path], Callable[[], Any]]) -> None:
     read = write(tmp_path)
     read()

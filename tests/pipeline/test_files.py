@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from logboom.base.settings import SettingsError
+from logboom.pipeline.checkpoint import checked
 from logboom.pipeline.checkpoint.files import write_durably
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.sinks.file import FileSink, appending
@@ -196,7 +197,7 @@ def _crashing(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
         real_copy(source, target, size_bytes)
 
     real_copy = appending._copy
-    for name in ("write_durably", "sync_dir", "make_dir"):
+    for name in ("write_durably", "write_checked", "sync_dir", "make_dir"):
         monkeypatch.setattr(appending, name, stepping(getattr(appending, name)))
     monkeypatch.setattr(appending, "_copy", copy)
     monkeypatch.setattr(Path, "rename", stepping(Path.rename))
@@ -242,7 +243,8 @@ def test_a_disk_that_fails_behind_any_step_of_a_commit_loses_nothing(
 
     real = write_durably
     with monkeypatch.context() as patched:
-        patched.setattr(appending, "write_durably", doubtful)
+        for module in (appending, checked):
+            patched.setattr(module, "write_durably", doubtful)
         with suppress(OSError):
             out.files.commit(1, [report])
     if is_killed and out.files.seen.batch < 1:

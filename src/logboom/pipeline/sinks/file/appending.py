@@ -19,6 +19,7 @@ from typing import BinaryIO, Final, TypeVar
 
 import msgspec
 
+from logboom.pipeline.checkpoint.checked import REPEATS, read_checked, write_checked
 from logboom.pipeline.checkpoint.files import make_dir, sync_dir, write_durably
 from logboom.pipeline.sinks.file import FileSink
 from logboom.pipeline.sinks.file.lines import LinesReport, Piece
@@ -71,7 +72,7 @@ class LineFiles:
         self._journal = directory / "journal.json"
         self._known = directory / "files.json"
         make_dir(self._staging)
-        self.seen = _read(self._committed, Seen) or Seen()
+        self.seen = read_checked(self._committed, Seen, REPEATS) if self._committed.exists() else Seen()
         self._is_in_doubt = False
         """Whether a commit may be on disk although writing it failed."""
         self._ours = set(_read(self._known, list[str]) or ())
@@ -99,7 +100,7 @@ class LineFiles:
             self._ours = {path for path in self._ours | touched if Path(path).exists()}
             write_durably(self._known, msgspec.json.encode(sorted(self._ours)))
         self._is_in_doubt = True
-        write_durably(self._committed, msgspec.json.encode(seen))
+        write_checked(self._committed, seen)
         self._is_in_doubt = False
         self.seen = seen
         self._journal.unlink(missing_ok=True)
@@ -114,7 +115,7 @@ class LineFiles:
             return
         if journal.batch > self.seen.batch:
             if self._is_in_doubt:  # else a start would find a commit of lines that are taken back
-                write_durably(self._committed, msgspec.json.encode(self.seen))
+                write_checked(self._committed, self.seen)
                 self._is_in_doubt = False
             for step in reversed(journal.steps):
                 self._undo(step)

@@ -15,7 +15,8 @@ from typing import Final
 
 import msgspec
 
-from logboom.pipeline.checkpoint.files import keep_last, make_dir, numbered, sync_dir, write_durably
+from logboom.pipeline.checkpoint.checked import REPEATS, read_checked, write_checked
+from logboom.pipeline.checkpoint.files import keep_last, make_dir, numbered, sync_dir
 from logboom.pipeline.sinks.parquet.staging import Report, StagedFile
 from logboom.pipeline.sinks.repeats.origins import marks_after
 
@@ -92,7 +93,7 @@ class Archive:
         for directory in {Path(self.root, file.staged).parent for file in manifest.files}:
             sync_dir(directory)
         self._is_in_doubt = True
-        write_durably(self._manifests / f"{batch}.json", msgspec.json.encode(manifest))
+        write_checked(self._manifests / f"{batch}.json", manifest)
         self._is_in_doubt, self._is_in_place = False, False
         self.state = manifest
         self.settle()
@@ -114,7 +115,7 @@ class Archive:
     def _recovered(self) -> Manifest:
         """The last manifest, its renames completed; staged files of no manifest are removed."""
         kept = numbered(self._manifests)
-        state = msgspec.json.decode(kept[-1][1].read_bytes(), type=Manifest) if kept else NOTHING
+        state = read_checked(kept[-1][1], Manifest, REPEATS) if kept else NOTHING
         self._put_in_place(state)
         for leftover in self._staging.iterdir():
             shutil.rmtree(leftover)
