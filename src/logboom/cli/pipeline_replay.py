@@ -65,10 +65,7 @@ def replay(
     from logboom.pipeline.run import replay as replays
 
     given = (sink, from_time, to_time, where, route, ids, archive, into, at, rate)
-    if resume is not None and (all_sinks or any(one is not None for one in given)):
-        fail("--resume goes on as the replay began: it takes none of the options that say what is replayed")
-    if archive is None and (into is not None or at is not None):
-        fail("--into and --at go with --archive; for records of the log replay the other file itself, with --all-sinks")
+    _check_together(resume, sink, all_sinks, archive, into, at, any_given=any(one is not None for one in given))
     plan = compiled(file)
     fed, fed_file = (plan, file) if into is None else (compiled(into), into)
     checkpoint = resolved(fed, fed.checkpoint)
@@ -76,18 +73,10 @@ def replay(
         begun = replays.remembered(checkpoint, resume)
     else:
         found = None if archive is None else replays.archive_of(plan, archive, fed, at)
-        if sink is None and not all_sinks and into is None:
-            fail("name what is replayed with --sink NAME or --all-sinks, or go on with --resume NAME")
-        if sink is not None and all_sinks:
-            fail("--sink and --all-sinks exclude each other")
         begun = _asked(sink, from_time, to_time, where, route, ids, rate, found)
     admin = StreamAdmin(bootstrap_of(fed, bootstrap))
-    _check_where(begun.where)
     replayed = replays.replay_plan(fed.turned(dials_now(fed, admin)), begun)
-    if begun.sink is None and (missing := replays.left_out(fed, replayed)):
-        note(f"nothing of it comes to {', '.join(missing)}")
-    if begun.archive is None:
-        _tell_what_is_gone(replayed, begun, admin, fed)
+    _tell_what_is_left_out(replayed, begun, admin, fed)
     if dry_run:
         _count(replayed, begun, admin, fed_file, as_json=as_json)
         return
@@ -98,11 +87,37 @@ def replay(
     _run(replayed, begun, admin, checkpoint, master, as_json=as_json)
 
 
-def _tell_what_is_gone(replayed: Any, begun: Any, admin: Any, plan: Any) -> None:
-    """Says which streams may lack records of the time, and which archives could have them."""
+def _check_together(
+    resume: str | None,
+    sink: str | None,
+    all_sinks: bool,
+    archive: str | None,
+    into: Path | None,
+    at: str | None,
+    *,
+    any_given: bool,
+) -> None:
+    """Options that do not go together, or leave open what is replayed."""
+    if resume is not None and (all_sinks or any_given):
+        fail("--resume goes on as the replay began: it takes none of the options that say what is replayed")
+    if archive is None and (into is not None or at is not None):
+        fail("--into and --at go with --archive; for records of the log replay the other file itself, with --all-sinks")
+    if resume is None and sink is None and not all_sinks and into is None:
+        fail("name what is replayed with --sink NAME or --all-sinks, or go on with --resume NAME")
+    if sink is not None and all_sinks:
+        fail("--sink and --all-sinks exclude each other")
+
+
+def _tell_what_is_left_out(replayed: Any, begun: Any, admin: Any, plan: Any) -> None:
+    """Says which sinks get nothing; of which streams records of the time may be deleted, and where these could be."""
+    from logboom.pipeline.run.replay import left_out
     from logboom.pipeline.run.replay_count import begins_late
     from logboom.pipeline.sinks.parquet import ParquetSink
 
+    if begun.sink is None and (missing := left_out(plan, replayed)):
+        note(f"nothing of it comes to {', '.join(missing)}")
+    if begun.archive is not None:
+        return
     late = begins_late(replayed, begun, admin)
     if not late:
         return
@@ -202,6 +217,7 @@ def _asked(
 ) -> Any:
     from logboom.pipeline.run.replay import IDS_MAX, Replay
 
+    _check_where(where)
     if from_time is None:
         fail("say from when on with --from TIME")
     from_ms = _moment("--from", from_time)

@@ -102,7 +102,7 @@ class ArchiveLoader:
             try:
                 with _cancelled_by(stop, spark):
                     events = self._fill(spark)
-            except Exception as error:
+            except Exception as error:  # not BLE001: whatever Spark says, it is raised on in one sentence
                 if stop.is_set():
                     return
                 # Spark wraps what a task raised; the archive may just have been merged.
