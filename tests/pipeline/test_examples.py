@@ -50,7 +50,12 @@ transforms:
       numbers: "variant_get(attributes, '$.n', 'int') > 3"
       failing: "CAST(variant_get(attributes, '$.text', 'string') AS INT) = 7"
       early: "time < '2026-01-02' AND upper(service) = 'SHOP'"
-  one: {type: sample, inputs: [split.unmatched], rate: 2, key: "concat(service, 'x')", exclude: "severity_number >= 17"}
+  one:
+    type: sample
+    inputs: [split.unmatched]
+    rate: 2
+    key: "concat(service, 'x')"
+    exclude: "severity_number >= 17 OR variant_get(attributes, '$.odd', 'int') = 1"
   two: {type: sample, inputs: [one], rate: 3, key: "concat(service, 'x')"}
 sinks: {all: {type: console, inputs: ['split.*', two]}}
 tests:
@@ -68,9 +73,10 @@ VALUES = [
     '{"service": "shop", "n": 2.5, "text": "7"}',
     '{"service": "Shop", "text": {"a": [1, null]}, "msg": "abab"}',
     '{"cut": ',
+    '{"service": "s1", "odd": "no number"}',
     *(f'{{"service": "s{number}", "msg": "m"}}' for number in range(12)),
 ]
-"""What becomes of them depends on numbers, texts, nulls and nested values."""
+"""What becomes of them depends on numbers, texts, nulls and nested values; for one of them a sample's SQL raises."""
 
 
 def _plan(text: str) -> Plan:

@@ -148,7 +148,8 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
     ) -> list[float | None]:
         found: list[float | None] = rows.column("weight").to_pylist()
         for weight in weights:
-            grown = self._values(rows, [self._expression(weight.sql)], EVENT_COLUMNS)
+            # Where it raises its condition has failed, and the event keeps its weight among the dead letters.
+            grown = self._values(rows, [self._caught(weight.sql)], EVENT_COLUMNS)
             for number, (place, verdict) in enumerate(zip(at, verdicts[weight.column], strict=True)):
                 if place == weight.at and verdict == TRUE:
                     found[number] = grown[number][0]
