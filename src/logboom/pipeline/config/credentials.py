@@ -28,8 +28,8 @@ def check_credentials(findings: Findings, file: str, sinks: Sequence[Sink], envi
 
 
 def _keys(key: str, ref: KeyRef) -> KeyPath:
-    """Where the file names a credential: `token` by `token_env` or `token_file`, that of `auth` inside it."""
-    if key.endswith("_file"):
-        return (key,)
-    way = "env" if ref.env is not None else "file"
-    return (key, f"password_{way}") if key == "auth" else (f"{key}_{way}",)
+    """Where the file names a credential: `token` by `token_env` or `token_file`, those of `auth` and `tls` inside
+    theirs."""
+    *groups, name = ("auth", "password") if key == "auth" else key.split(".")
+    way = "" if name.endswith("_file") else "_env" if ref.env is not None else "_file"
+    return (*groups, f"{name}{way}")

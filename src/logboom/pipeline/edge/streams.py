@@ -55,11 +55,12 @@ class LogUnreachableError(PipelineError):
 class StreamAdmin:
     """Asks and changes what streams there are."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, settings: Mapping[str, str] | None = None) -> None:
+        """`settings` of librdkafka beside it: how brokers are spoken to that ask for TLS or a user."""
         self.bootstrap = bootstrap
         _QUIET.propagate = False
         _QUIET.addHandler(logging.NullHandler())
-        self._client = AdminClient({"bootstrap.servers": bootstrap}, logger=_QUIET)
+        self._client = AdminClient({"bootstrap.servers": bootstrap, **(settings or {})}, logger=_QUIET)
 
     def partitions(self, timeout_s: float = _TIMEOUT_S) -> dict[str, int]:
         """How many partitions each stream has."""

@@ -52,7 +52,8 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 def can_be_read(sink: Sink) -> bool:
     """Whether what it holds can be read back."""
-    return isinstance(sink, ParquetSink) or (isinstance(sink, StreamSink) and sink.encoding == "json")
+    is_open_stream = isinstance(sink, StreamSink) and sink.encoding == "json" and sink.security is msgspec.UNSET
+    return isinstance(sink, ParquetSink) or is_open_stream
 
 
 def held_by(plan: Plan, sink: Sink, admin: StreamAdmin, since_ms: int) -> Iterator[Held]:

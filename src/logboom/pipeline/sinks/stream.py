@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
+import msgspec
+
 from logboom.base.settings import Bootstrap
 from logboom.base.units import MIB
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
-from logboom.pipeline.plan.nodes import EVENT_COLUMNS, LogOutput, Sink
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS, KeyRef, LogOutput, Sink
 from logboom.pipeline.sinks.base import (
     BaseWriter,
     CommonFields,
@@ -23,9 +26,21 @@ from logboom.pipeline.sinks.base import (
     SinkReport,
     SinkType,
 )
+from logboom.pipeline.sinks.bulk.secrets import without_secrets
+from logboom.pipeline.sinks.kafka_security import (
+    KafkaSecurity,
+    SaslModel,
+    TlsModel,
+    java_settings,
+    librdkafka_settings,
+    security_of,
+    spark_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from logboom.pipeline.edge.streams import StreamAdmin
 
 PRODUCER_SETTINGS: Final[Mapping[str, str]] = {
     "kafka.acks": "all",
@@ -49,6 +64,11 @@ class StreamSinkModel(SinkModel):
     bootstrap: Bootstrap | None = None
     encoding: Literal["json", "body"] = "json"
     key: str | None = None
+    tls: TlsModel | None = None
+    """TLS to the brokers of `bootstrap`; `{}` trusts what the system does."""
+
+    sasl: SaslModel | None = None
+    """The user that they know."""
 
 
 class StreamSink(Sink, frozen=True, kw_only=True, tag="stream"):
@@ -59,6 +79,11 @@ class StreamSink(Sink, frozen=True, kw_only=True, tag="stream"):
     encoding: Literal["json", "body"] = "json"
     key: str | None = None
     """A column whose text becomes the record's key."""
+    security: KafkaSecurity | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def secret_refs(self) -> tuple[tuple[str, KeyRef], ...]:
+        return () if self.security is msgspec.UNSET else self.security.secret_refs
 
     @property
     def output_stream(self) -> tuple[str, str | None]:
@@ -75,20 +100,28 @@ class RemoteStreamWriter(BaseWriter):
     """Writes a stream on other brokers; its readers drop repeats by the event id in the headers."""
 
     def __init__(self, sink: StreamSink, bootstrap: str, context: SinkContext) -> None:
-        from logboom.pipeline.edge.streams import StreamAdmin
-
         self._sink = sink
         self._bootstrap = bootstrap
         self._context = context
-        self._admin = StreamAdmin(bootstrap)
+        self._admin: tuple[StreamAdmin, Mapping[str, str]] | None = None
+        """With the settings that it was made with."""
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
+        from logboom.pipeline.spark.causes import cause_of
+
+        try:
+            return self._delivered(rows, batch)
+        except Exception as error:  # noqa: BLE001 - of Spark or a client, which may repeat what it was given
+            secrets = [self._context.secret(ref) for _, ref in self._sink.secret_refs]
+            raise PipelineError(without_secrets(cause_of(error), secrets)) from None
+
+    def _delivered(self, rows: DataFrame, batch: int) -> Delivered:
         from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
         from logboom.pipeline.edge.letters import usable_bytes
         from logboom.pipeline.spark.kafka import write_records
 
-        limit = self._admin.limits([self._sink.stream])[self._sink.stream]
+        limit = self._admin_now().limits([self._sink.stream])[self._sink.stream]
         key_bytes = 0 if self._sink.key is None else F.coalesce(F.length("key"), F.lit(0))
         fits = F.coalesce(F.length("record"), F.lit(0)) + key_bytes <= usable_bytes(limit)
         records = self._records(rows)
@@ -99,8 +132,19 @@ class RemoteStreamWriter(BaseWriter):
             "kafka.max.request.size": str(limit + MIB),
             "kafka.buffer.memory": str(max(2 * limit, _BUFFER_BYTES)),
         }
-        write_records(sent, self._bootstrap, {**PRODUCER_SETTINGS, **sizes})
+        security = self._sink.security
+        secured = {} if security is msgspec.UNSET else spark_options(java_settings(security, self._context.secret))
+        write_records(sent, self._bootstrap, {**PRODUCER_SETTINGS, **sizes, **secured})
         return Delivered(self._sink.name, batch, rows=rows.count() - large, dead=large)
+
+    def _admin_now(self) -> StreamAdmin:
+        """An admin with the credentials as they are now."""
+        from logboom.pipeline.edge.streams import StreamAdmin
+
+        settings = _admin_settings(self._sink, self._context)
+        if self._admin is None or self._admin[1] != settings:
+            self._admin = StreamAdmin(self._bootstrap, settings), settings
+        return self._admin[0]
 
     def _refused(self, records: DataFrame, limit: int) -> int:
         """Events that the stream does not take go to the dead letters, one by one: they are large and few."""
@@ -154,7 +198,21 @@ def _compile(model: StreamSinkModel, common: CommonFields, report: SinkReport) -
                 report.problem(
                     key, "has no meaning here: a stream on the pipeline's own log is waited for, never given up"
                 )
-    return StreamSink(**common, stream=model.stream, bootstrap=model.bootstrap, encoding=model.encoding, key=model.key)
+        for key in ("tls", "sasl"):
+            if getattr(model, key) is not None:
+                report.problem(key, "goes with bootstrap, the address of other brokers")
+    return StreamSink(
+        **common,
+        stream=model.stream,
+        bootstrap=model.bootstrap,
+        encoding=model.encoding,
+        key=model.key,
+        security=security_of(model.tls, model.sasl, report),
+    )
+
+
+def _admin_settings(sink: StreamSink, context: SinkContext) -> dict[str, str]:
+    return {} if sink.security is msgspec.UNSET else librdkafka_settings(sink.security, context.secret)
 
 
 def _open(sink: StreamSink, context: SinkContext) -> RemoteStreamWriter:
@@ -162,4 +220,20 @@ def _open(sink: StreamSink, context: SinkContext) -> RemoteStreamWriter:
     return RemoteStreamWriter(sink, sink.bootstrap, context)
 
 
-SINK: Final = SinkType("stream", StreamSinkModel, StreamSink, _compile, _open)
+def _connect(sink: StreamSink, context: SinkContext) -> None:
+    if sink.bootstrap is None:
+        return
+    from logboom.pipeline.edge.streams import LogUnreachableError, StreamAdmin
+
+    try:
+        StreamAdmin(sink.bootstrap, _admin_settings(sink, context)).partitions()
+    except LogUnreachableError as error:
+        told = (
+            ""
+            if sink.security is msgspec.UNSET
+            else ", or none takes the credential, or its certificate is not trusted"
+        )
+        raise PipelineError(f"no broker answers at {sink.bootstrap}{told}") from error
+
+
+SINK: Final = SinkType("stream", StreamSinkModel, StreamSink, _compile, _open, _connect)

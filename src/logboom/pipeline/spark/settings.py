@@ -62,6 +62,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     # reaches these after some 200,000 records.
     JAVA_OPTIONS: "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000"
     " -XX:Tier4CompileThreshold=600000 -XX:Tier4BackEdgeThreshold=400000",
+    # What plans and Spark's pages show of a writer's options: no password of brokers, and no key.
+    "spark.sql.redaction.options.regex": "(?i)url|secret|password|token|access[.]?key|jaas|keystore[.]key",
     "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.streaming.stopTimeout": "20s",
 }
