@@ -34,9 +34,16 @@ def retry_info(nanos: int) -> bytes:
 class GrpcServer:
     """Serves methods on a port of this machine; may be stopped and started again on the same port."""
 
-    def __init__(self, methods: Mapping[str, Unary], *, tls: tuple[bytes, bytes] | None = None) -> None:
-        """`tls`: key and certificate in PEM."""
+    def __init__(
+        self,
+        methods: Mapping[str, Unary],
+        streams: Mapping[str, Unary] | None = None,
+        *,
+        tls: tuple[bytes, bytes] | None = None,
+    ) -> None:
+        """`streams`: methods that answer each request of a stream. `tls`: key and certificate in PEM."""
         self._methods = methods
+        self._streams = streams or {}
         self._tls = tls
         self.next: list[GrpcFault] = []
         self.applied: Counter[str] = Counter()
@@ -75,6 +82,12 @@ class GrpcServer:
 
     def service(self, handler_call_details: Any) -> Any:
         """As `grpc.GenericRpcHandler` has it."""
+        streamed = self._streams.get(handler_call_details.method)
+        if streamed is not None:
+            answer = self._guarded(streamed)
+            return grpc.stream_stream_rpc_method_handler(
+                lambda requests, context: (answer(request, context) for request in requests)
+            )
         method = self._methods.get(handler_call_details.method)
         if method is None:
             return None

@@ -207,7 +207,7 @@ def test_every_product_is_among_the_cases() -> None:
     from logboom.pipeline.sinks.registry import sink_types
 
     over_http = {kind.name for kind in sink_types().values() if issubclass(kind.node, HttpSink)}
-    of_their_own = {"clickhouse", "prometheus_remote_write"}
+    of_their_own = {"bigquery", "clickhouse", "prometheus_remote_write"}
     assert over_http <= {case.name for case in CASES} | of_their_own
 
 

@@ -8,12 +8,9 @@ time and log. Limits ("Quotas and limits"): 10 MB in a request, 256 KB for an en
 from __future__ import annotations
 
 import re
-import threading
-import time
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import msgspec
 from pydantic import Field
@@ -22,8 +19,9 @@ from logboom.pipeline.event.record import EventRecord, attributes_of
 from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
 from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, TryAgainError, UnfitError
-from logboom.pipeline.sinks.http.answers import HttpAnswer, check_status
+from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
+from logboom.pipeline.sinks.http.answers import HttpAnswer
+from logboom.pipeline.sinks.http.google import Tokens, account_of
 from logboom.pipeline.sinks.http.model import (
     GZIP_ALONE,
     HttpModel,
@@ -31,7 +29,6 @@ from logboom.pipeline.sinks.http.model import (
     connect_http,
     http_way,
     open_http,
-    url_fault,
 )
 from logboom.pipeline.sinks.http.target import HttpTarget
 
@@ -42,8 +39,6 @@ _MAX_BYTES: Final = 8_000_000
 _MAX_EVENTS: Final = 1_000
 _ENTRY_MAX_BYTES: Final = 256_000
 _SCOPE: Final = "https://www.googleapis.com/auth/logging.write"
-_TOKEN_S: Final = 3_600
-_RENEWED_BEFORE_S: Final = 120
 _PARTIAL: Final = "type.googleapis.com/google.logging.v2.WriteLogEntriesPartialErrors"
 _AGAIN_CODES: Final = (4, 8, 10, 13, 14)
 """DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE of google.rpc.Code."""
@@ -94,106 +89,17 @@ class GoogleCloudLoggingSink(HttpSink, frozen=True, kw_only=True, tag="google_cl
         """The API, with tokens of the service account."""
         from logboom.pipeline.sinks.http.client import HttpClient
 
-        account = _account(secrets[self.key.id])
+        account = account_of(secrets[self.key.id])
         ca = None if self.http.ca is None else secrets[self.http.ca.id]
         timeout_s = self.sending.timeout_ms / 1_000
         tokens = HttpClient(account.token_uri, headers={}, ca=ca, compression="none", timeout_s=timeout_s)
-        return GoogleCloudLoggingTarget(self, self.client(secrets, {}), _Tokens(account, tokens))
-
-
-class _Account(msgspec.Struct, frozen=True):
-    """What a service account's key file has, as far as it is needed."""
-
-    client_email: str
-    private_key: str
-    private_key_id: str = ""
-    token_uri: str = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
-
-
-def _account(text: str) -> _Account:
-    try:
-        account = msgspec.json.decode(text, type=_Account)
-    except msgspec.DecodeError as error:
-        raise GiveUpError("the key is no JSON key of a service account") from error
-    if url_fault(account.token_uri) is not None:
-        raise GiveUpError("the token_uri in the key of the service account is no address")
-    return account
-
-
-class _Tokens:
-    """The token of a service account, asked for when it is needed."""
-
-    def __init__(self, account: _Account, client: HttpClient) -> None:
-        self._account = account
-        self._client = client
-        self._lock = threading.Lock()
-        self._token = ""
-        self._ends_at = 0.0
-
-    def current(self) -> str:
-        """A token that is good for some time yet."""
-        with self._lock:
-            if time.monotonic() + _RENEWED_BEFORE_S >= self._ends_at:
-                self._ask()
-            return self._token
-
-    def drop(self) -> None:
-        """The token was not taken; the next one is asked for anew."""
-        with self._lock:
-            self._ends_at = 0.0
-
-    def close(self) -> None:
-        """Ends the connections."""
-        self._client.close()
-
-    def _ask(self) -> None:
-        grant = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-        body = urlencode({"grant_type": grant, "assertion": self._assertion()}).encode()
-        answer = self._client.post("", body, "application/x-www-form-urlencoded")
-        if answer.status == 400:
-            raise GiveUpError(
-                f"the token of the service account is refused: {answer.body[:300].decode(errors='replace')}"
-            )
-        check_status(answer, f"the server of tokens at {self._client.place}")
-        try:
-            told = msgspec.json.decode(answer.body, type=dict[str, Any])
-            self._token = str(told["access_token"])
-            self._ends_at = time.monotonic() + max(float(told.get("expires_in", 0)), _RENEWED_BEFORE_S + 1.0)
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-            raise TryAgainError("the server of tokens gave an answer that cannot be read") from error
-
-    def _assertion(self) -> str:
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import padding, rsa
-
-        try:
-            key = serialization.load_pem_private_key(self._account.private_key.encode(), password=None)
-        except (ValueError, TypeError) as error:
-            raise GiveUpError("the private_key of the service account cannot be read") from error
-        if not isinstance(key, rsa.RSAPrivateKey):
-            raise GiveUpError("the private_key of the service account is no RSA key")
-        now = int(time.time())
-        head = {"alg": "RS256", "typ": "JWT", "kid": self._account.private_key_id}
-        claims = {
-            "iss": self._account.client_email,
-            "scope": _SCOPE,
-            "aud": self._account.token_uri,
-            "iat": now,
-            "exp": now + _TOKEN_S,
-        }
-        signed = b".".join(_base64(_encode(part)) for part in (head, claims))
-        signature = key.sign(signed, padding.PKCS1v15(), hashes.SHA256())
-        return (signed + b"." + _base64(signature)).decode()
-
-
-def _base64(data: bytes) -> bytes:
-    return urlsafe_b64encode(data).rstrip(b"=")
+        return GoogleCloudLoggingTarget(self, self.client(secrets, {}), Tokens(account, tokens, _SCOPE))
 
 
 class GoogleCloudLoggingTarget(HttpTarget):
     """`entries.write` of one project."""
 
-    def __init__(self, sink: GoogleCloudLoggingSink, client: HttpClient, tokens: _Tokens) -> None:
+    def __init__(self, sink: GoogleCloudLoggingSink, client: HttpClient, tokens: Tokens) -> None:
         super().__init__(client)
         self._sink = sink
         self._tokens = tokens

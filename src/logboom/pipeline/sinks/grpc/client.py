@@ -70,30 +70,50 @@ class GrpcClient:
         else:
             self._channel = grpc.insecure_channel(self.place, options)
 
-    def call(self, method: str, request: bytes) -> bytes:
+    def call(self, method: str, request: bytes, metadata: Iterable[tuple[str, str]] = ()) -> bytes:
         """One call of a method, `/PACKAGE.SERVICE/METHOD`, with the bytes of its message; those of the answer.
+
+        `metadata` is that of this call alone.
 
         :raises TryAgainError: there was no answer in time, or one that asks for that; else what the status means.
         """
         import grpc
 
         stub = self._channel.unary_unary(method, request_serializer=None, response_deserializer=None)
+        sent = [*self._metadata, *metadata]
         try:
-            answer: bytes = stub(
-                request, timeout=self._timeout_s, metadata=self._metadata, compression=self._compression
-            )
+            answer: bytes = stub(request, timeout=self._timeout_s, metadata=sent, compression=self._compression)
         except grpc.RpcError as error:
-            raise self._meaning(error) from None
+            raise self._meaning(error, metadata) from None
         except ValueError as error:  # of a channel that was closed by another thread
             raise TryAgainError(f"the server at {self.place}: {error}") from None
         return answer
+
+    def exchange(self, method: str, request: bytes, metadata: Iterable[tuple[str, str]] = ()) -> bytes:
+        """The same for a method whose requests and answers are streams: sends one, and takes the first answer."""
+        import grpc
+
+        stub = self._channel.stream_stream(method, request_serializer=None, response_deserializer=None)
+        sent = [*self._metadata, *metadata]
+        try:
+            answers = stub(iter((request,)), timeout=self._timeout_s, metadata=sent, compression=self._compression)
+            first: bytes | None = next(answers, None)
+            answers.cancel()
+        except grpc.RpcError as error:
+            raise self._meaning(error, metadata) from None
+        except ValueError as error:  # of a channel that was closed by another thread
+            raise TryAgainError(f"the server at {self.place}: {error}") from None
+        if first is None:
+            raise TryAgainError(f"the server at {self.place} ended without an answer")
+        return first
 
     def close(self) -> None:
         """Ends the connection; calls under way fail."""
         self._channel.close()
 
-    def _meaning(self, error: grpc.RpcError) -> Exception:
+    def _meaning(self, error: grpc.RpcError, metadata: Iterable[tuple[str, str]]) -> Exception:
         trailers = dict(error.trailing_metadata() or ())
         status = trailers.get(_DETAILS)
-        details = without_secrets(error.details() or "", self._hidden)
+        hidden = (*self._hidden, *(value.rpartition(" ")[2] for name, value in metadata if name == "authorization"))
+        details = without_secrets(error.details() or "", hidden)
         return meaning(f"the server at {self.place}", error.code().name, details, status)

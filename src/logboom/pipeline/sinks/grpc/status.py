@@ -4,12 +4,23 @@ https://grpc.io/docs/guides/status-codes/, and for which of them a client waits 
 Protocol Specification 1.5. Codes are told by name, so that nothing of grpcio is needed. Pure.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from logboom.base.errors import LogboomError
 from logboom.pipeline.sinks.bulk.target import GiveUpError, RefusedWholeError, TryAgainError
 from logboom.pipeline.sinks.http.protobuf import fields_of
 
+NAMES: Final[Mapping[int, str]] = dict(
+    enumerate(
+        (
+            *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
+            *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE"),
+            *("UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
+        )
+    )
+)
+"""Of google.rpc.Code."""
 _REFUSED: Final = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE", "ALREADY_EXISTS")
 _GIVE_UP: Final = ("UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED", "NOT_FOUND")
 _TOO_LARGE: Final = "larger than max"

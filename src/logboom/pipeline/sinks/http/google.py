@@ -1,0 +1,120 @@
+"""Service accounts of Google Cloud: a key signs a request for a token, which is used until it ends.
+
+RFC 7523, and "Using OAuth 2.0 for Server to Server Applications". Knows the key, and the client that asks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from base64 import urlsafe_b64encode
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from logboom.pipeline.sinks.bulk.target import GiveUpError, TryAgainError
+from logboom.pipeline.sinks.http.answers import check_status
+from logboom.pipeline.sinks.http.model import url_fault
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.http.client import HttpClient
+
+_TOKEN_S: Final = 3_600
+_RENEWED_BEFORE_S: Final = 120
+_encode = msgspec.json.encode
+
+
+class ServiceAccount(msgspec.Struct, frozen=True):
+    """What a service account's key file has, as far as it is needed."""
+
+    client_email: str
+    private_key: str
+    private_key_id: str = ""
+    token_uri: str = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
+
+
+def account_of(text: str) -> ServiceAccount:
+    """Reads a JSON key.
+
+    :raises GiveUpError: it is none.
+    """
+    try:
+        account = msgspec.json.decode(text, type=ServiceAccount)
+    except msgspec.DecodeError as error:
+        raise GiveUpError("the key is no JSON key of a service account") from error
+    if url_fault(account.token_uri) is not None:
+        raise GiveUpError("the token_uri in the key of the service account is no address")
+    return account
+
+
+class Tokens:
+    """The token of a service account, asked for when it is needed."""
+
+    def __init__(self, account: ServiceAccount, client: HttpClient, scope: str) -> None:
+        """`client` is one of the account's `token_uri`."""
+        self._account = account
+        self._client = client
+        self._scope = scope
+        self._lock = threading.Lock()
+        self._token = ""
+        self._ends_at = 0.0
+
+    def current(self) -> str:
+        """A token that is good for some time yet."""
+        with self._lock:
+            if time.monotonic() + _RENEWED_BEFORE_S >= self._ends_at:
+                self._ask()
+            return self._token
+
+    def drop(self) -> None:
+        """The token was not taken; the next one is asked for anew."""
+        with self._lock:
+            self._ends_at = 0.0
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._client.close()
+
+    def _ask(self) -> None:
+        grant = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+        body = urlencode({"grant_type": grant, "assertion": self._assertion()}).encode()
+        answer = self._client.post("", body, "application/x-www-form-urlencoded")
+        if answer.status == 400:
+            raise GiveUpError(
+                f"the token of the service account is refused: {answer.body[:300].decode(errors='replace')}"
+            )
+        check_status(answer, f"the server of tokens at {self._client.place}")
+        try:
+            told = msgspec.json.decode(answer.body, type=dict[str, Any])
+            self._token = str(told["access_token"])
+            self._ends_at = time.monotonic() + max(float(told.get("expires_in", 0)), _RENEWED_BEFORE_S + 1.0)
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+            raise TryAgainError("the server of tokens gave an answer that cannot be read") from error
+
+    def _assertion(self) -> str:
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+        try:
+            key = serialization.load_pem_private_key(self._account.private_key.encode(), password=None)
+        except (ValueError, TypeError) as error:
+            raise GiveUpError("the private_key of the service account cannot be read") from error
+        if not isinstance(key, rsa.RSAPrivateKey):
+            raise GiveUpError("the private_key of the service account is no RSA key")
+        now = int(time.time())
+        head = {"alg": "RS256", "typ": "JWT", "kid": self._account.private_key_id}
+        claims = {
+            "iss": self._account.client_email,
+            "scope": self._scope,
+            "aud": self._account.token_uri,
+            "iat": now,
+            "exp": now + _TOKEN_S,
+        }
+        signed = b".".join(_base64(_encode(part)) for part in (head, claims))
+        signature = key.sign(signed, padding.PKCS1v15(), hashes.SHA256())
+        return (signed + b"." + _base64(signature)).decode()
+
+
+def _base64(data: bytes) -> bytes:
+    return urlsafe_b64encode(data).rstrip(b"=")
