@@ -12,7 +12,7 @@ from tests.pipeline_sinks.harness import QUICK, Letters, delivering, edge_batch,
 from tests.pipeline_sinks.server import Server
 
 from logboom.pipeline.event.record import EventRecord
-from logboom.pipeline.sinks.bulk.gate import Gate
+from logboom.pipeline.sinks.bulk.adaptive_concurrency import AdaptiveConcurrency
 from logboom.pipeline.sinks.bulk.ranges import Done, done_of
 from logboom.pipeline.sinks.bulk.requests import Limits, requests_of
 from logboom.pipeline.sinks.bulk.sender import Sender, Sent, Settings
@@ -134,25 +134,25 @@ def test_requests_keep_their_limits_and_the_order(sizes: list[int], events: int,
 
 
 def test_the_gate_halves_once_for_requests_that_were_under_way_together() -> None:
-    gate = Gate(8)
-    gate.begun(0.0)
-    gate.slowed(0.0, 1.0, 5.0)
-    gate.slowed(0.5, 1.1, None)
-    assert (gate.allowed, gate.opens_at()) == (4, 6.0)
-    gate.slowed(6.0, 7.0, None)
-    assert gate.allowed == 2
+    concurrency = AdaptiveConcurrency(8)
+    concurrency.begun(0.0)
+    concurrency.slowed(0.0, 1.0, 5.0)
+    concurrency.slowed(0.5, 1.1, None)
+    assert (concurrency.allowed, concurrency.opens_at()) == (4, 6.0)
+    concurrency.slowed(6.0, 7.0, None)
+    assert concurrency.allowed == 2
     for _ in range(5):
-        gate.succeeded()
-    assert gate.allowed == 3
+        concurrency.succeeded()
+    assert concurrency.allowed == 3
 
 
 def test_a_rate_spreads_the_beginnings_of_requests() -> None:
-    gate = Gate(8, per_second=4.0)
-    gate.begun(10.0)
-    assert gate.opens_at() == 10.25
-    gate.begun(10.25)
-    gate.begun(10.25)
-    assert gate.opens_at() == 10.75
+    concurrency = AdaptiveConcurrency(8, per_second=4.0)
+    concurrency.begun(10.0)
+    assert concurrency.opens_at() == 10.25
+    concurrency.begun(10.25)
+    concurrency.begun(10.25)
+    assert concurrency.opens_at() == 10.75
 
 
 @given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))

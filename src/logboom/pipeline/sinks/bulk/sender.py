@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Final
 
-from logboom.pipeline.sinks.bulk.gate import Gate
+from logboom.pipeline.sinks.bulk.adaptive_concurrency import AdaptiveConcurrency
 from logboom.pipeline.sinks.bulk.requests import halves
 from logboom.pipeline.sinks.bulk.target import Answer, GiveUpError, Item, RefusedWholeError, Target, TryAgainError
 
@@ -79,7 +79,7 @@ class Sender:
         self._settings = settings
         self._refuse = refuse
         self._now, self._pause, self._chance = now, pause, chance
-        self._gate = Gate(settings.concurrency, settings.per_second)
+        self._concurrency = AdaptiveConcurrency(settings.concurrency, settings.per_second)
         self._running: dict[Future[Answer], _Request] = {}
         self._delayed: list[_Request] = []
         self._number = 0
@@ -109,7 +109,7 @@ class Sender:
 
     def _begin(self, pool: ThreadPoolExecutor, source: Iterator[list[Item]]) -> bool:
         """Starts as many requests as may be under way; whether there may be more behind."""
-        while len(self._running) < self._gate.allowed and self._gate.opens_at() <= self._now():
+        while len(self._running) < self._concurrency.allowed and self._concurrency.opens_at() <= self._now():
             request = self._due()
             if request is None:
                 if len(self._running) + len(self._delayed) >= self._settings.concurrency:
@@ -119,7 +119,7 @@ class Sender:
                     return False
                 request = self._new(items)
             now = self._now()
-            self._gate.begun(now)
+            self._concurrency.begun(now)
             request.begun_at = now
             self._running[pool.submit(self._target.send, request.items)] = request
         return True
@@ -135,11 +135,11 @@ class Sender:
 
     def _next_at(self, *, has_more: bool) -> float:
         """When another request may begin, as far as that depends on time."""
-        if len(self._running) >= self._gate.allowed or not (has_more or self._delayed):
+        if len(self._running) >= self._concurrency.allowed or not (has_more or self._delayed):
             return math.inf
         is_full = len(self._running) + len(self._delayed) >= self._settings.concurrency
         waits = self._delayed and (is_full or not has_more)
-        return max(self._delayed[0].due if waits else self._now(), self._gate.opens_at())
+        return max(self._delayed[0].due if waits else self._now(), self._concurrency.opens_at())
 
     def _await(self, next_at: float) -> None:
         """Until a request has ended or another may begin; ends the connections of those that take too long."""
@@ -177,7 +177,7 @@ class Sender:
                 self.sent.count += 1
         self.sent.repeats += answer.repeats
         if not answer.again:
-            self._gate.succeeded()
+            self._concurrency.succeeded()
             return
         reason = next(iter(answer.again.values()))
         left = _Request(0.0, request.number, [request.items[index] for index in sorted(answer.again)], request.tries)
@@ -200,7 +200,7 @@ class Sender:
     def _failed(self, request: _Request, error: TryAgainError) -> None:
         now = self._now()
         if error.is_overload:
-            self._gate.slowed(request.begun_at, now, error.pause_s)
+            self._concurrency.slowed(request.begun_at, now, error.pause_s)
         request.failed_at = now if request.failed_at is None else request.failed_at
         bound_s = min(_PAUSE_FIRST_S * 2 ** min(request.tries, 10), _PAUSE_MAX_S)
         pause_s = bound_s * self._chance() if error.pause_s is None else error.pause_s

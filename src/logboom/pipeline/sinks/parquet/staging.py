@@ -15,13 +15,11 @@ import msgspec
 import pyarrow as pa
 
 from logboom.base.units import MIB
-from logboom.pipeline.event.reading import read_events
-from logboom.pipeline.sinks.base import Refused
 from logboom.pipeline.sinks.parquet import ParquetSink
 from logboom.pipeline.sinks.parquet.partitioning import by_directory
 from logboom.pipeline.sinks.parquet.stores import StoreRef, open_store
 from logboom.pipeline.sinks.parquet.writing import parquet_writer
-from logboom.pipeline.sinks.repeats.origins import RecordKeys, RepeatFilter
+from logboom.pipeline.sinks.repeats.fresh import FreshEvents, PartReport, Seen
 
 STAGED_SUFFIX: Final = ".staged"
 REPORT_COLUMN: Final = "report"
@@ -38,17 +36,10 @@ class StagedFile(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(PartReport, frozen=True, kw_only=True):
     """What one task did with its part of a batch."""
 
     files: tuple[StagedFile, ...] = ()
-    rows: int = 0
-    repeats: int = 0
-    high_water: dict[str, int] = {}
-    """Highest offset of origin delivered, by `origin_key`."""
-    retried: tuple[str, ...] = ()
-    """Dead letters whose events were delivered now."""
-    unreadable: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,48 +59,13 @@ class ArchiveWriter:
     """The object store that the archive is in."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task = _Task(self)
+        fresh = FreshEvents(Seen(high_water=dict(self.high_water), retried=self.retried))
+        files = _Files(self)
         for batch in batches:
-            if batch.num_rows:
-                task.take(batch)
-        report = msgspec.json.encode(task.finished())
-        yield pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([report], pa.binary())})
-
-
-class _Task:
-    """What one task has done so far."""
-
-    def __init__(self, job: ArchiveWriter) -> None:
-        self._delivered = RepeatFilter(job.high_water, job.retried)
-        self._files = _Files(job)
-        self._unreadable: list[Refused] = []
-        self._rows = 0
-        self._repeats = 0
-
-    def take(self, batch: pa.RecordBatch) -> None:
-        """Decodes, drops repeats and hands on, piece by piece."""
-        keys = RecordKeys(batch.column("key"))
-        for found in read_events(batch.column("value")):
-            for row, reason in found.unreadable:
-                self._unreadable.append(_refused(batch, row, reason))
-            if not len(found.rows):
-                continue
-            kept = self._delivered.fresh(found.events, found.rows, batch.column("topic"), keys)
-            fresh = found.events if kept.all() else found.events.filter(pa.array(kept))
-            self._repeats += len(found.rows) - fresh.num_rows
-            self._rows += fresh.num_rows
-            if fresh.num_rows:
-                self._files.add(fresh)
-
-    def finished(self) -> Report:
-        return Report(
-            files=tuple(self._files.finished()),
-            rows=self._rows,
-            repeats=self._repeats,
-            high_water=self._delivered.high_water,
-            retried=tuple(self._delivered.retried),
-            unreadable=tuple(self._unreadable),
-        )
+            for piece in fresh.read(batch):
+                files.add(piece.events)
+        report = Report(**msgspec.structs.asdict(fresh.report()), files=tuple(files.finished()))
+        yield pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([msgspec.json.encode(report)], pa.binary())})
 
 
 class _Files:
@@ -195,10 +151,3 @@ class _Object:
         size_bytes: int = self.target.tell()
         self.target.close()
         return size_bytes
-
-
-def _refused(batch: pa.RecordBatch, row: int, reason: str) -> Refused:
-    stream, partition, offset, value = (
-        batch.column(name)[row].as_py() for name in ("topic", "partition", "offset", "value")
-    )
-    return Refused(stream, partition, offset, value or b"", reason)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Gate:
+class AdaptiveConcurrency:
     """Lets requests of one task through."""
 
     concurrency: int
