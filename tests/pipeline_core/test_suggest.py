@@ -53,6 +53,20 @@ def test_words_that_change_become_fields() -> None:
     assert rows[3]["body"] == "started in 1.5 s (pid 7)"
 
 
+@pytest.mark.parametrize("delimiter", ["|", ";", "\t"])
+def test_lines_of_columns_become_columns(delimiter: str) -> None:
+    lines = [
+        delimiter.join((f"2026-01-01 00:00:{number:02}", "WARN", f"svc-{number % 3}", f"user {number} logged in", "7"))
+        for number in range(30)
+    ]
+    found, rows = proposed([*lines, "a line of another kind"])
+    assert (found.lines, found.read) == (31, 31)
+    assert "columns: [time, severity, field_3, body, field_5]" in found.yaml
+    assert (rows[4]["body"], rows[4]["severity_text"]) == ("user 4 logged in", "WARN")
+    assert rows[4]["time"].isoformat() == "2026-01-01T00:00:04+00:00"
+    assert rows[4]["attributes"] == {"field_3": "svc-1", "field_5": "7"}
+
+
 def test_two_programs_in_one_file_get_a_rule_each() -> None:
     lines = [f"2026/11/20 12:00:{number:02} worker {number} is done" for number in range(40)]
     lines += [f"[20/Nov/2026:12:00:{number:02} +0000] job {number} queued" for number in range(20)]

@@ -86,9 +86,14 @@ def level_place(lines: Sequence[Sequence[str]]) -> int | None:
     """The place of the word that is a severity in most lines, among the first few; None where there is none."""
     for place in range(_LEVEL_PLACES):
         words = [line[place] for line in lines if len(line) > place]
-        if words and sum(_LEVEL.fullmatch(word) is not None for word in words) >= _MOST * len(lines):
+        if words and sum(map(is_level, words)) >= _MOST * len(lines):
             return place
     return None
+
+
+def is_level(word: str) -> bool:
+    """Whether a word is a severity, with up to two signs on each side."""
+    return _LEVEL.fullmatch(word) is not None
 
 
 def level_parts(word: str) -> tuple[str, str]:

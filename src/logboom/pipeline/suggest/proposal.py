@@ -17,6 +17,7 @@ from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.schema import HEADERS
 from logboom.pipeline.parse.formats.registry import format_types
+from logboom.pipeline.suggest.delimited import columns_of
 from logboom.pipeline.suggest.header import Header, header_of, level_parts, level_place, words_behind
 from logboom.pipeline.suggest.templates import Template, templates_of
 from logboom.pipeline.transforms.parse import ParseTransform
@@ -58,12 +59,13 @@ def propose(lines: Sequence[str], name: str) -> Proposal:
         rules.append({"format": form})
         counts.append(len(left) - len(read))
         left = read
-    for rule in _pattern_rules(left):
-        before = len(left)
-        left = _unread(rule, left)
-        if len(left) < before:
-            rules.append(rule)
-            counts.append(before - len(left))
+    for rules_for in (_columns_rules, _pattern_rules):
+        for rule in rules_for(left):
+            before = len(left)
+            left = _unread(rule, left)
+            if len(left) < before:
+                rules.append(rule)
+                counts.append(before - len(left))
     if not rules:
         rules.append({"format": "text"})
         counts.append(len(left))
@@ -110,6 +112,17 @@ def _records(lines: Sequence[str]) -> pa.RecordBatch:
         "headers": pa.nulls(count, HEADERS),
     }
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _columns_rules(lines: Sequence[str]) -> Iterator[Rule]:
+    """A rule for lines of columns, where they have any."""
+    columns = columns_of(lines) if lines else None
+    if columns is None:
+        return
+    rule: Rule = {"format": "csv", "columns": list(columns.names), "delimiter": columns.delimiter}
+    if columns.time is not None and columns.time.format not in (None, "epoch"):
+        rule["time_format"] = columns.time.format
+    yield rule
 
 
 # --- patterns ----------------------------------------------------------------------------------------------------
@@ -266,6 +279,9 @@ def _written(name: str, rules: Sequence[Rule], counts: Sequence[int], total: int
         found.append(f"      - format: {rule['format']}  # {count:,} of {total:,} lines")
         if "time_format" in rule:
             found.append(f"        time_format: {json.dumps(rule['time_format'])}")
+        if "columns" in rule:
+            found.append(f"        delimiter: {json.dumps(rule['delimiter'])}")
+            found.append(f"        columns: [{', '.join(rule['columns'])}]")
         if "pattern" in rule:
             found.append("        pattern:")
             found += [f"          - {_quoted(pattern)}" for pattern in rule["pattern"]]
