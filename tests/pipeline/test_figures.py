@@ -85,7 +85,8 @@ def test_a_pipeline_is_asked_for_its_figures(spark: Any, broker: BrokerProcess, 
     live = ok("pipeline", "graph", str(file), "--live", bootstrap=bootstrap).out
     for words in ("web (stream)", "lag 0", "1 dead letter", "events/s", "sampled (sample)"):
         assert words in live
-    for done in StreamAdmin(bootstrap).delete_before({("asked-copy", number): 1 for number in range(2)}).values():
+    admin = StreamAdmin(bootstrap)  # kept until it has answered
+    for done in admin.delete_before({("asked-copy", number): 1 for number in range(2)}).values():
         done.result(60)
     cut = logboom(*compare, "copy", "archive", "--settle", "1ms", bootstrap=bootstrap)
     assert (cut.code, cut.out.count("copy lacks asked-web:")) == (1, 2)
