@@ -164,6 +164,22 @@ def test_a_broker_that_is_cut_off_from_all_others_names_one_of_them(
     run(body)
 
 
+def test_metadata_names_this_broker_for_requests_to_the_controller_and_describe_cluster_the_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client would wait for a controller that has just died; this broker passes its requests on."""
+
+    async def body() -> None:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
+            await three_brokers(node)
+            monkeypatch.setattr(type(node.broker), "controller", property(lambda _: BrokerId(2)))
+            assert (await described(client, 12, [])).controller_id == 1
+            asked = {"include_cluster_authorized_operations": False, "endpoint_type": 1}
+            assert (await client.ask(60, 1, **asked)).controller_id == 2
+
+    run(body)
+
+
 def test_brokers_without_a_listener_for_clients_are_not_told(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:

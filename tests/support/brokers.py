@@ -148,8 +148,8 @@ class ClusterBrokers:
         """Who decides; waits until somebody does."""
 
         def found() -> int | None:
-            number = self._admin().list_topics(timeout=REQUEST_S).controller_id
-            return number if number > 0 else None
+            controller = self._admin().describe_cluster(request_timeout=REQUEST_S).result(REQUEST_S).controller
+            return None if controller is None or controller.id < 1 else int(controller.id)
 
         return self.wait_for(found, "a controller")
 

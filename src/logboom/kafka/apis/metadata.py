@@ -163,7 +163,7 @@ def _response(context: RequestContext, request: Any, topics: int, data: bytes) -
                 make(broker_cls, node_id=one.id, host=one.host, port=one.port, rack=one.rack) for one in cluster.named()
             ),
             cluster_id=context.broker.identity.cluster_id,
-            controller_id=cluster.controller(),
+            controller_id=cluster.controller_for_clients(),
             topics=(),
             cluster_authorized_operations=authorized_operations(CLUSTER_OPERATIONS, requested=cluster_requested),
             error_code=error_code(None),

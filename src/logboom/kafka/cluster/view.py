@@ -132,6 +132,14 @@ class ClusterView:
             return leader
         return next((one for one in nodes if not self.is_lost(one)), next(iter(nodes)))
 
+    def controller_for_clients(self) -> BrokerId:
+        """What Metadata calls the controller: this broker, where clients may use it, since it passes their requests on.
+
+        As in Kafka since KIP-590, where Metadata names any broker that is alive. A client that was told of the
+        controller itself would go on asking it when it has died: librdkafka's until the request times out.
+        """
+        return self._own if self._own in self.nodes() else self.controller()
+
     # --- partitions ---------------------------------------------------------------------------------------------
 
     def assignment(self, stream: Stream, index: int) -> Assignment:
