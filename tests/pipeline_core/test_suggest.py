@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.pipeline_core.batches import events, raw
 from typer.testing import CliRunner
@@ -85,10 +85,19 @@ def test_what_has_no_form_is_text() -> None:
 
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=40), min_size=1, max_size=12))
+@example(['0 \x1f "'])
+@example(["7 \x85\u2028\ufeff \\d'"])
 def test_what_is_proposed_is_always_accepted(lines: list[str]) -> None:
     found = propose([*lines, *lines, *lines], "app")
     compile_pipeline(found.yaml, "app.yaml")
     assert found.read <= found.lines
+
+
+def test_characters_that_may_not_stand_in_yaml_are_escaped() -> None:
+    found = propose(["0 \x1f"] * 3, "app")
+    assert r"\u001f" in found.yaml
+    assert found.read == found.lines == 3
+    compile_pipeline(found.yaml, "app.yaml")
 
 
 def test_templates_share_words() -> None:

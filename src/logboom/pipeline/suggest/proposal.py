@@ -37,6 +37,10 @@ _CALLED: Final = {"INT": "number", "NUMBER": "number", "IP": "address", "NOTSPAC
 _RESERVED: Final = frozenset(("time", "severity", "body", "service", "host"))
 _SIGNS: Final = "=:[](){}\"'<>,;.#"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_ESCAPED_IN_YAML: Final = re.compile(
+    "[^\\t\\x20-\\x7e\\xa0-\\u2027\\u202a-\\ud7ff\\ue000-\\ufefe\\uff00-\\ufffd\\U00010000-\\U0010ffff]"
+)
+"""All but the printable characters of YAML 1.2; of these too the ends of lines and the byte order mark."""
 
 Rule = dict[str, Any]
 
@@ -289,4 +293,10 @@ def _written(name: str, rules: Sequence[Rule], counts: Sequence[int], total: int
 
 
 def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    """A pattern in YAML: in single quotes, where backslashes are themselves; with escapes where a character may not
+    stand there, or would end the line.
+    """
+    if not _ESCAPED_IN_YAML.search(text):
+        return "'" + text.replace("'", "''") + "'"
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + _ESCAPED_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
