@@ -3,9 +3,9 @@
 import http.client
 from contextlib import closing
 
-from logboom.base.settings import split_address
+from tests.support.waiting import WAIT_S
 
-WAIT_S = 30
+from logboom.base.settings import split_address
 
 
 def get(address: str, path: str) -> tuple[int, str]:

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.support.waiting import WAIT_S
+
 PROGRAM = """
 import gc
 from logboom.app import garbage
@@ -39,7 +41,7 @@ print("kept", before)
 
 def test_what_has_survived_is_set_aside_until_it_has_doubled() -> None:
     # A process of its own: the interpreter has one garbage collector.
-    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("kept")
 
@@ -63,5 +65,5 @@ assert gc.get_freeze_count() == 0, "eight times as many"
 
 
 def test_very_many_are_visited_again_only_once_there_are_eight_times_as_many() -> None:
-    ended = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from tests.app.node_programs import FAILS, NODE, STUBBORN
+from tests.support.waiting import WAIT_S
 
 from logboom.app.supervisor.child import Child, NodeStartError
 from logboom.app.supervisor.folder import Doors, Folder, FolderError, is_free, read_list
@@ -25,8 +26,6 @@ from logboom.app.supervisor.remote import answering, ask_supervisor
 from logboom.app.supervisor.supervisor import NodeState, Reports, Supervisor, SupervisorError
 from logboom.base.errors import LogboomError
 from logboom.base.settings import split_address
-
-WAIT_S = 60
 
 
 class Seen:

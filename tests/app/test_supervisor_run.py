@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 from tests.app.node_programs import FAILS, NODE, STUBBORN
+from tests.support.waiting import WAIT_S
 
 from logboom.app.supervisor.folder import read_list
 from logboom.app.supervisor.remote import ask_supervisor
-
-WAIT_S = 60
 
 RUN = """
 import json, sys

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
+from tests.support.waiting import WAIT_S
 
 from logboom.bench.blast import Blast, Window
 from logboom.bench.wire import BenchError
@@ -56,7 +57,7 @@ def peer(reply: bytes, each: int, *, ends_after: int = 0) -> Iterator[str]:
             yield f"127.0.0.1:{server.getsockname()[1]}"
         finally:
             server.shutdown(socket.SHUT_RDWR)
-            thread.join(10)
+            thread.join(WAIT_S)
 
 
 @pytest.mark.parametrize("each", [1, 3, 14, 15, 100])

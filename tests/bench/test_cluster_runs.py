@@ -22,7 +22,6 @@ def bench(directory: Path, *arguments: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_an_idle_cluster(tmp_path: Path) -> None:
     result = bench(tmp_path, "idle", "--nodes=3", "--partitions=5", "--seconds=0.5")
     assert [len(result[step]) for step in ("empty", "partitions")] == [3, 3]
@@ -30,7 +29,6 @@ def test_an_idle_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_processes(tmp_path: Path) -> None:
     result = bench(tmp_path, "processes", "--seconds=0.5", "--rounds=1", "--partitions=4")
     assert set(result["ratios"]) == {"100", "1000"}
@@ -39,7 +37,6 @@ def test_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_partitions(tmp_path: Path) -> None:
     result = bench(tmp_path, "partitions", "200")
     assert 0 < result["created_s"] <= result["created_in_sync_s"]
@@ -48,7 +45,6 @@ def test_partitions(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_failover(tmp_path: Path) -> None:
     result = bench(tmp_path, "failover", "--deaths=1", "--partitions=6")
     assert result["leader_gap_s"][0] > 0 < result["controller_gap_s"][0]

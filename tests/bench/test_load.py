@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.bench.consume import run_consume
 from logboom.bench.histogram import PERCENTILES, histogram_of, merged, summary, table
@@ -27,7 +28,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 @pytest.fixture(autouse=True)
 def _leaves_no_stream(broker: BrokerProcess) -> Iterator[None]:
     yield
-    left = AdminClient({"bootstrap.servers": broker.kafka}).list_topics(timeout=10).topics
+    left = AdminClient({"bootstrap.servers": broker.kafka}).list_topics(timeout=WAIT_S).topics
     assert [name for name in left if "bench" in name] == []
 
 

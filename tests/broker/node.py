@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import structlog
 from tests.support.simulated import machine
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import Offset, ProducerEpoch, ProducerId
@@ -21,7 +22,6 @@ from logboom.broker.partition.replica import AppendResult, Partition
 from logboom.host import OsDisk
 from logboom.records import Codec, Record, build_batch, iter_batches, iter_records
 
-WAIT_S = 60.0
 INLINE_FLUSH = True
 """Whether brokers of tests make small writes on the loop; `conftest.both_ways` runs a test with either."""
 Result = TypeVar("Result")

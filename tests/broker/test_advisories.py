@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.broker.messages import Message, publish, records_of
 from tests.broker.node import running, until
 from tests.support.simulated import run
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import InvalidRequestError, InvalidStreamNameError
 from logboom.base.ids import BrokerId, DirectoryId
@@ -129,6 +130,6 @@ def test_what_another_broker_sends_is_looked_at(tmp_path: Path, sent: bytes) -> 
         async with running(tmp_path) as broker:
             peer = PeerIdentity(BrokerId(2), DirectoryId("d"))
             with pytest.raises(InvalidRequestError, match="advisories of broker 2 cannot be read"):
-                await asyncio.wait_for(broker.advisories.asked(peer, memoryview(sent)), 30)
+                await asyncio.wait_for(broker.advisories.asked(peer, memoryview(sent)), WAIT_S)
 
     run(body)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 from tests.broker.node import FaultyDisk, append, run, running, start, until, values_of
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import (
     InvalidStreamNameError,
@@ -402,7 +403,7 @@ def test_the_index_of_a_log_that_nobody_reads_is_saved_by_a_checkpoint(tmp_path:
             for _ in range(10):
                 await append(partition, bytes(5_000), timestamp_ms=now_ms)
             assert partition.log.reader.index_is_behind
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(WAIT_S):
                 while index.stat().st_size == size_bytes:
                     await asyncio.sleep(0.05)
             assert not partition.log.reader.index_is_behind

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import FormatVersionError
 from logboom.base.ids import BrokerId
@@ -62,7 +63,7 @@ def test_the_lock_holds_between_processes_and_ends_with_them(tmp_path: Path) -> 
         with pytest.raises(DataDirError, match=f"process {holder.pid}"):
             opened(tmp_path)
         holder.kill()
-        holder.wait(10)
+        holder.wait(WAIT_S)
         opened(tmp_path).close()
 
 

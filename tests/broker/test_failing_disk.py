@@ -10,6 +10,7 @@ import pytest
 import structlog
 from tests.broker.node import FaultyDisk, append, run, running, start, values_of
 from tests.support.clock import ManualClock
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import DiskFullError, NoHandlesError, RetriableStorageError, StorageError
 from logboom.broker.disk.rejections import WriteRejections
@@ -52,7 +53,7 @@ def test_a_sync_that_fails_while_a_stream_is_made_takes_the_log_dir_offline(tmp_
         with pytest.raises(StorageError):
             await change
         disk.mend()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             while broker.health.unready_reason() is None:
                 await asyncio.sleep(0.01)
         with pytest.raises(StorageError):
@@ -115,7 +116,7 @@ def test_background_writes_without_room_block_nothing_and_log_one_line_a_round(t
             disk.where, disk.write_errno = "durable-end", lack
             for index in range(5):
                 await append(broker.replicas.find("orders", index), b"a")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(WAIT_S):
                 while not said(log, "background write postponed"):
                     await asyncio.sleep(0.01)
             (line, *_) = said(log, "background write postponed")
@@ -165,7 +166,7 @@ def test_failed_creations_of_a_stream_leave_nothing_behind(tmp_path: Path) -> No
                         with pytest.raises(RetriableStorageError):
                             await broker.catalog.create_stream("orders", partitions=3)
                     disk.mend()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(WAIT_S):
                 while sorted((tmp_path / "streams").iterdir()) != before:
                     await asyncio.sleep(0.01)
             await broker.catalog.create_stream("orders", partitions=3)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import structlog
 from tests.support.clock import ManualClock
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import DiskFullError, LogboomError, StorageError
 from logboom.base.ids import Offset
@@ -16,8 +17,6 @@ from logboom.broker.disk.flusher import EARLY_BYTES, Flusher
 from logboom.broker.metrics import Counters
 from logboom.broker.runtime import Runtime
 from logboom.host import SystemClock
-
-WAIT_S = 20.0
 
 
 class FakeLog:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.node import FaultyDisk, append, append_soon, batch, run, running, start, values_of
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import DiskFullError, StorageError
 from logboom.base.ids import Offset
@@ -98,7 +99,7 @@ def test_a_sync_that_hangs_stops_nothing_but_what_waits_for_it(tmp_path: Path) -
             await warm(broker)
             disk.hold_syncs = True
             waiting = [append_soon(first, batch(b"waits"))]
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(WAIT_S):
                 while not disk.held:
                     await asyncio.sleep(0.001)
                 waiting += [append_soon(first, batch(b"too")), append_soon(second, batch(b"other"))]

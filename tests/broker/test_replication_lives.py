@@ -11,6 +11,7 @@ import pytest
 from tests.broker.node import append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, bytes_of, until
 from tests.support.simulated import run
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import LogboomError, NotEnoughReplicasError, NotLeaderError
 from logboom.base.ids import NO_BROKER, Epoch, Offset, PartitionIndex, StreamName
@@ -166,7 +167,7 @@ class Life:
 
     async def _append_last(self, index: int) -> Partition:
         """Append one more record, where the leader may be changing still; the leader."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             while True:
                 leader = self.cluster.leader("orders", index)
                 with contextlib.suppress(NotLeaderError, NotEnoughReplicasError):

@@ -9,6 +9,7 @@ import pytest
 from tests.broker.node import FaultyDisk, append, append_soon, batch, running, values_of
 from tests.broker.node import run as run_real
 from tests.support.simulated import run
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import OffsetOutOfRangeError, StorageError, UnknownStreamError
 from logboom.base.ids import Offset
@@ -187,7 +188,7 @@ def test_settings_of_the_disk_are_honoured_while_it_runs(tmp_path: Path) -> None
             await fill(partition, 4)
             assert log_files(tmp_path) == 3
             await broker.catalog.change_stream_config("orders", {"segment.bytes": None, "segment.ms": "1"})
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(WAIT_S):
                 while log_files(tmp_path) == 3:
                     await fill(partition, 1)
             assert log_files(tmp_path) == 4

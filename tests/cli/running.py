@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.support.commands import run_logboom
-
-WAIT_S = 60
+from tests.support.waiting import WAIT_S
 
 
 @dataclass(frozen=True)

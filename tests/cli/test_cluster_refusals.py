@@ -13,8 +13,8 @@ from threading import Thread
 import pytest
 from tests.cli.running import ok, refused
 from tests.support.server import BrokerProcess, BrokerStartError, free_port
+from tests.support.waiting import WAIT_S
 
-END_S = 60
 QUICK = ("--set", "broker.command_timeout_ms=1s")
 """So that a broker that finds no controller asks the others sooner."""
 
@@ -108,7 +108,7 @@ def test_the_address_of_something_else_ends_the_start(cluster: Brokers) -> None:
         greeting = Thread(target=greet)
         greeting.start()
         said = end_of(cluster.broker(3, name="c", join=f"127.0.0.1:{listening.getsockname()[1]}"))
-        greeting.join(END_S)
+        greeting.join(WAIT_S)
     assert "it does not speak the protocol between brokers of Logboom: this looks like SSH" in said
     assert cluster.members() == [1, 2]
 
@@ -143,13 +143,13 @@ def test_a_broker_that_is_removed_while_it_is_frozen_ends_when_it_goes_on(cluste
         four.pause()
         until_fenced(cluster, 4)
         ok("cluster", "remove", "4", bootstrap=cluster.one.kafka)
-        assert four.end(signal.SIGCONT, END_S) == 1  # it goes on, and ends by itself
+        assert four.end(signal.SIGCONT, WAIT_S) == 1  # it goes on, and ends by itself
         assert "It joins anew, with --join and an empty data directory" in four.log_text()
 
 
 def until_fenced(cluster: Brokers, number: int) -> None:
     """Return once the controller has noticed that a broker is silent."""
-    deadline = time.monotonic() + END_S
+    deadline = time.monotonic() + WAIT_S
     while True:
         nodes = ok("cluster", "status", "--json", bootstrap=cluster.one.kafka).json["nodes"]
         if any(node["id"] == number and node["fenced"] for node in nodes):

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from tests.cli.running import ok, refused
 from tests.docs.blocks import blocks_of
-from tests.support.cluster import STOP_TIMEOUT_S, ClusterProcess
+from tests.support.cluster import ClusterProcess
 from tests.support.commands import LogboomProcess, run_logboom
 from tests.support.server import BrokerProcess, free_port
+from tests.support.waiting import WAIT_S
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -111,12 +112,12 @@ def test_the_lines_of_the_readme_do_what_they_say(whole: ClusterProcess, tmp_pat
     assert lines == [["cluster", "up"], ["cluster", "status", "--watch"], ["cluster", "kill", "1"]]
     (tmp_path / "logboom-cluster").symlink_to(whole.folder)  # what `cluster up` makes where it is not told a folder
     with watched(lines[1], tmp_path) as screen:
-        told = run_logboom(lines[2], timeout_s=60, cwd=tmp_path)
+        told = run_logboom(lines[2], timeout_s=WAIT_S, cwd=tmp_path)
         assert told.returncode == 0, told.stderr
         whole.until(lambda told: fenced(told) == [1])
         whole.until(lambda _: "fenced, down" in screen())
     assert "`start 1` brings it back" in block.text
-    assert run_logboom(["cluster", "start", "1"], timeout_s=60, cwd=tmp_path).returncode == 0
+    assert run_logboom(["cluster", "start", "1"], timeout_s=WAIT_S, cwd=tmp_path).returncode == 0
     whole.until(is_whole)
 
 
@@ -138,7 +139,7 @@ def watched(arguments: list[str], directory: Path) -> Iterator[Callable[[], str]
         assert process.poll() is None
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(STOP_TIMEOUT_S)
+        process.wait(WAIT_S)
         os.close(ours)
         os.close(its)
 
@@ -162,14 +163,14 @@ def test_everything_stops_and_comes_back_where_it_was(tmp_path: Path) -> None:
         ready = cluster.ready
         ok("publish", "kept", bootstrap=cluster.bootstrap, stdin="one\n")
         assert "all nodes are down" in ok("cluster", "down", "--data", str(cluster.folder)).out
-        assert cluster.process.wait(STOP_TIMEOUT_S) == 0
+        assert cluster.process.wait(WAIT_S) == 0
         assert [cluster.node(node)["state"] for node in (1, 2)] == ["down", "down"]
     with cluster:
         assert [node["kafka"] for node in cluster.ready["nodes"]] == [node["kafka"] for node in ready["nodes"]]
         assert ok("tail", "kept", "--earliest", "--count", "1", bootstrap=cluster.bootstrap).out == "one\n"
         pids = [node["pid"] for node in cluster.ready["nodes"]]
         cluster.process.kill()
-        cluster.process.wait(STOP_TIMEOUT_S)
+        cluster.process.wait(WAIT_S)
         for pid in pids:
             wait_gone(pid)
 
@@ -180,7 +181,7 @@ def wait_gone(pid: int) -> None:
         file = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    assert select.select([file], [], [], STOP_TIMEOUT_S)[0], f"process {pid} lives on"
+    assert select.select([file], [], [], WAIT_S)[0], f"process {pid} lives on"
     os.close(file)
 
 

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.cli.running import logboom, ok, refused
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 Name = Callable[[], str]
-WAIT_S = 60
 
 
 @contextmanager

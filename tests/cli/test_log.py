@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.cli.running import logboom, ok, refused
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 SEGMENT = "00000000000000000000.log"
 
@@ -103,8 +104,8 @@ def test_a_directory_that_is_not_a_data_directory_is_named_as_such(tmp_path: Pat
 def wait_until_deleted(bootstrap: str, stream: str) -> None:
     """Return once the first records of a stream's only partition are gone."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "watch"})
-    deadline = time.monotonic() + 60
-    while consumer.get_watermark_offsets(TopicPartition(stream, 0), timeout=10)[0] == 0:
+    deadline = time.monotonic() + WAIT_S
+    while consumer.get_watermark_offsets(TopicPartition(stream, 0), timeout=WAIT_S)[0] == 0:
         assert time.monotonic() < deadline, "nothing was deleted"
         time.sleep(0.05)
     consumer.close()
@@ -125,7 +126,7 @@ def test_a_broker_at_work_is_never_taken_for_a_damaged_one(tmp_path: Path) -> No
                 if len(producer) < 500:
                     producer.produce("busy", os.urandom(700))
                 producer.poll(0.0005)
-            producer.flush(30)
+            producer.flush(WAIT_S)
 
         writer = threading.Thread(target=write)
         writer.start()

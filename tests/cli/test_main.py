@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.running import logboom, ok, refused
 from tests.support.server import free_port
+from tests.support.waiting import WAIT_S
 
 from logboom.cli.common import made_directory
 from logboom.cli.configuring import node_config
@@ -28,13 +29,13 @@ try:
 except SystemExit:
     print([name for name in sys.modules if name.split(".")[0] in ("confluent_kafka", "pyspark", "kio", "uvloop")])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=WAIT_S)
     assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_serve_imports_no_spark() -> None:
     code = "import sys, logboom.cli.serve; print([m for m in sys.modules if m.split('.')[0] in ('pyspark', 'pyarrow')])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=WAIT_S)
     assert done.stdout == "[]\n"
 
 
@@ -94,7 +95,7 @@ def test_commands_that_draw_nothing_load_nothing_to_draw_with() -> None:
         "[_load(name) for name in _COMMANDS if name not in _DRAWING];"
         "print('rich' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True)
     assert done.stdout.strip() == "False"
 
 
@@ -104,7 +105,7 @@ def test_serve_loads_no_library_that_a_broker_has_no_use_for() -> None:
         "print([name for name in ('hypothesis', 'rich', 'matplotlib', 'confluent_kafka') if name in sys.modules]);"
         "import hypothesis, rich"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.running import WAIT_S, logboom, ok, refused
+from tests.cli.running import logboom, ok, refused
 from tests.support.commands import LogboomProcess, run_logboom
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 Name = Callable[[], str]
 

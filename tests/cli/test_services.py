@@ -11,8 +11,9 @@ from nats.aio.client import Client
 from nats.micro.request import Request
 from nats.micro.service import EndpointConfig, ServiceConfig
 from tests.cli.running import ok, refused
-from tests.nats.servers import WAIT_S, end, needs_nats_server, stored
+from tests.nats.servers import end, needs_nats_server, stored
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 import nats
 

@@ -8,6 +8,7 @@ from subprocess import PIPE
 from tests.cli.running import logboom, ok, refused
 from tests.support.commands import LogboomProcess
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 from tests.table.support import produce
 
 Name = Callable[[], str]
@@ -127,5 +128,5 @@ def finish(process: LogboomProcess) -> tuple[int, str, str]:
     assert process.stdout is not None
     assert process.stderr is not None
     with process.stdout as out, process.stderr as err:
-        code = process.wait(60)
+        code = process.wait(WAIT_S)
         return code, out.read().decode(), err.read().decode()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.base.ids import Offset
 from logboom.base.ports import Bytes
@@ -30,7 +31,6 @@ from logboom.client.messages import (
 )
 from logboom.records import Codec, Record, build_batch
 
-WAIT_S = 60
 API = (3, 4)
 
 

@@ -4,17 +4,15 @@ import http.client
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from tests.support.server import free_port
-
-WAIT_S: Final = 120.0
+from tests.support.waiting import WAIT_S, until
 
 
 class ConnectWorker:
@@ -50,7 +48,7 @@ class ConnectWorker:
     def kill9(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(30)
+            self._process.wait(WAIT_S)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -65,7 +63,7 @@ class ConnectWorker:
     def configure(self, name: str, settings: Mapping[str, str]) -> None:
         """Make the connector, or change its settings."""
         path = f"/connectors/{name}/config"
-        wait_until(partial(self.ask, "PUT", path, settings), f"connector {name}")
+        until(partial(self.ask, "PUT", path, settings), f"connector {name}")
 
     def tasks(self, name: str, count: int) -> set[str]:
         """The workers on which the connector's tasks run; none where not all of them run."""
@@ -92,15 +90,6 @@ class ConnectWorker:
         assert answer.status != 400, f"{method} {path}: {told.decode()}"
         # 404 while it starts, 409 while the group rebalances, 500 where the worker that leads is not there any more.
         return json.loads(told or b"{}") if answer.status < 300 else None
-
-
-def wait_until(holds: Callable[[], Any], what: str) -> Any:
-    """What it gives, once that is something."""
-    deadline = time.monotonic() + WAIT_S
-    while not (given := holds()):
-        assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}"
-        time.sleep(0.2)
-    return given
 
 
 def properties(text: str) -> dict[str, str]:

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.clients.drivers import BUILD, DriverMissingError, build, go_program, java_program, need
+from tests.support.waiting import WAIT_S
 
 SOURCES = Path(__file__).parent / "nats"
-WAIT_S = 120
 
 
 @dataclass(frozen=True)

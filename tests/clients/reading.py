@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
-
-WAIT_S: Final = 60.0
+from tests.support.waiting import WAIT_S
 
 
 class Record(NamedTuple):

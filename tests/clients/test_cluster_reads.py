@@ -1,7 +1,7 @@
 """Clients on a cluster of three brokers: consumers read in their own rack, and all go on when a broker dies."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.cluster_processes import cluster_of
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 
-WAIT_S = 60.0
 RECORDS = 300
 
 
@@ -26,7 +26,7 @@ def everywhere(brokers: list[BrokerProcess]) -> str:
 
 
 def metric(broker: BrokerProcess, name: str) -> float:
-    with urlopen(f"http://{broker.http}/metrics", timeout=10) as answer:
+    with urlopen(f"http://{broker.http}/metrics", timeout=WAIT_S) as answer:
         text: str = answer.read().decode()
     (value,) = (line.split()[-1] for line in text.splitlines() if line.startswith(f"{name} "))
     return float(value)
@@ -54,13 +54,6 @@ def read(consumer: Consumer, count: int) -> list[int]:
             assert value is not None
             found.append(int(value))
     return found
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.1)
 
 
 def test_a_consumer_reads_in_its_own_rack_and_goes_on_without_that_broker(brokers: list[BrokerProcess]) -> None:

@@ -2,14 +2,14 @@
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.clients.tools import Tool, tools
 from tests.support.cluster_processes import cluster_of
 from tests.support.server import BrokerProcess
+from tests.support.waiting import until
 
 from logboom.bench.servers.process import UnavailableError
 
@@ -25,7 +25,6 @@ TOPICS, REASSIGN, ELECT, QUORUM, CLUSTER, LOG_DIRS = (
     )
 )
 CONFIGS = "kafka.admin.ConfigCommand"
-WAIT_S = 60.0
 ROW = re.compile(r"Partition: (\d+)\tLeader: (\S+)\tReplicas: (\S+)\tIsr: (\S*)\tElr: (\S*)\tLastKnownElr: ")
 Row = tuple[str, str, str]
 """Leader, replicas, ISR, as the tool prints them."""
@@ -56,13 +55,6 @@ def rows(tool: Tool, topic: str) -> dict[int, Row]:
 def first(tool: Tool, topic: str) -> Row:
     """Partition 0."""
     return rows(tool, topic).get(0, ("", "", ""))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.1)
 
 
 def made(tool: Tool, topic: str, *replicas: str) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.cli.running import ok
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
-WAIT_S = 60.0
 KEYS, RECORDS = 100, 30_000
 
 

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.drivers import DRIVERS
 from tests.clients.test_round_trip import QUICK, built, run
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
-WAIT_S = 60.0
 WORKERS, EACH = 8, 25
 TOPIC = "counters"
 KEY = b"visits"

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.clients.connect_worker import WAIT_S, ConnectWorker, properties, wait_until
+from tests.clients.connect_worker import ConnectWorker, properties
 from tests.clients.drivers import DriverMissingError, debezium
 from tests.clients.reading import ends, is_compacted, read, table
 from tests.docs.blocks import blocks_of
 from tests.support.postgres import PostgresError, PostgresMissingError, PostgresServer, Session
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -89,7 +90,6 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.mark.timeout(900)
 def test_streams_make_the_tables_over_killed_workers_and_brokers(
     command: list[str], postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -102,7 +102,7 @@ def test_streams_make_the_tables_over_killed_workers_and_brokers(
         load = Load(postgres)
         load.insert_accounts(session)
         worker.configure(CONNECTOR, connector_settings(postgres))
-        wait_until(lambda: changes(broker.kafka) >= IDS, "the snapshot")
+        until(lambda: changes(broker.kafka) >= IDS, "the snapshot")
         load.deletes = True
         with load.running():
             for victims, change in ROUNDS:
@@ -122,7 +122,7 @@ def test_streams_make_the_tables_over_killed_workers_and_brokers(
         assert_same(broker.kafka, session)
 
         for stream in (stream_of(ACCOUNTS), "connect-offsets"):
-            wait_until(partial(is_compacted, broker.kafka, stream), f"a compaction of {stream}")
+            until(partial(is_compacted, broker.kafka, stream), f"a compaction of {stream}")
         assert_same(broker.kafka, session)
 
         # A worker and a broker that know nothing but what is in the data directory go on where they were.
@@ -261,7 +261,7 @@ def json_literal(value: object) -> str:
 
 
 def wait_until_running(worker: ConnectWorker) -> None:
-    wait_until(lambda: worker.tasks(CONNECTOR, 1) == {worker.id}, "the connector runs")
+    until(lambda: worker.tasks(CONNECTOR, 1) == {worker.id}, "the connector runs")
 
 
 def wait_until_captured(session: Session) -> None:
@@ -271,7 +271,7 @@ def wait_until_captured(session: Session) -> None:
     for _ in range(2):
         session.run("UPDATE accounts SET visits = visits WHERE id = (SELECT min(id) FROM accounts)")
     stored = f"SELECT confirmed_flush_lsn > '{end}' FROM pg_replication_slots"
-    wait_until(lambda: session.run(stored) == "t", "all changes stored")
+    until(lambda: session.run(stored) == "t", "all changes stored")
 
 
 def assert_same(bootstrap: str, session: Session) -> None:
@@ -323,7 +323,7 @@ FROM_STREAM: Final = {
 
 def wait_for_changes(bootstrap: str, count: int) -> None:
     goal = changes(bootstrap) + count
-    wait_until(lambda: changes(bootstrap) >= goal, f"{count} more changes")
+    until(lambda: changes(bootstrap) >= goal, f"{count} more changes")
 
 
 def changes(bootstrap: str) -> int:

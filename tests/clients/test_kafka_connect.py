@@ -14,10 +14,11 @@ from typing import Any, Final
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from tests.cli.running import ok
-from tests.clients.connect_worker import WAIT_S, ConnectWorker, properties, wait_until
+from tests.clients.connect_worker import ConnectWorker, properties
 from tests.clients.drivers import DriverMissingError, kafka_connect
 from tests.clients.reading import is_compacted, read
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -67,7 +68,6 @@ def command() -> list[str]:
         pytest.skip(str(missing))
 
 
-@pytest.mark.timeout(900)
 def test_every_line_arrives_over_lost_workers_and_a_lost_broker(command: list[str], tmp_path: Path) -> None:
     files = Files(tmp_path)
     with BrokerProcess(tmp_path / "data", "--set", "broker.cleaner.backoff_ms=20ms") as broker:
@@ -91,8 +91,8 @@ def test_every_line_arrives_over_lost_workers_and_a_lost_broker(command: list[st
             connect.wait_until_read(files)
 
             connect.change_and_delete()  # a new record ends the segment of the old ones, which may be compacted then
-            wait_until(partial(is_compacted, broker.kafka, "connect-offsets"), "compaction of offsets")
-            wait_until(partial(is_compacted, broker.kafka, "connect-configs"), "compaction of settings")
+            until(partial(is_compacted, broker.kafka, "connect-offsets"), "compaction of offsets")
+            until(partial(is_compacted, broker.kafka, "connect-configs"), "compaction of settings")
             settings = connect.settings()
             assert settings.keys() == {*SOURCES, "sink"}
             for process in (broker, one, two):
@@ -114,7 +114,7 @@ def test_every_line_arrives_over_lost_workers_and_a_lost_broker(command: list[st
                 files.write()
                 connect.wait_until_read(files)
             connect.wait_until_shared()
-            wait_until(files.all_in_sink, "all lines in the file of the sink")
+            until(files.all_in_sink, "all lines in the file of the sink")
         assert lines(broker.kafka).keys() == files.lines
         assert files.sink_lines() == files.lines
         assert policies(broker.kafka) == {"compact"}
@@ -174,7 +174,7 @@ class Connect:
         """Settings that become others and a connector that becomes none leave records for compaction to clean."""
         for text in ("of the first time", "of the second time"):
             self._start("deleted", "FileStreamSource", tasks_max="1", topic=text, file="/dev/null")
-        wait_until(partial(self._delete, "deleted"), "connector deleted")
+        until(partial(self._delete, "deleted"), "connector deleted")
 
     def _delete(self, name: str) -> bool:
         self._members[0].ask("DELETE", f"/connectors/{name}")
@@ -182,17 +182,17 @@ class Connect:
 
     def settings(self) -> Any:
         """Of all connectors that there are."""
-        found = wait_until(partial(self._members[0].ask, "GET", "/connectors?expand=info"), "the settings")
+        found = until(partial(self._members[0].ask, "GET", "/connectors?expand=info"), "the settings")
         return {name: one["info"]["config"] for name, one in found.items()}
 
     def wait_until_running(self, members: list[ConnectWorker]) -> None:
         """Returns once all tasks run, on these workers and no others."""
-        wait_until(partial(self._all_run, members[0], members), f"all tasks on {[member.id for member in members]}")
+        until(partial(self._all_run, members[0], members), f"all tasks on {[member.id for member in members]}")
 
     def wait_until_shared(self) -> None:
         """Returns once all tasks run, some on each worker, and each worker knows it."""
         for member in self._members:
-            wait_until(partial(self._all_run, member, self._members), f"tasks on each worker, told by {member.id}")
+            until(partial(self._all_run, member, self._members), f"tasks on each worker, told by {member.id}")
 
     def _all_run(self, asked: ConnectWorker, members: list[ConnectWorker]) -> bool:
         return self._places(asked) == {member.id for member in members}
@@ -210,7 +210,7 @@ class Connect:
     def wait_until_read(self, files: Files) -> None:
         """Returns once each source has stored the end of its file as its offset."""
         for name, path in files.sources.items():
-            wait_until(partial(self._is_read, name, path.stat().st_size), f"{name} read to its end")
+            until(partial(self._is_read, name, path.stat().st_size), f"{name} read to its end")
 
     def _is_read(self, name: str, size: int) -> bool:
         answer = self._members[0].ask("GET", f"/connectors/{name}/offsets")

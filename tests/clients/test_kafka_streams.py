@@ -21,12 +21,12 @@ from tests.cli.running import ok
 from tests.clients.drivers import DriverMissingError, kafka_streams
 from tests.clients.reading import is_compacted, read, table
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 pytestmark = pytest.mark.clients
 
 T = TypeVar("T")
 
-WAIT_S = 90.0
 PARTITIONS = 2
 WORDS = [f"word{number}" for number in range(200)]
 CHANGELOG = "words-counts-changelog"
@@ -190,7 +190,7 @@ def application(command: list[str], bootstrap: str, state: Path) -> Iterator[sub
         raise
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(WAIT_S)
 
 
 def wait_until_committed(bootstrap: str, process: subprocess.Popen[bytes]) -> None:
@@ -228,8 +228,8 @@ def progress(bootstrap: str, *streams: str) -> tuple[int, int]:
     partitions = [TopicPartition(name, number) for name in streams for number in range(PARTITIONS)]
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "words"})
     try:
-        committed = consumer.committed(partitions, timeout=10)
-        ends = [consumer.get_watermark_offsets(partition, timeout=10)[1] for partition in partitions]
+        committed = consumer.committed(partitions, timeout=WAIT_S)
+        ends = [consumer.get_watermark_offsets(partition, timeout=WAIT_S)[1] for partition in partitions]
     finally:
         consumer.close()
     # The offset of a partition that never had a record is negative.

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
-pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("clients"), pytest.mark.timeout(120)]
-
-WAIT_S = 90
+pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("clients")]
 
 
 def test_kafka_python_that_takes_kafka_4_1_for_granted(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from typing import Final, Self
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.cli.running import ok
-from tests.clients.connect_worker import WAIT_S, wait_until
 from tests.clients.drivers import DriverMissingError, quixstreams
 from tests.clients.reading import ends, is_compacted, read, table
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -43,7 +43,6 @@ def command() -> list[str]:
         pytest.skip(str(missing))
 
 
-@pytest.mark.timeout(900)
 def test_counts_are_exact_over_kills_of_both_and_a_lost_disk(command: list[str], tmp_path: Path) -> None:
     """At least once: a record may be applied twice, but none is left out, and no state is lost or becomes older."""
     settings = [word for setting in SETTINGS for word in ("--set", setting)]
@@ -63,7 +62,7 @@ def test_counts_are_exact_over_kills_of_both_and_a_lost_disk(command: list[str],
                     broker.restart()
                     application.wait_for_counts(broker.kafka)
                 application.wait_until_committed(broker.kafka)
-                wait_until(partial(is_compacted, broker.kafka, CHANGELOG), "compaction of the changelog")
+                until(partial(is_compacted, broker.kafka, CHANGELOG), "compaction of the changelog")
                 # Of a changelog's records, quixstreams restores only those whose input was committed. Were it killed
                 # between the two, compaction could have left none of the key's.
                 application.kill9()
@@ -136,16 +135,16 @@ class Application:
     def kill9(self) -> None:
         assert self._process is not None
         self._process.kill()
-        self._process.wait(30)
+        self._process.wait(WAIT_S)
 
     def wait_for_counts(self, bootstrap: str) -> None:
         """Returns once it has counted some more records."""
         goal = ends(bootstrap, "counts") + PROGRESS
-        wait_until(lambda: self._is_supervised() and ends(bootstrap, "counts") >= goal, "more counts")
+        until(lambda: self._is_supervised() and ends(bootstrap, "counts") >= goal, "more counts")
 
     def wait_until_committed(self, bootstrap: str) -> None:
         """Returns once it has committed the end of its input."""
-        wait_until(lambda: self._is_supervised() and has_committed(bootstrap), "all input committed")
+        until(lambda: self._is_supervised() and has_committed(bootstrap), "all input committed")
 
     def _is_supervised(self) -> bool:
         assert self._process is not None

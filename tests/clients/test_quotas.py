@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.cli.running import ok
 from tests.clients.drivers import DRIVERS, DriverMissingError
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("clients")]
 
-WAIT_S = 150
 COUNT, SIZE = 60, 20_000
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.clients.drivers import DRIVERS, Driver, DriverMissingError
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 # One group: the drivers are built once, and not by two workers at the same time.
 pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("clients")]
 
-WAIT_S = 150
 QUICK = {"LOGBOOM_BROKER__GROUPS__INITIAL_REBALANCE_DELAY_MS": "0"}
 """A group of one member does not wait for others; what that delay does is tested in tests/groups."""
 

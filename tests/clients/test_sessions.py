@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from tests.clients.drivers import DRIVERS, Driver, DriverMissingError
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("clients")]
 
-WAIT_S = 150
 WITH_SESSIONS = [driver for driver in DRIVERS if driver.name in ("java", "franz-go")]
 
 
 def counter(broker: BrokerProcess, name: str) -> float:
-    with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=30) as page:
+    with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=WAIT_S) as page:
         lines = page.read().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith(f"logboom_kafka_fetch_{name} "))
 

@@ -13,13 +13,13 @@ from typing import Self
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.pipeline.spark.jars import JarsError, fetch_jars
 
 pytestmark = [pytest.mark.clients, pytest.mark.spark]
 
 SCRIPT = Path(__file__).parent / "python" / "spark.py"
-WAIT_S = 200
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ class Spark:
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
-        self._process.wait(30)
+        self._process.wait(WAIT_S)
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
@@ -94,7 +94,7 @@ def test_round_trip_over_a_killed_broker(command: list[str], tmp_path: Path) -> 
 def wait_until_stored(broker: BrokerProcess, records: int) -> None:
     consumer = Consumer({"bootstrap.servers": broker.kafka, "group.id": "watch"})
     deadline = monotonic() + WAIT_S
-    while consumer.get_watermark_offsets(TopicPartition("spark", 0), timeout=10)[1] < records:
+    while consumer.get_watermark_offsets(TopicPartition("spark", 0), timeout=WAIT_S)[1] < records:
         assert monotonic() < deadline, "Spark sent nothing"
         sleep(0.01)
     consumer.close()

@@ -7,9 +7,10 @@ from pathlib import Path
 from threading import Timer
 from typing import Protocol
 
+from tests.support.waiting import WAIT_S
+
 from logboom.bench.servers.kafka import java_command
 
-WAIT_S = 120
 _OPTIONS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _RUNNER = Path(__file__).with_name("KafkaTools.java")
 _END = "end of tool "

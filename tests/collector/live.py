@@ -2,16 +2,13 @@
 
 import signal
 import sys
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Self, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from tests.support.commands import LogboomProcess
-
-WAIT_S = 60
+from tests.support.waiting import WAIT_S
 
 
 class Got(NamedTuple):
@@ -68,19 +65,11 @@ class CollectorProcess:
         return self.log_path.read_text()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something that must happen."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"in {WAIT_S} s there was no sign of: {what}"
-        time.sleep(0.05)
-
-
 def consume(bootstrap: str, stream: str) -> list[Got]:
     """Everything in the stream now; nothing where it does not exist yet."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
     try:
-        partitions = consumer.list_topics(stream, timeout=30).topics[stream].partitions
+        partitions = consumer.list_topics(stream, timeout=WAIT_S).topics[stream].partitions
         return [record for index in sorted(partitions) for record in _consume(consumer, stream, index)]
     except KafkaException:
         return []
@@ -89,7 +78,7 @@ def consume(bootstrap: str, stream: str) -> list[Got]:
 
 
 def _consume(consumer: Consumer, stream: str, index: int) -> list[Got]:
-    _, high = consumer.get_watermark_offsets(TopicPartition(stream, index), timeout=30)
+    _, high = consumer.get_watermark_offsets(TopicPartition(stream, index), timeout=WAIT_S)
     consumer.assign([TopicPartition(stream, index, OFFSET_BEGINNING)])
     records: list[Got] = []
     position = 0
@@ -111,7 +100,7 @@ def values(records: list[Got]) -> list[bytes]:
 def metric(address: str, name: str) -> float:
     """A number from a /metrics page; -1 where there is no page or no such number yet."""
     try:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as page:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_S) as page:
             for line in page.read().decode().splitlines():
                 if line.startswith(name):
                     return float(line.split()[-1])

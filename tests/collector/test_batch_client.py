@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.collector.live import consume
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.collector.batch import Lines
 from logboom.collector.batch_client import BatchClient
@@ -26,7 +27,6 @@ from logboom.collector.pending_send import OrderedSource
 from logboom.collector.record_client import RecordClient, producer_options
 
 LOG: Any = structlog.wrap_logger(None, processors=[], wrapper_class=structlog.make_filtering_bound_logger(50))
-WAIT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_every_codec(broker: BrokerProcess, codec: str) -> None:
 def test_large_lines_and_streams_that_take_little(broker: BrokerProcess) -> None:
     small = NewTopic("small", num_partitions=2, replication_factor=1, config={"max.message.bytes": "20000"})
     admin = AdminClient({"bootstrap.servers": broker.kafka})
-    admin.create_topics([small])["small"].result(30)
+    admin.create_topics([small])["small"].result(WAIT_S)
     out = delivery(broker.kafka, **{"compression.type": "none"})
     source = OrderedSource("small", "h", "i", "/p")
     for turn in range(5):
@@ -107,13 +107,13 @@ def test_large_lines_and_streams_that_take_little(broker: BrokerProcess) -> None
 def test_a_stream_that_is_not_there_blocks_itself_alone(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", "--set", "broker.auto_create_streams=false") as broker:
         admin = AdminClient({"bootstrap.servers": broker.kafka})
-        admin.create_topics([NewTopic("there", 1, 1)])["there"].result(30)
+        admin.create_topics([NewTopic("there", 1, 1)])["there"].result(WAIT_S)
         out = delivery(broker.kafka)
         late = OrderedSource("late", "h", "i", "/p")
         out.send(late, lines(0, 10), 1, lambda: None)
         assert send_all_but(out, "there", late) == list(range(100))
         assert out.is_blocked("late")
-        admin.create_topics([NewTopic("late", 1, 1)])["late"].result(30)
+        admin.create_topics([NewTopic("late", 1, 1)])["late"].result(WAIT_S)
         until(out, lambda: out.is_empty)
         assert got(broker.kafka, "late") == {late.key: list(range(10))}
         out.close(drop=False)
@@ -178,7 +178,7 @@ def test_a_peer_that_is_no_kafka_server_only_delays(answer: bytes) -> None:
     asked = threading.Semaphore(0)
 
     def behave(client: socket.socket) -> None:
-        client.settimeout(5)
+        client.settimeout(WAIT_S)
         client.recv(1_000)
         client.sendall(answer)
         asked.release()

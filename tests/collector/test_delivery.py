@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import structlog
 from confluent_kafka import KafkaError, KafkaException
+from tests.support.waiting import WAIT_S
 
 from logboom.collector import delivery, record_client
 from logboom.collector.batch import Lines
@@ -204,7 +205,7 @@ def test_through_librdkafka_itself() -> None:
     source, done = OrderedSource("logs", "h", "i", "/p"), list[int]()
     send(out, source, range(1000), done)
     out.send(source, Lines([b"", b"\xff\x00"], [1, 2], 3, frozenset({0})), 5, lambda: done.append(-1))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_S
     while not out.is_empty and time.monotonic() < deadline:
         out.poll(0.05)
     assert done == [1000, -1]

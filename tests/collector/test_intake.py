@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import structlog
+from tests.support.waiting import WAIT_S
 
 from logboom.base.units import MIB
 from logboom.collector.buffer import DiskBuffer
@@ -54,7 +55,7 @@ class Rig:
         return self.values
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WAIT_S
         while not condition():
             assert time.monotonic() < deadline, "it never happened"
             time.sleep(0.005)
@@ -88,7 +89,7 @@ def stream_config(tmp_path: Path, **more: Any) -> UnixStreamInputConfig:
 
 def connect(config: UnixStreamInputConfig) -> socket.socket:
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    client.settimeout(20)
+    client.settimeout(WAIT_S)
     client.connect(config.path)
     return client
 

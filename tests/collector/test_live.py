@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.collector.live import CollectorProcess, Got, consume, metric, until, values
+from tests.collector.live import CollectorProcess, Got, consume, metric, values
 from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess, free_port
+from tests.support.waiting import WAIT_S, until
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_a_second_collector_on_the_same_directory_is_refused(broker: BrokerProce
     write_config(tmp_path, broker.kafka, files_input("second"), more=f"http: 127.0.0.1:{(port := free_port())}")
     with CollectorProcess(tmp_path, "collector.yaml"):
         until(lambda: metric(f"127.0.0.1:{port}", "logboom_collector_file_files") >= 0, "the metrics")
-        refused = run_logboom(["collect", "collector.yaml"], cwd=tmp_path, timeout_s=60)
+        refused = run_logboom(["collect", "collector.yaml"], cwd=tmp_path, timeout_s=WAIT_S)
     assert refused.returncode == 1
     assert b"is in use by a collector (process" in refused.stderr
 
@@ -107,14 +108,14 @@ def test_a_pipe_is_collected_to_its_end(broker: BrokerProcess, tmp_path: Path) -
 
 def test_check_reports_all_errors(tmp_path: Path) -> None:
     write_config(tmp_path, "x:1", "  a: {type: file, stream: s, includ: [x]}\n  b: {type: stdin}\n")
-    done = run_logboom(["collect", "--check", "collector.yaml"], cwd=tmp_path, timeout_s=60)
+    done = run_logboom(["collect", "--check", "collector.yaml"], cwd=tmp_path, timeout_s=WAIT_S)
     assert done.returncode == 1
     assert b"did you mean 'include'" in done.stderr
     write_config(tmp_path, "x:1", files_input("s"))
     for more, code in ((", librdkafka: {linger.ms: 5}", 0), (", librdkafka: {no.such.option: 5}", 1)):
         text = (tmp_path / "collector.yaml").read_text().replace("'x:1'", f"'x:1'{more}")
         (tmp_path / "other.yaml").write_text(text)
-        done = run_logboom(["collect", "--check", "other.yaml"], cwd=tmp_path, timeout_s=60)
+        done = run_logboom(["collect", "--check", "other.yaml"], cwd=tmp_path, timeout_s=WAIT_S)
         assert done.returncode == code, done.stderr
     assert b"no.such.option" in done.stderr
 

@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 from tests.cli.running import ok
 from tests.nats.servers import program
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.app.nats_metrics import nats_metrics
 from logboom.app.peer_metrics import peer_metrics
@@ -87,7 +88,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Labels:
     settings = ("--nats", "embedded", "--set", "nats.embedded_listen=127.0.0.1:0") if program() is not None else ()
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", *settings) as broker:
         ok("streams", "create", "t", bootstrap=broker.kafka)
-        with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=60) as reply:
+        with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=WAIT_S) as reply:
             page = reply.read().decode()
     others = _text(_Families(*peer_metrics(PeerMetrics()), *(nats_metrics(NatsMetrics()) if not settings else ())))
     found: Labels = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.nats.servers import program as nats_server
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark]
 
 ROOT = Path(__file__).parent.parent.parent
 SHARED_LOGS = ROOT.parent / "shared" / "logs"

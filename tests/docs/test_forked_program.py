@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.forked_program import ForkedProgram
 from tests.support.server import free_port
-
-WAIT_S = 60
+from tests.support.waiting import WAIT_S
 
 
 @pytest.fixture

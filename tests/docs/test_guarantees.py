@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.broker.node import append, running
 from tests.broker.node import run as run_loop
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "guarantees.md"
@@ -108,11 +109,11 @@ def test_what_was_acked_is_there_after_kill_9_whatever_the_flush(tmp_path: Path,
     with BrokerProcess(tmp_path / "data", "--set", "broker.background_sync_interval_s=1h") as broker:
         stream = NewTopic("s", num_partitions=1, config={"logboom.flush": flush})
         admin = AdminClient({"bootstrap.servers": broker.kafka})
-        admin.create_topics([stream])["s"].result(30)
+        admin.create_topics([stream])["s"].result(WAIT_S)
         producer = Producer({"bootstrap.servers": broker.kafka, "acks": acks, "linger.ms": 1})
         for number in range(2_000):
             producer.produce("s", str(number), on_delivery=told)
-        assert producer.flush(60) == 0
+        assert producer.flush(WAIT_S) == 0
         broker.kill9()
         broker.start()
         assert not failed

@@ -23,11 +23,11 @@ from tests.nats.servers import program
 from tests.support.forked_program import ForkedProgram
 from tests.support.server import BrokerProcess
 from tests.support.spark_jvms import SparkJvms
+from tests.support.waiting import WAIT_S
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/README.md")])
 AS_INSTALLED = ROOT / "README.md"
-WAIT_S = 240
 _NATS = "nats://127.0.0.1:4222"
 
 
@@ -53,7 +53,6 @@ RUNNABLE = [page for page in PAGES if any(block.language in ("sh", "python") for
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", RUNNABLE, ids=title)
 def test_every_command_works(page: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """`Runner` asserts that each command and program ends with 0."""
@@ -129,16 +128,16 @@ class Runner:
                 text=True,
             )
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + WAIT_S
             while not output.read_text().strip() and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.05)
             yield process
             assert process.poll() is None, f"line {block.line} ended by itself:\n{output.read_text()[-3000:]}"
             process.send_signal(signal.SIGTERM)
-            assert process.wait(90) == 0, f"line {block.line}:\n{output.read_text()[-3000:]}"
+            assert process.wait(WAIT_S) == 0, f"line {block.line}:\n{output.read_text()[-3000:]}"
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(WAIT_S)
 
 
 def run_page(page: Path, runner: Runner) -> None:

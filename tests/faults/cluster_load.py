@@ -18,8 +18,8 @@ from typing import Protocol, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from tests.support.brokers import ClusterBrokers, Place
+from tests.support.waiting import WAIT_S
 
-WAIT_S = 120
 STREAM = "orders"
 OFFSETS = "__consumer_offsets"
 LEASE_MS = 5_000

@@ -13,6 +13,7 @@ from typing import Self
 
 import pytest
 from tests.support.brokers import Place
+from tests.support.waiting import WAIT_S
 
 Way = tuple[int, int]
 """Who sends, and to whom."""
@@ -100,4 +101,4 @@ class CutNetwork:
                 self._ip("-n", self._router, "rule", "delete", *rule)
 
     def _ip(self, *arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=30)
+        subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=WAIT_S)

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.faults.cluster_load import WAIT_S, read_all
+from tests.faults.cluster_load import read_all
+from tests.support.waiting import WAIT_S
 
 from logboom.bench.servers.kafka import java_command
 

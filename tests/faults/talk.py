@@ -5,8 +5,6 @@ No client library: those hide retriable errors by trying again, and the errors a
 
 import asyncio
 import http.client
-import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -16,11 +14,11 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from tests.kafka.door import Client, batch
 from tests.kafka.test_hot_apis import fetch_request, produce_request
+from tests.support.waiting import WAIT_S
 
 from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.records import iter_batches, iter_records
 
-WAIT_S = 60
 CREATE_TOPICS, DELETE_TOPICS, PRODUCE, FETCH, METADATA = 19, 20, 0, 1, 3
 
 
@@ -105,14 +103,6 @@ class Talk:
                 return found
             found |= more
             offset = max(found) + 1
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Return once it holds."""
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def get(address: str, path: str) -> tuple[int, str]:

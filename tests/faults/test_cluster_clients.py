@@ -75,7 +75,6 @@ def under_foreign_load(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("commands", [java, aiokafka])
 def test_other_clients_lose_nothing_either(tmp_path: Path, commands: Commands) -> None:
     with under_foreign_load(commands, tmp_path) as (cluster, load):
@@ -83,7 +82,6 @@ def test_other_clients_lose_nothing_either(tmp_path: Path, commands: Commands) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("commands", [java, aiokafka])
 def test_other_clients_while_connections_are_cut(tmp_path: Path, commands: Commands, network: CutNetwork) -> None:
     """A leader is cut off from both others, then hears them and is not heard."""
@@ -102,7 +100,6 @@ def test_other_clients_while_connections_are_cut(tmp_path: Path, commands: Comma
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("commands", [java, aiokafka])
 def test_other_clients_while_disks_fail(tmp_path: Path, commands: Commands, disks: dict[int, FuseDisk]) -> None:
     """Syncs of a leader fail, and its power; then that of all."""

@@ -16,7 +16,6 @@ SHORT = ("broker.replica_lag_max_ms=5000",)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_cuts_between_brokers(tmp_path: Path, network: CutNetwork) -> None:
     """Every cut leaves two brokers that hear each other, and these serve every partition."""
     with under_load(tmp_path, *SHORT, lease_ms=2_000, places=network.places()) as (cluster, load):
@@ -39,7 +38,6 @@ def test_cuts_between_brokers(tmp_path: Path, network: CutNetwork) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_one_way_cuts(tmp_path: Path, network: CutNetwork) -> None:
     """For each pair and direction: writes go on during the cut, replicas come in sync, and nothing is lost."""
     with under_load(tmp_path, *SHORT, lease_ms=2_000, places=network.places()) as (cluster, load):

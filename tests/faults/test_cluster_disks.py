@@ -18,6 +18,7 @@ from tests.support.brokers import ClusterBrokers, Place
 from tests.support.commands import run_logboom
 from tests.support.fusedisk import FuseDisk
 from tests.support.server import BrokerStartError
+from tests.support.waiting import WAIT_S
 
 from logboom.sim.disk import Always
 
@@ -28,7 +29,7 @@ FILLING_BYTES = 20_000
 
 
 def command(cluster: ClusterBrokers, *words: str) -> None:
-    done = run_logboom(["cluster", *words, "--bootstrap", cluster.bootstrap], timeout_s=90)
+    done = run_logboom(["cluster", *words, "--bootstrap", cluster.bootstrap], timeout_s=WAIT_S)
     assert done.returncode == 0, done.stderr.decode()
 
 
@@ -38,7 +39,6 @@ def in_sync(cluster: ClusterBrokers) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_disk_that_comes_back_empty(tmp_path: Path) -> None:
     """Of a leader, and of the controller: it is a stranger under its old id, and another broker takes its place."""
     with under_load(tmp_path, *SHORT, lease_ms=LEASE_MS) as (cluster, load):
@@ -59,7 +59,6 @@ def test_a_disk_that_comes_back_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_disk_that_fails(tmp_path: Path, disks: dict[int, FuseDisk]) -> None:
     """Others lead in its place. After the power was cut it has what it had synced, and is one of them again."""
     places = {number: Place(directory=disk.path / "data") for number, disk in disks.items()}
@@ -79,7 +78,6 @@ def test_a_disk_that_fails(tmp_path: Path, disks: dict[int, FuseDisk]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_power_failure_of_all(tmp_path: Path, disks: dict[int, FuseDisk]) -> None:
     """No disk has a byte more than was synced."""
     places = {number: Place(directory=disk.path / "data") for number, disk in disks.items()}
@@ -98,7 +96,7 @@ def test_a_power_failure_of_all(tmp_path: Path, disks: dict[int, FuseDisk]) -> N
 def small(tmp_path: Path) -> Iterator[Loop]:
     made = Loop(tmp_path, 200)
     yield made
-    subprocess.run(["umount", "--lazy", str(made.path)], check=False, timeout=60)
+    subprocess.run(["umount", "--lazy", str(made.path)], check=False, timeout=WAIT_S)
 
 
 def refusals(cluster: ClusterBrokers, number: int) -> float:
@@ -117,7 +115,6 @@ def leads(cluster: ClusterBrokers, number: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_full_disk(tmp_path: Path, small: Loop) -> None:
     """Of a leader: others lead in its place, and every partition takes records meanwhile. Once there is room it is in
     sync again, and leads again where it is asked to."""
@@ -140,7 +137,6 @@ def test_a_full_disk(tmp_path: Path, small: Loop) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_disk_that_comes_back_empty_under_the_same_id(tmp_path: Path) -> None:
     """Nobody else could hold the replicas that were on it: they stay its own."""
     with under_load(tmp_path, *SHORT, lease_ms=LEASE_MS) as (cluster, load):

@@ -12,6 +12,7 @@ import pytest
 from tests.faults.cluster_load import OFFSETS, STREAM, go_on, timed, under_load
 from tests.support.brokers import ClusterBrokers
 from tests.support.commands import run_logboom
+from tests.support.waiting import WAIT_S
 
 
 def test_nothing_acked_is_lost_with_its_leader(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_all_brokers_killed_at_once(tmp_path: Path) -> None:
 
 
 def voters(cluster: ClusterBrokers) -> int:
-    done = run_logboom(["cluster", "status", "--json", "--bootstrap", cluster.bootstrap], timeout_s=60)
+    done = run_logboom(["cluster", "status", "--json", "--bootstrap", cluster.bootstrap], timeout_s=WAIT_S)
     return sum(node["role"] in ("controller", "voter") for node in json.loads(done.stdout)["nodes"])
 
 

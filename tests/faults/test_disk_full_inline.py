@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 from tests.faults.talk import Talk, get, metric
 from tests.faults.test_disk_mounts import STORAGE, Loop
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 INLINE_ROUNDS = "logboom_inline_flush_rounds_total"
 INLINE_AGAIN_S = 90
@@ -28,7 +29,7 @@ CHECKPOINTS = ("--set", "broker.checkpoint_interval_s=1")
 def mounted(kind: str, target: Path, *options: str) -> Path:
     target.mkdir()
     command = ["mount", "-t", kind, *options, kind, str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
     if done.returncode:
         pytest.skip(f"no {kind} can be mounted: {done.stderr.strip()}")
     return target

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from kio.schema.errors import ErrorCode
-from tests.faults.talk import Answer, Talk, get, metric, until
+from tests.faults.talk import Answer, Talk, get, metric
 from tests.support.fusedisk import CannotMountError, FuseDisk
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 
 from logboom.sim.disk import Always, Chance
 
@@ -70,7 +71,7 @@ class Load:
             producer.poll(0 if len(producer) < 200 else 0.05)
         broker.kill9()
         producer.purge()
-        producer.flush(30)
+        producer.flush(WAIT_S)
 
     def check(self, talk: Talk) -> None:
         found = {
@@ -80,7 +81,6 @@ class Load:
         assert set(found.values()) <= self.sent, "nothing but what was sent, and that whole"
 
 
-@pytest.mark.timeout(600)
 def test_a_power_failure_takes_nothing_that_was_acked(disk: FuseDisk, tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")

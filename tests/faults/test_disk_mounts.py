@@ -20,6 +20,7 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from tests.faults.talk import METADATA, Answer, Talk, get, metric
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.kafka.wire.messages import make, nested
 
@@ -43,7 +44,7 @@ class Loop:
 
     def _run(self, *command: str) -> None:
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
         except FileNotFoundError:
             pytest.skip(f"no {command[0]} on this machine")
         if done.returncode:
@@ -53,7 +54,7 @@ class Loop:
         self._run("mount", "-o", "loop", str(self.image), str(self.path))
 
     def unmount(self) -> None:
-        subprocess.run(["umount", str(self.path)], check=True, timeout=60)
+        subprocess.run(["umount", str(self.path)], check=True, timeout=WAIT_S)
 
     def power_failure(self) -> None:
         """No byte more reaches the device, whatever is still in memory."""
@@ -79,7 +80,7 @@ class Loop:
 def loop(tmp_path: Path) -> Iterator[Loop]:
     made = Loop(tmp_path, 48)
     yield made
-    subprocess.run(["umount", "--lazy", str(made.path)], check=False, timeout=60)
+    subprocess.run(["umount", "--lazy", str(made.path)], check=False, timeout=WAIT_S)
 
 
 def until_taken(talk: Talk, value: bytes) -> Answer:
@@ -141,7 +142,6 @@ def test_a_full_disk_from_end_to_end(loop: Loop, tmp_path: Path) -> None:
     assert "damage" not in broker.log_text()
 
 
-@pytest.mark.timeout(600)
 def test_a_power_failure_of_ext4_under_load(loop: Loop, tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from tests.cli.running import logboom, ok
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 KEPT = 200
 ROUNDS = 4
@@ -38,14 +39,14 @@ def test_killed_while_it_deletes(tmp_path: Path) -> None:
                     producer.produce("busy", b"%d " % n + bytes(600), on_delivery=told)
                     n += 1
                 producer.poll(0.001)
-            assert producer.flush(60) == 0
+            assert producer.flush(WAIT_S) == 0
 
         writer = threading.Thread(target=write)
         writer.start()
         first = -1
         try:
             for _ in range(ROUNDS):
-                goal, deadline = len(acked) + chance.randrange(300, 1_000), time.monotonic() + 60
+                goal, deadline = len(acked) + chance.randrange(300, 1_000), time.monotonic() + WAIT_S
                 while len(acked) < goal:
                     assert time.monotonic() < deadline, "nothing is acked any more"
                     time.sleep(0.001)
@@ -71,12 +72,12 @@ def read_back(bootstrap: str, acked: dict[int, int]) -> None:
     """
     reader = {"group.id": "check", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
     consumer = Consumer({"bootstrap.servers": bootstrap, **reader})
-    start, end = consumer.get_watermark_offsets(TopicPartition("busy", 0), timeout=30)
+    start, end = consumer.get_watermark_offsets(TopicPartition("busy", 0), timeout=WAIT_S)
     assert end == max(acked.values()) + 1
     assert end - start >= KEPT
     consumer.assign([TopicPartition("busy", 0, start)])
     found: dict[int, int] = {}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_S
     while end - 1 not in found.values() and time.monotonic() < deadline:
         for message in consumer.consume(500, timeout=0.5):
             value, offset = message.value(), message.offset()
@@ -85,7 +86,7 @@ def read_back(bootstrap: str, acked: dict[int, int]) -> None:
             number = int(value.split()[0])
             assert number not in found, "nothing twice"
             found[number] = offset
-    kept_from, _ = consumer.get_watermark_offsets(TopicPartition("busy", 0), timeout=30)
+    kept_from, _ = consumer.get_watermark_offsets(TopicPartition("busy", 0), timeout=WAIT_S)
     consumer.close()
     assert end - kept_from >= KEPT
     assert found.items() <= acked.items()

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kio.index import load_request_schema
 from tests.kafka.door import frame, written
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.kafka.wire.messages import make, milliseconds, nested
 
@@ -22,7 +23,6 @@ RECORDS = 60
 UNSENT_MAX = 64 * MIB
 SLACK = 96 * MIB
 """What the interpreter, its allocator and the kernel's buffers may take beside what is counted."""
-WAIT_S = 60
 
 
 def rss_bytes(pid: int) -> int:

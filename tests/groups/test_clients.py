@@ -4,9 +4,8 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,19 +16,11 @@ from kio.schema.errors import ErrorCode
 from tests.groups.test_apis import join
 from tests.kafka.door import Client
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.clients
 
-WAIT_S = 90
 PARTITIONS = 4
-
-
-def eventually(what: str, condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:
-    """Return when the condition holds."""
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end_s, f"not within {timeout_s} s: {what}"
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -149,18 +140,18 @@ def test_members_come_share_and_go(broker: BrokerProcess, strategy: str) -> None
     stream, group = new_stream(broker.kafka), f"share-{strategy}"
     produce(broker.kafka, stream, 0, 40)
     with Reader(broker.kafka, stream, group, partition_assignment_strategy=strategy) as first:
-        eventually("the first has all", lambda: first.assigned == set(range(PARTITIONS)))
+        until(lambda: first.assigned == set(range(PARTITIONS)), "the first has all")
         # A cooperative member reads on while it rebalances, and what it commits meanwhile may be refused. The record of
         # a commit that was refused comes again where its partition goes to the other member.
-        eventually("the first has committed all", lambda: first.commits == 40)
+        until(lambda: first.commits == 40, "the first has committed all")
         with Reader(broker.kafka, stream, group, partition_assignment_strategy=strategy) as second:
-            eventually("both have some", lambda: shared_evenly(first, second))
+            until(lambda: shared_evenly(first, second), "both have some")
             produce(broker.kafka, stream, 40, 40)
-            eventually("all is read", lambda: len(set(first.seen + second.seen)) == 80)
+            until(lambda: len(set(first.seen + second.seen)) == 80, "all is read")
             assert second.seen
-        eventually("the first has all again", lambda: first.assigned == set(range(PARTITIONS)))
+        until(lambda: first.assigned == set(range(PARTITIONS)), "the first has all again")
         produce(broker.kafka, stream, 80, 20)
-        eventually("all is read", lambda: len(set(first.seen + second.seen)) == 100)
+        until(lambda: len(set(first.seen + second.seen)) == 100, "all is read")
     assert sorted(first.seen + second.seen) == list(range(100)), "committed records are not read again"
 
 
@@ -169,13 +160,13 @@ def test_a_static_member_restarts_without_disturbing_the_others(broker: BrokerPr
     settings = {"session_timeout_ms": 30_000}
     with Reader(broker.kafka, stream, group, group_instance_id="a", **settings) as first:
         second = Reader(broker.kafka, stream, group, group_instance_id="b", **settings)
-        eventually("both have some", lambda: shared_evenly(first, second))
+        until(lambda: shared_evenly(first, second), "both have some")
         share, assignments = set(second.assigned), first.assignments
         second.stop()  # a static member does not leave
         produce(broker.kafka, stream, 0, 20)
         with Reader(broker.kafka, stream, group, group_instance_id="b", **settings) as again:
-            eventually("it has its old share", lambda: again.assigned == share)
-            eventually("all is read", lambda: len(set(first.seen + again.seen)) == 20)
+            until(lambda: again.assigned == share, "it has its old share")
+            until(lambda: len(set(first.seen + again.seen)) == 20, "all is read")
             assert first.assignments == assignments, "the other one was rebalanced"
 
 
@@ -187,17 +178,17 @@ def test_members_work_on_through_a_kill_of_the_broker(tmp_path: Path) -> None:
             Reader(broker.kafka, stream, "survivors", session_timeout_ms=30_000) as first,
             Reader(broker.kafka, stream, "survivors", session_timeout_ms=30_000) as second,
         ):
-            eventually("both have some", lambda: shared_evenly(first, second))
-            eventually("all is read", lambda: len(set(first.seen + second.seen)) == 20)
+            until(lambda: shared_evenly(first, second), "both have some")
+            until(lambda: len(set(first.seen + second.seen)) == 20, "all is read")
             before = (first.assignments, second.assignments)
             broker.kill9()
             broker.restart()
             produce(broker.kafka, stream, 20, 40)
-            eventually("all is read", lambda: len(set(first.seen + second.seen)) == 60)
+            until(lambda: len(set(first.seen + second.seen)) == 60, "all is read")
             assert (first.assignments, second.assignments) == before, "a needless rebalance"
             committed = Consumer({"bootstrap.servers": broker.kafka, "group.id": "survivors"})
             ends = [TopicPartition(stream, partition, 15) for partition in range(PARTITIONS)]
-            eventually("all is committed", lambda: committed.committed(ends, WAIT_S) == ends)
+            until(lambda: committed.committed(ends, WAIT_S) == ends, "all is committed")
             committed.close()
 
 
@@ -227,7 +218,7 @@ def test_no_acked_commit_is_forgotten_by_kills_of_the_broker(tmp_path: Path) -> 
         try:
             for _ in range(5):
                 goal = acked[0] + 150
-                eventually("commits are acked", lambda goal=goal: acked[0] >= goal)  # type: ignore[misc]
+                until(lambda goal=goal: acked[0] >= goal, "commits are acked")  # type: ignore[misc]
                 broker.kill9()
                 known = acked[0]
                 broker.restart()
@@ -262,7 +253,7 @@ def test_offsets_of_groups_are_read_changed_and_deleted_by_tools(broker: BrokerP
     produce(broker.kafka, stream, 0, 40)
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     with Reader(broker.kafka, stream, group) as reader:
-        eventually("all is read", lambda: len(reader.seen) == 40)
+        until(lambda: len(reader.seen) == 40, "all is read")
         listed = {g.group_id: g for g in admin.list_consumer_groups().result(WAIT_S).valid}
         assert listed[group].state.name == "STABLE"
         described = admin.describe_consumer_groups([group])[group].result(WAIT_S)
@@ -271,14 +262,14 @@ def test_offsets_of_groups_are_read_changed_and_deleted_by_tools(broker: BrokerP
         assert {p.partition for p in member.assignment.topic_partitions} == set(range(PARTITIONS))
         with pytest.raises(Exception, match="NON_EMPTY_GROUP"):
             admin.delete_consumer_groups([group])[group].result(WAIT_S)
-    eventually("the group is empty", lambda: _state(admin, group) == "EMPTY")
+    until(lambda: _state(admin, group) == "EMPTY", "the group is empty")
     wanted = [TopicPartition(stream, partition, 3) for partition in range(PARTITIONS)]
     admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group].result(WAIT_S)
     found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(WAIT_S)
     assert sorted((p.partition, p.offset) for p in found.topic_partitions) == [(p, 3) for p in range(PARTITIONS)]
     with Reader(broker.kafka, stream, group) as reader:
-        eventually("the rest is read again", lambda: len(reader.seen) == 28)
-    eventually("the group is empty", lambda: _state(admin, group) == "EMPTY")
+        until(lambda: len(reader.seen) == 28, "the rest is read again")
+    until(lambda: _state(admin, group) == "EMPTY", "the group is empty")
     admin.delete_consumer_groups([group])[group].result(WAIT_S)
     assert group not in {g.group_id for g in admin.list_consumer_groups().result(WAIT_S).valid}
 
@@ -292,7 +283,7 @@ def test_offsets_of_a_deleted_stream_are_gone_for_the_next_of_its_name(broker: B
     produce(broker.kafka, stream, 0, 8)
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     with Reader(broker.kafka, stream, group) as reader:
-        eventually("all is read", lambda: len(reader.seen) == 8)
+        until(lambda: len(reader.seen) == 8, "all is read")
     admin.delete_topics([stream])[stream].result(WAIT_S)
     admin.create_topics([NewTopic(stream, PARTITIONS)])[stream].result(WAIT_S)
     found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(WAIT_S)
@@ -331,7 +322,7 @@ def test_kafka_python_members(broker: BrokerProcess) -> None:
     for thread in threads:
         thread.start()
     try:
-        eventually("all is read", lambda: len(set(seen)) == 40)
+        until(lambda: len(set(seen)) == 40, "all is read")
         admin = AdminClient({"bootstrap.servers": broker.kafka})
         described = admin.describe_consumer_groups(["kp"])["kp"].result(WAIT_S)
         assert len(described.members) <= 2
@@ -339,7 +330,7 @@ def test_kafka_python_members(broker: BrokerProcess) -> None:
         done.set()
         for thread in threads:
             thread.join(WAIT_S)
-    eventually("the group is empty", lambda: _state(admin, "kp") == "EMPTY")
+    until(lambda: _state(admin, "kp") == "EMPTY", "the group is empty")
 
 
 def test_aiokafka_members(broker: BrokerProcess) -> None:
@@ -391,11 +382,11 @@ while True:
 def test_the_share_of_a_killed_member_goes_to_the_others(broker: BrokerProcess) -> None:
     stream, group = new_stream(broker.kafka), "killed"
     with Reader(broker.kafka, stream, group) as reader:
-        eventually("it has all", lambda: reader.assigned == set(range(PARTITIONS)))
+        until(lambda: reader.assigned == set(range(PARTITIONS)), "it has all")
         command = [sys.executable, "-c", _STUBBORN, broker.kafka, stream, group]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
             assert other.stdout is not None
             assert other.stdout.readline() == "assigned\n"
-            eventually("it has some", lambda: 0 < len(reader.assigned) < PARTITIONS)
+            until(lambda: 0 < len(reader.assigned) < PARTITIONS, "it has some")
             other.kill()
-        eventually("it has all again", lambda: reader.assigned == set(range(PARTITIONS)))
+        until(lambda: reader.assigned == set(range(PARTITIONS)), "it has all again")

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.groups.test_clients import WAIT_S, Reader, eventually, new_stream, produce, shared_evenly
+from tests.groups.test_clients import Reader, new_stream, produce, shared_evenly
 from tests.support.cluster_processes import cluster_of
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -26,7 +27,7 @@ def wait_for_replicas(admin: AdminClient, stream: str) -> None:
         partitions = admin.list_topics(stream, timeout=WAIT_S).topics[stream].partitions.values()
         return bool(partitions) and all(len(one.isrs) == 3 for one in partitions)
 
-    eventually(f"{stream} is on all brokers", all_in_sync)
+    until(all_in_sync, f"{stream} is on all brokers")
 
 
 def coordinator_of(admin: AdminClient, brokers: list[BrokerProcess], group: str) -> BrokerProcess:
@@ -64,19 +65,19 @@ def test_members_work_on_and_no_acked_commit_is_forgotten_when_coordinators_are_
                 Reader(bootstrap, stream, "members", session_timeout_ms=30_000) as first,
                 Reader(bootstrap, stream, "members", session_timeout_ms=30_000) as second,
             ):
-                eventually("both have some", lambda: shared_evenly(first, second))
-                eventually("all is read", lambda: len(set(first.seen + second.seen)) == 20)
+                until(lambda: shared_evenly(first, second), "both have some")
+                until(lambda: len(set(first.seen + second.seen)) == 20, "all is read")
                 before = (first.assignments, second.assignments)
                 for number, group in enumerate(("members", "commits"), 1):
                     goal = acked[0] + 50
-                    eventually("commits are acked", lambda goal=goal: acked[0] >= goal)  # type: ignore[misc]
+                    until(lambda goal=goal: acked[0] >= goal, "commits are acked")  # type: ignore[misc]
                     killed = coordinator_of(admin, brokers, group)
                     killed.kill9()
                     known = acked[0]
                     produce(bootstrap, stream, 20 * number, 20)
                     count = 20 * number + 20
-                    eventually("all is read", lambda n=count: len(set(first.seen + second.seen)) == n)  # type: ignore[misc]
-                    eventually("commits go on", lambda known=known: acked[0] > known + 50)  # type: ignore[misc]
+                    until(lambda n=count: len(set(first.seen + second.seen)) == n, "all is read")  # type: ignore[misc]
+                    until(lambda known=known: acked[0] > known + 50, "commits go on")  # type: ignore[misc]
                     killed.restart()
                     wait_for_replicas(admin, OFFSETS)
                     wait_for_replicas(admin, stream)

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from tests.support.waiting import WAIT_S
 
 from logboom.base.ports import SyncFailedError
 from logboom.host import OsDisk, ReadOnlyDisk, aio
 from logboom.host.aio import AsyncSyncs, async_syncs_for
-
-WAIT_S = 30
 
 
 def available(root: Path) -> bool:

@@ -6,6 +6,7 @@ from threading import Thread
 
 import pytest
 from tests.support.logs import append, batch, open_log, read_batches
+from tests.support.waiting import WAIT_S
 
 from logboom.base.ids import Offset
 from logboom.base.ports import Clock, Disk, LockHeldError
@@ -187,7 +188,7 @@ def test_a_log_on_a_real_disk_with_readers_beside_the_writer(disk: OsDisk) -> No
         if n % 4 == 3:
             log.flush(sync=True)
     for reader in readers:
-        reader.join(60)
+        reader.join(WAIT_S)
         assert not reader.is_alive()
     assert wrong == []
     again = open_log(disk, config)

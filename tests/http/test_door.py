@@ -11,14 +11,13 @@ import pytest
 import structlog
 from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, Metric
+from tests.support.waiting import WAIT_S
 
 import logboom.http.door
 from logboom.base.settings import split_address
 from logboom.broker.runtime import Runtime
 from logboom.http.config import HttpConfig
 from logboom.http.door import HttpDoor
-
-WAIT_S = 20
 
 
 def metrics() -> Iterator[Metric]:

@@ -13,6 +13,7 @@ import uvloop
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 from tests.support.simulated import machine
+from tests.support.waiting import WAIT_S
 
 from logboom.base.ids import Offset
 from logboom.base.ports import Disk
@@ -24,7 +25,6 @@ from logboom.kafka.server.door import KafkaDoor
 from logboom.kafka.wire.messages import make
 from logboom.records import Record, build_batch
 
-WAIT_S = 60.0
 Result = TypeVar("Result")
 
 

@@ -11,6 +11,7 @@ from tests.kafka.door import Client, Running, batch, running
 from tests.kafka.test_admin_apis import versions
 from tests.kafka.test_hot_apis import produced
 from tests.support.simulated import run
+from tests.support.waiting import WAIT_S
 
 from logboom.kafka.apis import alter_configs, delete_records, describe_configs, incremental_alter_configs
 from logboom.kafka.wire.messages import make, milliseconds, nested
@@ -236,7 +237,7 @@ def test_changes_are_in_force_at_once(tmp_path: Path) -> None:
             assert (await sent()).error_code is NONE
             assert partition.log.durable_end == partition.log_end_offset
             await changed(node, client, "logboom.retention.messages", "0")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(WAIT_S):
                 while partition.log_start_offset < partition.log_end_offset:
                     await asyncio.sleep(0.01)
 

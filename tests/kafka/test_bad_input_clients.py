@@ -9,13 +9,14 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from tests.kafka.attack import Raw
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 HOUR_MS = 3_600_000
 
 
 def produce_requests(broker: BrokerProcess) -> float:
     """How many produce requests the broker has read."""
-    with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=60) as page:
+    with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=WAIT_S) as page:
         lines = page.read().decode().splitlines()
     name = 'logboom_kafka_api_requests_total{api="Produce"}'
     return next((float(line.split()[-1]) for line in lines if line.startswith(name)), 0.0)
@@ -47,7 +48,7 @@ def test_librdkafka_tries_again_what_may_pass_and_nothing_else(
         before = produce_requests(broker)
         now_ms = int(time.time() * 1000)
         producer.produce("s", value, timestamp=now_ms + ahead_ms, on_delivery=told)
-        assert producer.flush(60) == 0
+        assert producer.flush(WAIT_S) == 0
         (error,) = errors
         assert error.code() == code
         assert produce_requests(broker) - before == (4 if passing else 1)

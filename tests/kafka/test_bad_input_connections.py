@@ -19,6 +19,7 @@ from tests.kafka.door import Running, frame, written
 from tests.kafka.test_hot_apis import fetch_request, fetched
 from tests.support.server import BrokerProcess
 from tests.support.simulated import run
+from tests.support.waiting import WAIT_S
 
 from logboom.base.units import KIB, MIB
 from logboom.kafka.apis import load_handlers
@@ -110,7 +111,7 @@ def test_tls_and_http_on_the_plain_port_are_told_apart(tmp_path: Path) -> None:
             pytest.raises(OSError, match=r"EOF|reset|SSL"),
         ):
             context.wrap_socket(plain)
-        visitor = http.client.HTTPConnection(host, int(port), timeout=60)
+        visitor = http.client.HTTPConnection(host, int(port), timeout=WAIT_S)
         visitor.request("GET", "/metrics")
         with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
             visitor.getresponse()
@@ -155,7 +156,7 @@ def test_a_hundred_thousand_requests_of_a_client_that_never_reads(tmp_path: Path
         assert peak_bytes(broker.pid) - before < 48 * MIB
         for number in range(count):
             assert struct.unpack_from(">i", client.reply())[0] == number
-        sender.join(60)
+        sender.join(WAIT_S)
         assert not sender.is_alive()
         assert peak_bytes(broker.pid) - before < 48 * MIB
         assert other.alive()

@@ -13,6 +13,7 @@ from tests.kafka.door import run as run_on_sockets
 from tests.kafka.test_altering_apis import APPEND, BROKER, DELETE, NONE, TOPIC, altered
 from tests.kafka.test_hot_apis import produced
 from tests.support.simulated import run
+from tests.support.waiting import WAIT_S
 
 from logboom.kafka.wire.messages import make, nested
 from logboom.metadata import BrokerConfigChanged
@@ -228,7 +229,7 @@ def test_the_door_and_the_connections_that_are_open_take_new_limits(tmp_path: Pa
             assert await other.closed() == b""
             await changed(client, "connections.max.idle.ms", "100")
             assert node.services.server.config.now.idle_timeout_s == 0.1
-            await asyncio.wait_for(client.closed(), 30)
+            await asyncio.wait_for(client.closed(), WAIT_S)
 
     run(body)
 

@@ -9,6 +9,7 @@ from tests.kafka.door import batch, running, until
 from tests.kafka.test_config_resources import described
 from tests.kafka.test_hot_apis import fetch_request, first_offsets, produce_request, produced
 from tests.support.simulated import run
+from tests.support.waiting import WAIT_S
 
 from logboom.base.ids import Offset
 from logboom.broker.partition.reads import CommittedReads
@@ -162,7 +163,7 @@ def test_a_log_that_shrinks_while_a_fetch_waits_does_not_hold_it_up(tmp_path: Pa
             assert node.metrics.waiting_fetches == 1
             for _ in range(3):
                 await produced(other, 9, table, 0, one)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(WAIT_S):
                 reply = await client.reply()
             assert first_offsets(reply.responses[0].partitions[0].records)[0] == 90
 

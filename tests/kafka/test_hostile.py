@@ -15,10 +15,11 @@ from kio.schema.fetch.v12.request import FetchRequest
 from tests.kafka.door import frame, written
 from tests.kafka.entities import broken, random_entity
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.kafka.apis import load_handlers
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = WAIT_S
 WAITS_S = 0.02
 PER_VERSION = 12
 SEEDS = (1, 2)

@@ -11,6 +11,7 @@ from tests.kafka.door import Client, Running, batch, running, until
 from tests.kafka.door import run as run_real
 from tests.kafka.test_hot_apis import fetch_request, fetched, first_offsets, produced
 from tests.support.simulated import run
+from tests.support.waiting import WAIT_S
 
 from logboom.kafka.wire.messages import milliseconds
 
@@ -176,7 +177,7 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     def read(self: Any, offset: Any, max_bytes: int, *, ceiling: Any, cached_only: bool = False) -> Any:
         if cached_only:
             return None
-        assert ready.wait(30)
+        assert ready.wait(WAIT_S)
         return whole(self, offset, max_bytes, ceiling=ceiling)
 
     monkeypatch.setattr(LogReader, "read_with_next_offset", read)

@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 from tests.kafka.door import Client, Running, batch, run, running
 from tests.kafka.test_altering_apis import NONE, altered
 from tests.kafka.test_hot_apis import fetched, produced
+from tests.support.waiting import WAIT_S
 
 from logboom.records import read_header
 
@@ -102,7 +103,7 @@ def test_segment_ms(tmp_path: Path, key: int) -> None:
         assert segments(node.broker.config.data_dir) == [0]
         await changed(client, key, "segment.ms", "1000")
         end = 3
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             while len(segments(node.broker.config.data_dir)) == 1:
                 await asyncio.sleep(0.05)
                 assert (await send(10)).error_code is NONE

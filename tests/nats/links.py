@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import structlog
-from tests.nats.servers import WAIT_S
+from tests.support.waiting import WAIT_S
 
 from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.host import SystemClock, SystemIds

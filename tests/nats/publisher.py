@@ -6,7 +6,8 @@ from collections import Counter
 import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
-from tests.nats.servers import WAIT_S, stored
+from tests.nats.servers import stored
+from tests.support.waiting import WAIT_S
 
 _NOT_NOW = (nats.errors.Error, nats.js.errors.Error, OSError)
 

@@ -18,10 +18,9 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from nats.aio.client import Client
 from tests.support.server import free_port
+from tests.support.waiting import WAIT_S
 
 from logboom.app.supervisor.nats_server import NatsServerError, find_nats_server
-
-WAIT_S = 30
 
 
 def program() -> str | None:

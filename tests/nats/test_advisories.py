@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import pytest
 import structlog
 from tests.nats.servers import (
-    WAIT_S,
     NatsServer,
     alter,
     attach,
@@ -26,6 +25,7 @@ from tests.nats.servers import (
 from tests.support.brokers import ClusterBrokers
 from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 import nats
 from logboom.app.supervisor import nats_server

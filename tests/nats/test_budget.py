@@ -5,6 +5,7 @@ import asyncio
 
 import pytest
 from tests.nats.servers import on_a_loop
+from tests.support.waiting import WAIT_S
 
 from logboom.nats.ingress import budget as budget_module
 from logboom.nats.ingress.budget import Budget
@@ -52,7 +53,7 @@ async def test_what_lasts_is_refused_until_there_is_room(monkeypatch: pytest.Mon
     metrics = NatsMetrics()
     budget = Budget(1_000, lambda: False, reading.hold, reading.release, metrics)
     budget.took(1_000)
-    await asyncio.wait_for(reading.changed.wait(), 30)
+    await asyncio.wait_for(reading.changed.wait(), WAIT_S)
     assert not reading.held()
     assert not budget.allows()
     budget.gave(1)
@@ -69,7 +70,7 @@ async def test_a_disk_that_does_not_keep_up_counts_as_full(monkeypatch: pytest.M
     budget = Budget(1_000, lambda: behind, reading.hold, reading.release, NatsMetrics())
     budget.took(1)
     assert reading.held()
-    await asyncio.wait_for(reading.changed.wait(), 30)
+    await asyncio.wait_for(reading.changed.wait(), WAIT_S)
     assert not budget.allows()
     behind = False
     assert budget.allows()

@@ -6,7 +6,6 @@ import nats.errors
 import nats.js.errors
 import pytest
 from tests.nats.servers import (
-    WAIT_S,
     alter,
     attach,
     delete,
@@ -19,6 +18,7 @@ from tests.nats.servers import (
     taken,
 )
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 import nats
 

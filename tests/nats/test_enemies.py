@@ -15,7 +15,6 @@ from tests.nats.links import linked, up
 from tests.nats.proxy import Proxy
 from tests.nats.publisher import Publisher
 from tests.nats.servers import (
-    WAIT_S,
     NatsServer,
     alter,
     attach,
@@ -28,6 +27,7 @@ from tests.nats.servers import (
     taken,
 )
 from tests.support.server import BrokerProcess, free_port
+from tests.support.waiting import WAIT_S
 
 import nats
 from logboom.base.errors import InvalidRequestError

@@ -7,9 +7,10 @@ import nats.errors
 import nats.js.errors
 import pytest
 from tests.nats.publisher import Publisher
-from tests.nats.servers import WAIT_S, NatsServer, attach, nats_cluster, needs_nats_server, on_a_loop, taken
+from tests.nats.servers import NatsServer, attach, nats_cluster, needs_nats_server, on_a_loop, taken
 from tests.support.brokers import ClusterBrokers
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 import nats
 

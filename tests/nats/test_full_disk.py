@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from tests.faults.test_disk_mounts import Loop
 from tests.nats.publisher import Publisher
-from tests.nats.servers import WAIT_S, NatsServer, needs_nats_server, on_a_loop, taken
+from tests.nats.servers import NatsServer, needs_nats_server, on_a_loop, taken
 from tests.nats.test_handover import lead
 from tests.support.brokers import ClusterBrokers, Place
+from tests.support.waiting import WAIT_S
 
 import nats
 
-pytestmark = [needs_nats_server, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [needs_nats_server, pytest.mark.slow]
 
 _METADATA_BYTES = 1_000_000
 """Room for changes of the metadata, so that a broker learns that it is to lead."""
@@ -28,7 +29,7 @@ SMALL = 2
 def small(tmp_path: Path) -> Iterator[Loop]:
     made = Loop(tmp_path, 200)
     yield made
-    subprocess.run(["umount", "--lazy", str(made.path)], check=False, timeout=60)
+    subprocess.run(["umount", "--lazy", str(made.path)], check=False, timeout=WAIT_S)
 
 
 def fill_but(disk: Path, left_bytes: int) -> Path:

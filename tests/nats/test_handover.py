@@ -14,7 +14,6 @@ import pytest
 from confluent_kafka import KafkaException
 from nats.aio.client import Client
 from tests.nats.servers import (
-    WAIT_S,
     NatsServer,
     end,
     metrics,
@@ -26,6 +25,7 @@ from tests.nats.servers import (
 )
 from tests.support.brokers import ClusterBrokers
 from tests.support.commands import run_logboom
+from tests.support.waiting import WAIT_S
 
 import nats
 
@@ -109,7 +109,7 @@ def lead(cluster: ClusterBrokers, stream: str, *nodes: int) -> int:
 
 def cli(*words: str) -> None:
     """`logboom cluster ...`"""
-    done = run_logboom(["cluster", *words], timeout_s=60)
+    done = run_logboom(["cluster", *words], timeout_s=WAIT_S)
     assert done.returncode == 0, done
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import nkeys
 import pytest
 from tests.nats.links import linked, up
-from tests.nats.servers import WAIT_S, NatsServer, needs_nats_server, on_a_loop
+from tests.nats.servers import NatsServer, needs_nats_server, on_a_loop
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import LogboomError
 from logboom.nats.config import NatsConfig

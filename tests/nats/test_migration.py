@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from nats.js.api import StreamConfig
 from tests.docs.blocks import blocks_of
-from tests.nats.servers import WAIT_S, NatsServer, alter, attach, end, needs_nats_server, on_a_loop, stored
+from tests.nats.servers import NatsServer, alter, attach, end, needs_nats_server, on_a_loop, stored
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 import nats
 

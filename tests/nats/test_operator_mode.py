@@ -13,7 +13,6 @@ import nkeys
 import pytest
 from tests.nats.links import linked, up
 from tests.nats.servers import (
-    WAIT_S,
     NatsServer,
     attach,
     metrics,
@@ -24,6 +23,7 @@ from tests.nats.servers import (
     taken,
 )
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 import nats
 from logboom.nats.metrics import NatsMetrics

@@ -3,8 +3,9 @@
 import asyncio
 
 from nats.aio.client import Client
-from tests.nats.servers import WAIT_S, alter, attach, end, needs_nats_server, on_a_loop, published, stored, taken
+from tests.nats.servers import alter, attach, end, needs_nats_server, on_a_loop, published, stored, taken
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 import nats
 

@@ -6,8 +6,9 @@ import pytest
 from confluent_kafka import KafkaException
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from tests.nats.servers import WAIT_S, Stored, alter, attach, end, metrics, needs_nats_server, on_a_loop, stored
+from tests.nats.servers import Stored, alter, attach, end, metrics, needs_nats_server, on_a_loop, stored
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 import nats
 from logboom.nats.wire.recording import reply_content, request_content

@@ -10,9 +10,10 @@ import pytest
 from confluent_kafka import KafkaException
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from tests.nats.servers import WAIT_S, NatsServer, attach, end, needs_nats_server, on_a_loop, stored
+from tests.nats.servers import NatsServer, attach, end, needs_nats_server, on_a_loop, stored
 from tests.support.brokers import ClusterBrokers
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 import nats
 

@@ -10,6 +10,7 @@ import structlog
 import uvloop
 from structlog.testing import CapturingLogger
 from tests.support.simulated import machine
+from tests.support.waiting import WAIT_S
 
 from logboom.base.ids import BrokerId, DirectoryId
 from logboom.broker.peers import PeerIdentity
@@ -18,7 +19,6 @@ from logboom.peer.door import PeerDoor
 
 KEY = bytes(range(32))
 CLUSTER = "cluster-of-tests"
-WAIT_S = 20
 
 
 class Door(PeerDoor):
@@ -82,7 +82,7 @@ def real(body: Callable[[], Awaitable[None]]) -> None:
     """Run a test on real sockets, with the loop of a real node."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             await body()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

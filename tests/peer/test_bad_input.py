@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.peer.doors import KEY, Door, address, doors, echo, identity, real, until
 from tests.support.simulated import run
+from tests.support.waiting import WAIT_S
 
 from logboom.base.ids import BrokerId
 from logboom.broker.peers import Address, FrameKind, Lane, PeerIdentity, PeerUnavailableError
@@ -64,7 +65,7 @@ async def raw(door: Door) -> AsyncIterator[Raw]:
 
 async def unharmed(one: Door, two: Door) -> None:
     """Another broker is served as before."""
-    answer = await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=10)
+    answer = await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=WAIT_S)
     assert bytes(answer) == b"1 directory-1: ?"
 
 
@@ -310,7 +311,7 @@ def test_what_decides_something_is_sealed_and_records_where_that_is_asked_for(se
             one.locate({TWO: await tap.start()})
             tap.change_back = lambda data: data.replace(b"rrrr", b"RRRR", 1)
             try:
-                answer = await one.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=5)
+                answer = await one.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=WAIT_S)
             except PeerUnavailableError:
                 assert seal_records
             else:
@@ -319,7 +320,7 @@ def test_what_decides_something_is_sealed_and_records_where_that_is_asked_for(se
                 assert bytes(answer[20_000:]) != parts[1]
             tap.change_back = lambda data: data.replace(b"dddd", b"DDDD", 1)
             with pytest.raises(PeerUnavailableError):
-                await one.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=5)
+                await one.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=WAIT_S)
             assert one.metrics.broken == 1 + seal_records
             tap.stop()
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.peer.doors import Door, address, doors, echo, identity, real, until
 from tests.support.simulated import run
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import InvalidRecordError, InvalidRequestError, NotLeaderError
 from logboom.base.ids import BrokerId
@@ -23,10 +24,10 @@ def test_a_request_is_answered_and_both_sides_know_who_the_other_is(on: Callable
     async def body() -> None:
         async with doors(identity(1), identity(2)) as (one, two):
             two.serve(FrameKind.CONTROL, echo)
-            answer = await one.call(TWO, FrameKind.CONTROL, [b"a", memoryview(b"bc")], timeout_s=5)
+            answer = await one.call(TWO, FrameKind.CONTROL, [b"a", memoryview(b"bc")], timeout_s=WAIT_S)
             assert bytes(answer) == b"1 directory-1: abc"
             one.serve(FrameKind.CONTROL, echo)
-            who, answer = await two.call_address(address(one), FrameKind.CONTROL, [b"?"], timeout_s=5)
+            who, answer = await two.call_address(address(one), FrameKind.CONTROL, [b"?"], timeout_s=WAIT_S)
             assert who == identity(1)
             assert bytes(answer) == b"2 directory-2: ?"
 
@@ -80,8 +81,8 @@ def test_answers_come_in_any_order() -> None:
                 return [bytes(body)]
 
             two.serve(FrameKind.CONTROL, gated)
-            slow = asyncio.ensure_future(one.call(TWO, FrameKind.CONTROL, [b"slow"], timeout_s=5))
-            fast = asyncio.ensure_future(one.call(TWO, FrameKind.CONTROL, [b"fast"], timeout_s=5))
+            slow = asyncio.ensure_future(one.call(TWO, FrameKind.CONTROL, [b"slow"], timeout_s=WAIT_S))
+            fast = asyncio.ensure_future(one.call(TWO, FrameKind.CONTROL, [b"fast"], timeout_s=WAIT_S))
             gates[b"fast"].set()
             assert bytes(await fast) == b"fast"
             assert not slow.done()
@@ -105,14 +106,14 @@ def test_what_a_handler_raises_is_raised_at_the_caller() -> None:
 
             two.serve(FrameKind.CONTROL, failing)
             with pytest.raises(NotLeaderError, match="it leads nothing") as not_leader:
-                await one.call(TWO, FrameKind.CONTROL, [b"0"], timeout_s=5)
+                await one.call(TWO, FrameKind.CONTROL, [b"0"], timeout_s=WAIT_S)
             assert not_leader.value.limit == "some.limit"
             with pytest.raises(InvalidRecordError, match=r"^wrong$") as invalid:
-                await one.call(TWO, FrameKind.CONTROL, [b"1"], timeout_s=5)
+                await one.call(TWO, FrameKind.CONTROL, [b"1"], timeout_s=WAIT_S)
             assert list(invalid.value.record_indexes) == [3, 4]
             assert list(invalid.value.record_messages) == ["a", "b"]
             with pytest.raises(PeerUnavailableError, match="see its log"):
-                await one.call(TWO, FrameKind.CONTROL, [b"2"], timeout_s=5)
+                await one.call(TWO, FrameKind.CONTROL, [b"2"], timeout_s=WAIT_S)
             assert "a fault" in two.logged("exc_info")[0]
             assert two.metrics.lanes[Lane.CONTROL].failed_requests == 3
 
@@ -124,7 +125,7 @@ def test_a_request_waits_for_a_handler_that_comes_late_and_no_longer_than_its_ca
         async with doors(identity(1), identity(2)) as (one, two):
             with pytest.raises(PeerUnavailableError):
                 await one.call(TWO, FrameKind.CONTROL, [b"-"], timeout_s=0.5)
-            waiting = asyncio.ensure_future(one.call(TWO, FrameKind.CONTROL, [b"+"], timeout_s=30))
+            waiting = asyncio.ensure_future(one.call(TWO, FrameKind.CONTROL, [b"+"], timeout_s=WAIT_S))
             await asyncio.sleep(1)
             two.serve(FrameKind.CONTROL, echo)
             assert bytes(await waiting) == b"1 directory-1: +"
@@ -136,12 +137,12 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_sent() -> None:
     async def body() -> None:
         async with doors(identity(1), identity(2)) as (one, two):
             two.serve(FrameKind.CONTROL, echo)
-            await one.call(TWO, FrameKind.CONTROL, [b"a"], timeout_s=5)
+            await one.call(TWO, FrameKind.CONTROL, [b"a"], timeout_s=WAIT_S)
             too_long = [bytes(BODY_BYTES_MAX), b"1"]
             with pytest.raises(InvalidRequestError, match=str(BODY_BYTES_MAX + 1)):
-                await one.call(TWO, FrameKind.CONTROL, too_long, timeout_s=5)
+                await one.call(TWO, FrameKind.CONTROL, too_long, timeout_s=WAIT_S)
             assert not one.post(TWO, FrameKind.RAFT, too_long)
-            assert bytes(await one.call(TWO, FrameKind.CONTROL, [b"b"], timeout_s=5)) == b"1 directory-1: b"
+            assert bytes(await one.call(TWO, FrameKind.CONTROL, [b"b"], timeout_s=WAIT_S)) == b"1 directory-1: b"
 
     run(body)
 
@@ -154,13 +155,13 @@ def test_a_broker_that_was_away_is_dialled_again(on: Callable[[Body], None]) -> 
             one.locate({TWO: where})
             await away.stop()
             with pytest.raises(PeerUnavailableError, match=r"broker 2 at .* cannot be reached"):
-                await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=5)
+                await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=WAIT_S)
             back = Door(listen=f"127.0.0.1:{where.port}")
             await back.start()
             back.identify(identity(2))
             back.serve(FrameKind.CONTROL, echo)
             try:
-                assert bytes(await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=30)).endswith(b"?")
+                assert bytes(await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=WAIT_S)).endswith(b"?")
             finally:
                 await back.stop()
 

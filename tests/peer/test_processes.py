@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.peer.doors import doors, identity, real, until
+from tests.support.waiting import WAIT_S
 
 from logboom.base.ids import BrokerId
 from logboom.base.units import MIB
@@ -58,7 +59,7 @@ def test_a_process_that_is_stopped_for_a_while(other: tuple[Address, int]) -> No
     async def body() -> None:
         async with doors(identity(1)) as (one,):
             one.locate({TWO: there})
-            await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=20)
+            await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=WAIT_S)
             os.kill(process_id, signal.SIGSTOP)
             with pytest.raises(PeerUnavailableError, match="did not answer within"):
                 await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=0.5)
@@ -71,7 +72,7 @@ def test_a_process_that_is_stopped_for_a_while(other: tuple[Address, int]) -> No
             with pytest.raises(PeerUnavailableError):
                 await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=0.5)
             os.kill(process_id, signal.SIGCONT)
-            answer = await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=20)
+            answer = await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=WAIT_S)
             assert bytes(answer) == b"1 directory-1: ?"
 
     real(body)

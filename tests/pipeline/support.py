@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,26 +22,16 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.spark_jvms import SparkJvms
+from tests.support.waiting import WAIT_S
 
 from logboom.pipeline.run.progress import Snapshot
 
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17 or newer")
 
-WAIT_S = 240
-"""No wait for a router lasts longer, even on a busy machine."""
-
-
-def wait_until(done: Callable[[], bool], what: str, timeout_s: float = WAIT_S, *, every_s: float = 0.05) -> None:
-    """Waits for something that will happen in another process; `every_s` is longer where asking is costly."""
-    deadline = time.monotonic() + timeout_s
-    while not done():
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        time.sleep(every_s)
-
 
 def make_stream(bootstrap: str, name: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT_S)
 
 
 def publish(bootstrap: str, stream: str, values: Iterator[bytes] | list[bytes], partitions: int) -> None:
@@ -55,7 +45,7 @@ def publish(bootstrap: str, stream: str, values: Iterator[bytes] | list[bytes], 
             except BufferError:
                 producer.poll(0.1)
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 def records(bootstrap: str, stream: str) -> list[Any]:
@@ -69,15 +59,15 @@ def records(bootstrap: str, stream: str) -> list[Any]:
         }
     )
     try:
-        topics = consumer.list_topics(timeout=30).topics
+        topics = consumer.list_topics(timeout=WAIT_S).topics
         if stream not in topics:
             return []
         places = [TopicPartition(stream, partition, 0) for partition in topics[stream].partitions]
-        marks = {place.partition: consumer.get_watermark_offsets(place, timeout=30) for place in places}
+        marks = {place.partition: consumer.get_watermark_offsets(place, timeout=WAIT_S) for place in places}
         left = {partition: end for partition, (start, end) in marks.items() if end > start}
         consumer.assign([TopicPartition(stream, partition, marks[partition][0]) for partition in left])
         found: list[Any] = []
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + WAIT_S
         while left:
             assert time.monotonic() < deadline, f"stream {stream} cannot be read to its end: {left}"
             message = consumer.poll(0.5)
@@ -99,7 +89,7 @@ def header(message: Any, name: str) -> str | None:
 def scraped(http: str) -> dict[tuple[str, str], float]:
     """What a pipeline's /metrics says: (series, its label beside the pipeline's name) -> value; {} while it starts."""
     try:
-        with urllib.request.urlopen(f"http://{http}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{http}/metrics", timeout=WAIT_S) as answer:
             text = answer.read().decode()
     except (urllib.error.URLError, ConnectionError):
         return {}
@@ -214,7 +204,7 @@ class RouterProcess:
                 os.killpg(self.process.pid, signal.SIGKILL)
             else:
                 self.process.kill()
-        self.process.wait(30)
+        self.process.wait(WAIT_S)
 
     def sigterm(self) -> int:
         self.process.send_signal(signal.SIGTERM)

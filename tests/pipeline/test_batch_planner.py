@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.mask.rules import MaskRule
@@ -80,10 +81,10 @@ class Checkpoint:
         producer = Producer({"bootstrap.servers": self._bootstrap})
         pairs: list[tuple[str, str | bytes | None]] = [(name, text.encode()) for name, text in (headers or {}).items()]
         producer.produce(stream, value=value, key=key, headers=pairs, partition=1)
-        assert producer.flush(30) == 0
+        assert producer.flush(WAIT_S) == 0
 
     def trim(self, stream: str) -> None:
-        self._admin.delete_before({(stream, 1): 1})[stream, 1].result(30)
+        self._admin.delete_before({(stream, 1): 1})[stream, 1].result(WAIT_S)
 
 
 @pytest.fixture

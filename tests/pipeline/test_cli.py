@@ -15,12 +15,12 @@ from tests.pipeline.support import (
     needs_java,
     publish,
     scraped,
-    wait_until,
 )
 from tests.support.server import BrokerProcess, free_port
 from tests.support.spark_jvms import SparkJvms
+from tests.support.waiting import until
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 PIPELINE = """
 name: NAME
@@ -67,7 +67,7 @@ def test_an_unknown_level_of_spark_s_log_is_refused_before_spark_starts(tmp_path
 
 def test_without_once_it_waits_and_says_so(broker: BrokerProcess, tmp_path: Path, spark_jvms: SparkJvms) -> None:
     with RouterProcess(_file(tmp_path, "later"), broker.kafka, jvms=spark_jvms) as router:
-        wait_until(lambda: len(_said(router)) >= 2 or not router.alive(), "a word")
+        until(lambda: len(_said(router)) >= 2 or not router.alive(), "a word")
         states = [line["state"] for line in _said(router) if "state" in line]
         messages = [line["message"] for line in _said(router) if "message" in line]
         assert states == ["waiting"]
@@ -88,18 +88,18 @@ def test_metrics_show_the_balance_while_it_runs_and_ctrl_c_lets_a_batch_end(
             assert router.alive(), router.log_text()[-2_000:]
             return scraped(http).get(("logboom_pipeline_delivered_total", "screen"), 0) >= 10
 
-        wait_until(delivered, "events on the screen")
+        until(delivered, "events on the screen")
         found = scraped(http)
 
         # As a terminal does it: to all processes in the foreground, here in the middle of a batch.
         checkpoint = tmp_path / "checkpoints" / "seen"
         publish(broker.kafka, "seen-web", lines * 700, 1)
-        wait_until((checkpoint / "pins" / "batches" / "1.json").exists, "another batch begins")
+        until((checkpoint / "pins" / "batches" / "1.json").exists, "another batch begins")
         started = descendants(router.process.pid) - {router.process.pid}
         os.killpg(router.process.pid, signal.SIGINT)
         assert router.wait() == 0, router.log_text()[-2_000:]
         assert (checkpoint / "router" / "commits" / "1").exists(), router.log_text()[-2_000:]
-        wait_until(lambda: all_ended(started), "the JVM and its workers have ended")
+        until(lambda: all_ended(started), "the JVM and its workers have ended")
     assert " INFO MicroBatchExecution: " in router.log_text(), "what Spark says at the level that was asked for"
     assert found["logboom_pipeline_records_in_total", "web"] == 31
     assert found["logboom_pipeline_copies_total", ""] == 20

@@ -19,11 +19,11 @@ from tests.pipeline.support import (
     needs_java,
     publish,
     records,
-    wait_until,
 )
 from tests.support.server import BrokerProcess
+from tests.support.waiting import until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, needs_java, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, needs_java]
 
 ROUND = 900
 BATCH = 300
@@ -59,7 +59,7 @@ def _batches(checkpoint: Path) -> int:
 
 def _await_batch(router: RouterProcess, checkpoint: Path) -> None:
     before = _batches(checkpoint)
-    wait_until(lambda: _batches(checkpoint) > before or not router.alive(), "a batch begins")
+    until(lambda: _batches(checkpoint) > before or not router.alive(), "a batch begins")
     assert router.alive(), router.log_text()[-3_000:]
 
 
@@ -89,7 +89,7 @@ def test_dials_and_reloads_survive_the_router(broker: BrokerProcess, tmp_path: P
         asking = [*router.command[:4], "reload", str(file)]
         with subprocess.Popen(asking, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as reload:
             request = checkpoint / "reload.request"
-            wait_until(lambda: request.exists() or "reloading" in router.log_text(), "a reload is asked for")
+            until(lambda: request.exists() or "reloading" in router.log_text(), "a reload is asked for")
             router.kill9()
             reload.kill()
     publish(bootstrap, f"{name}-web", _lines(2 * ROUND, ROUND), 2)
@@ -141,7 +141,7 @@ def test_a_full_disk_beneath_the_checkpoint_loses_nothing(
     make_stream(bootstrap, f"{name}-web", 2)
     with RouterProcess(file, bootstrap) as router:
         publish(bootstrap, f"{name}-web", _lines(0, ROUND), 2)
-        wait_until(lambda: len(archive_ids(tmp_path / "archive")) == ROUND or not router.alive(), "events", every_s=1)
+        until(lambda: len(archive_ids(tmp_path / "archive")) == ROUND or not router.alive(), "events", every_s=1)
         filler = small_disk / "filler"
         _fill(filler)
         publish(bootstrap, f"{name}-web", _lines(ROUND, ROUND), 2)

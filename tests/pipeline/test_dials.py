@@ -14,7 +14,7 @@ from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.run.runner import Runner, RunOptions
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 FILE = """
 name: turned

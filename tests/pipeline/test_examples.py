@@ -12,7 +12,7 @@ from logboom.pipeline.execute.examples import collect_here, run_examples
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.route.rows import AT
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 KEYS = {"env:KEY": b"0123456789abcdef"}
 PLAIN = """

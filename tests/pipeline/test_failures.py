@@ -18,7 +18,7 @@ from logboom.pipeline.spark.session import start_session
 from logboom.pipeline.spark.settings import SessionOptions
 from logboom.pipeline.transforms.parse import ParseTransform
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 PIPELINE = """
 name: placed

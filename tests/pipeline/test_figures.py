@@ -9,12 +9,13 @@ import pytest
 from tests.cli.running import logboom, ok, refused
 from tests.pipeline.support import Said, make_stream, needs_java, publish, records
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.run.runner import Runner, RunOptions
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 FILE = """
 name: asked
@@ -87,6 +88,6 @@ def test_a_pipeline_is_asked_for_its_figures(spark: Any, broker: BrokerProcess, 
         assert words in live
     admin = StreamAdmin(bootstrap)  # kept until it has answered
     for done in admin.delete_before({("asked-copy", number): 1 for number in range(2)}).values():
-        done.result(60)
+        done.result(WAIT_S)
     cut = logboom(*compare, "copy", "archive", "--settle", "1ms", bootstrap=bootstrap)
     assert (cut.code, cut.out.count("copy lacks asked-web:")) == (1, 2)

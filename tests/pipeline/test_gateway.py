@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.pipeline.support import needs_java, wait_until
+from tests.pipeline.support import needs_java
+from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.spark.gateway import SparkJvm
 
@@ -33,16 +34,16 @@ def test_a_jvm_that_is_closed_while_it_comes_up_ends(met: str) -> None:
     """At different points of its start: the process is the launcher's shell first, and becomes the JVM."""
     jvm = SparkJvm({}, silent=True)
     if met == "the JVM":
-        wait_until(lambda: Path(f"/proc/{jvm.pid}/comm").read_text() == "java\n", "the JVM begins", 60)
+        until(lambda: Path(f"/proc/{jvm.pid}/comm").read_text() == "java\n", "the JVM begins")
     jvm.close()
     assert not _is_alive(jvm.pid)
 
 
 @pytest.mark.parametrize("how", ["killed", "returns"])
 def test_a_jvm_whose_driver_ends_while_it_comes_up_ends(how: str) -> None:
-    """It reads the end of its standard input: `wait_until` fails where it lives on."""
+    """It reads the end of its standard input: `until` fails where it lives on."""
     done = subprocess.run(
-        [sys.executable, "-c", STARTS_ONE, how], stdout=subprocess.PIPE, env=os.environ, timeout=60, check=False
+        [sys.executable, "-c", STARTS_ONE, how], stdout=subprocess.PIPE, env=os.environ, timeout=WAIT_S, check=False
     )
     pid = int(done.stdout)
-    wait_until(lambda: not _is_alive(pid), "the end of the JVM", 60)
+    until(lambda: not _is_alive(pid), "the end of the JVM")

@@ -14,17 +14,17 @@ from tests.pipeline.support import (
     needs_java,
     publish,
     records,
-    wait_until,
 )
 from tests.pipeline_sinks.contracts.webhook import Webhook
 from tests.pipeline_sinks.server import Server
 from tests.support.server import BrokerProcess
+from tests.support.waiting import until
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.run.runner import Runner, RunOptions
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 PIPELINE = """
 name: {name}
@@ -110,7 +110,6 @@ def test_what_a_dead_server_had_taken_before_is_not_among_the_dead_letters(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_router_that_is_killed_sends_the_batch_that_was_cut_off_again_and_nothing_else(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -123,12 +122,12 @@ def test_a_router_that_is_killed_sends_the_batch_that_was_cut_off_again_and_noth
         events = server.contract.events
         with RouterProcess(file, broker.kafka) as router:
             publish(broker.kafka, "shot-web", _lines(100, 300), 2)
-            wait_until(lambda: len(events) == 300, "the first events")
+            until(lambda: len(events) == 300, "the first events")
             server.faults.always = "hang"
             publish(broker.kafka, "shot-web", _lines(400, 200), 2)
-            wait_until(lambda: server.faults.applied["hang"] > 0, "a request under way")
+            until(lambda: server.faults.applied["hang"] > 0, "a request under way")
             server.faults.always = None
-            wait_until(lambda: len(events) > 320, "a part of the batch")
+            until(lambda: len(events) > 320, "a part of the batch")
             router.kill9()
         publish(broker.kafka, "shot-web", _lines(600, 100), 2)
         with RouterProcess(file, broker.kafka, "--once") as router:

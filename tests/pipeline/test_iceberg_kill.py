@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 from tests.clients.drivers import DriverMissingError, iceberg_reader
-from tests.pipeline.support import RouterProcess, make_stream, needs_java, publish, wait_until
+from tests.pipeline.support import RouterProcess, make_stream, needs_java, publish
 from tests.support.server import BrokerProcess
+from tests.support.waiting import until
 
 from logboom.pipeline.sinks.iceberg.hadoop_catalog import HadoopCatalog
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, needs_java, pytest.mark.slow]
 
 PIPELINE = """
 name: icy
@@ -54,17 +55,17 @@ def test_a_router_that_is_killed_around_a_commit_loses_and_repeats_nothing(
         with RouterProcess(file, broker.kafka) as router:
             before = _batches(tmp_path)
             send(2_000)
-            wait_until(lambda before=before: _batches(tmp_path) > before, "a batch")  # type: ignore[misc]
+            until(lambda before=before: _batches(tmp_path) > before, "a batch")  # type: ignore[misc]
             batches, files = _batches(tmp_path), _files(tmp_path)
             send(2_000)
             if moment == "commit":
-                wait_until(
+                until(
                     lambda batches=batches: _batches(tmp_path) > batches,  # type: ignore[misc]
                     "a commit",
                     every_s=0.002,
                 )
             else:
-                wait_until(lambda files=files: _files(tmp_path) > files, "a file", every_s=0.002)  # type: ignore[misc]
+                until(lambda files=files: _files(tmp_path) > files, "a file", every_s=0.002)  # type: ignore[misc]
             router.kill9()
     with RouterProcess(file, broker.kafka, "--once") as router:
         assert router.wait() == 0

@@ -25,11 +25,11 @@ from tests.pipeline.support import (
     make_stream,
     needs_java,
     records,
-    wait_until,
 )
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 PARTITIONS = 2
 BATCH = 200
@@ -93,8 +93,8 @@ class Load:
     def finish(self) -> int:
         """How many lines there are in all, once all of them are acknowledged."""
         self._ends.set()
-        self._thread.join(60)
-        assert self._producer.flush(60) == 0
+        self._thread.join(WAIT_S)
+        assert self._producer.flush(WAIT_S) == 0
         return self.sent
 
 
@@ -124,7 +124,7 @@ class Lives:
 
     def await_more(self, router: RouterProcess, count: Callable[[], int], more: int, what: str) -> None:
         goal = count() + more
-        wait_until(lambda: count() >= goal or not router.alive(), what)
+        until(lambda: count() >= goal or not router.alive(), what)
         assert router.alive(), router.log_text()[-3_000:]
 
     def broker_is_killed(self, router: RouterProcess) -> None:
@@ -145,13 +145,13 @@ class Lives:
         assert router.wait() == 0, router.log_text()[-2_000:]
         assert (self.checkpoint / "router" / "commits" / str(batch)).exists(), router.log_text()[-2_000:]
         assert " INFO " not in router.log_text(), "Spark is silent where its log was not asked for"
-        wait_until(lambda: all_ended(started), "the JVM and its workers have ended")
+        until(lambda: all_ended(started), "the JVM and its workers have ended")
 
     def is_killed(self, router: RouterProcess, *, group: bool) -> None:
         """Nothing outlives a driver: the JVM and its workers notice that it is gone."""
         started = _started_by(router)
         router.kill9(group=group)
-        wait_until(lambda: all_ended(started), "the JVM and its workers have ended", 60)
+        until(lambda: all_ended(started), "the JVM and its workers have ended")
 
     def jvm_is_killed(self, router: RouterProcess) -> None:
         """The driver tells what happened in a sentence, and that nothing is lost."""
@@ -163,14 +163,14 @@ class Lives:
             "logboom: Spark's JVM was killed (the kernel does so where memory runs out); "
             "nothing is lost: the next start goes on with the same batch"
         ) in router.log_text().splitlines(), "py4j's threads may print what they were doing before and after it"
-        wait_until(lambda: all_ended(started), "the JVM's workers have ended")
+        until(lambda: all_ended(started), "the JVM's workers have ended")
 
     def ends_by_itself(self, router: RouterProcess) -> None:
         """Its JVM stops Spark behind it, and ends too."""
-        wait_until(lambda: bool(_started_by(router)) or not router.alive(), "its JVM")
+        until(lambda: bool(_started_by(router)) or not router.alive(), "its JVM")
         started = _started_by(router)
         assert router.wait() == 0, router.log_text()[-3_000:]
-        wait_until(lambda: all_ended(started), "its JVM has ended")
+        until(lambda: all_ended(started), "its JVM has ended")
 
 
 def _count(directory: Path) -> int:

@@ -17,7 +17,7 @@ from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.sinks.base import BaseWriter, Delivered
 from logboom.pipeline.sinks.console import ConsoleSink
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 EVENTS, EVENT_BYTES = 300, 500_000
 LIMIT_BYTES = 64 * MIB + EVENT_BYTES

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.pipeline.support import make_stream, records
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.client.messages import TopicPartition
 from logboom.pipeline.edge.log_writer import LogWriter
@@ -51,7 +52,7 @@ def test_records_arrive_in_order_through_a_broker_that_dies(broker: BrokerProces
 
 def test_batches_a_stream_finds_too_large_are_halved(broker: BrokerProcess) -> None:
     admin = AdminClient({"bootstrap.servers": broker.kafka})
-    admin.create_topics([NewTopic("small", 1, 1, config={"max.message.bytes": "2000"})])["small"].result(30)
+    admin.create_topics([NewTopic("small", 1, 1, config={"max.message.bytes": "2000"})])["small"].result(WAIT_S)
     values = [bytes([number]) + b"%032d" % (number**15) * 20 for number in range(60)]
     with closing(LogWriter(broker.kafka)) as writer:
         _put(writer, TopicPartition("small", 0), values)

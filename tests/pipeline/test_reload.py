@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from tests.cli.running import ok, refused
-from tests.pipeline.support import RouterProcess, archive_ids, make_stream, needs_java, publish, records, wait_until
+from tests.pipeline.support import RouterProcess, archive_ids, make_stream, needs_java, publish, records
 from tests.support.server import BrokerProcess
 from tests.support.spark_jvms import SparkJvms
+from tests.support.waiting import until
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 FILE = """
 name: reloaded
@@ -63,7 +64,7 @@ def test_an_edited_file_is_taken_between_two_batches(
     assert "the pipeline is not running" in refused("pipeline", "reload", str(file), bootstrap=bootstrap)
     publish(bootstrap, "reloaded-web", _lines(0, 10), 2)
     with RouterProcess(file, bootstrap, jvms=spark_jvms) as router:
-        wait_until(lambda: len(_bodies(bootstrap, "reloaded-one")) == 10, "the first batch", every_s=1)
+        until(lambda: len(_bodies(bootstrap, "reloaded-one")) == 10, "the first batch", every_s=1)
         assert "says what the pipeline does already" in ok("pipeline", "reload", str(file), bootstrap=bootstrap).out
 
         part.write_text(PART.replace("STREAM", "one").replace("[parsed]", "[parsd]"))
@@ -71,18 +72,18 @@ def test_an_edited_file_is_taken_between_two_batches(
             "pipeline", "reload", str(file), bootstrap=bootstrap
         )
         router.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "goes on as it was" in router.log_text(), "the refusal of a file that does not check")
+        until(lambda: "goes on as it was" in router.log_text(), "the refusal of a file that does not check")
         part.write_text(MORE.replace("reloaded-more", "reloaded-gone"))
         told = refused("pipeline", "reload", str(file), bootstrap=bootstrap)
         assert "goes on as it was: the stream reloaded-gone does not exist" in told
         publish(bootstrap, "reloaded-web", _lines(10, 20), 2)
-        wait_until(lambda: len(_bodies(bootstrap, "reloaded-one")) == 20, "a batch as before", every_s=1)
+        until(lambda: len(_bodies(bootstrap, "reloaded-one")) == 20, "a batch as before", every_s=1)
 
         part.write_text(MORE)
         assert "goes on with" in ok("pipeline", "reload", str(file), bootstrap=bootstrap).out
         publish(bootstrap, "reloaded-web", _lines(20, 30), 2)
         publish(bootstrap, "reloaded-more", _lines(30, 40), 2)
-        wait_until(lambda: len(_bodies(bootstrap, "reloaded-two")) == 20, "both sources", every_s=1)
+        until(lambda: len(_bodies(bootstrap, "reloaded-two")) == 20, "both sources", every_s=1)
 
         file.write_text(FILE.replace("by: [event_id]", "by: [body]"))
         told = refused("pipeline", "reload", str(file), bootstrap=bootstrap)
@@ -90,9 +91,9 @@ def test_an_edited_file_is_taken_between_two_batches(
         dropping = ("pipeline", "reload", str(file), "--drop-state", "once")
         assert "goes on with" in ok(*dropping, bootstrap=bootstrap).out
         publish(bootstrap, "reloaded-web", _lines(20, 30), 2)
-        wait_until(lambda: _events_in(tmp_path / "archive") == 40, "what was forgotten", every_s=1)
+        until(lambda: _events_in(tmp_path / "archive") == 40, "what was forgotten", every_s=1)
         publish(bootstrap, "reloaded-web", _lines(20, 40), 2)
-        wait_until(lambda: _events_in(tmp_path / "archive") == 50, "what is remembered anew", every_s=1)
+        until(lambda: _events_in(tmp_path / "archive") == 50, "what is remembered anew", every_s=1)
         assert router.alive()
         assert router.sigterm() == 0
     assert _bodies(bootstrap, "reloaded-one") == sorted(map(str, range(20)))

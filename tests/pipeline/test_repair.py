@@ -19,7 +19,7 @@ from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.run.runner import Runner, RunOptions
 from logboom.pipeline.transforms.parse import ParseTransform
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 PIPELINE = """
 name: NAME

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from tests.cli.running import ok, refused
 from tests.pipeline.support import (
-    WAIT_S,
     RouterProcess,
     Said,
     archive_ids,
@@ -22,10 +21,10 @@ from tests.pipeline.support import (
     needs_java,
     publish,
     records,
-    wait_until,
 )
 from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
@@ -34,7 +33,7 @@ from logboom.pipeline.run.archive_loader import ArchiveLoader
 from logboom.pipeline.run.replay import Replay, archive_of, directory_of, replay_plan
 from logboom.pipeline.run.runner import Runner, RunOptions
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 FILE = """
 name: past
@@ -142,7 +141,7 @@ class _Archived:
         self.run(self.plan)
         admin = StreamAdmin(self.bootstrap)
         for done in admin.delete_before({(stream, number): 10 for number in range(2)}).values():
-            done.result(60)
+            done.result(WAIT_S)
 
     def run(self, plan: Plan, before: Any = None) -> Said:
         said = Said()
@@ -211,7 +210,7 @@ def test_an_archive_goes_into_a_new_pipeline(broker: BrokerProcess, tmp_path: Pa
 
 def _killed(router: RouterProcess, is_so_far: Callable[[], bool], what: str) -> None:
     """Kills a replay, its JVM and its workers at a moment that is waited for."""
-    wait_until(lambda: is_so_far() or not router.alive(), what)
+    until(lambda: is_so_far() or not router.alive(), what)
     assert router.alive(), router.log_text()[-3_000:]
     router.kill9(group=True)
 
@@ -253,7 +252,7 @@ def test_a_replay_that_is_killed_goes_on_without_a_loss(
     again = ("--resume", begun().name)
     with RouterProcess(file, bootstrap, *again, command="replay") as router:
         before = batches()
-        wait_until(lambda: batches() > before or not router.alive(), "a batch")
+        until(lambda: batches() > before or not router.alive(), "a batch")
         os.kill(router.process.pid, signal.SIGSTOP)  # it is not to end before the other has been refused
         told = refused("pipeline", "replay", str(file), *again, bootstrap=bootstrap)
         assert "is in use by another process" in told

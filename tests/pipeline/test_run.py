@@ -25,7 +25,7 @@ from logboom.pipeline.run.runner import Runner, RunOptions
 from logboom.pipeline.sinks.base import BaseWriter, Delivered
 from logboom.pipeline.sinks.console import ConsoleSink
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 
 def _plan(directory: Path, text: str) -> Plan:

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 )
 from tests.pipeline.support import needs_java, records
 from tests.pipeline_sinks.harness import EDGE, Letters, event, sink_of
+from tests.support.waiting import WAIT_S
 
 from logboom.bench.servers.kafka import KafkaServer
 from logboom.bench.servers.process import UnavailableError, free_port
@@ -25,7 +26,7 @@ from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import SinkContext
 from logboom.pipeline.sinks.registry import type_of
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, needs_java, pytest.mark.slow]
 
 PASSWORD = 's3cr3t-"pass\\word'
 _LOGIN = "org.apache.kafka.common.security"
@@ -48,7 +49,7 @@ class SecuredKafka(KafkaServer):
             ],
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=WAIT_S,
         )
         store = directory / "store.pem"
         store.write_text(key.read_text() + self.certificate.read_text())
@@ -78,9 +79,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
         admin = AdminClient({"bootstrap.servers": server.address})
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion("shop", info, PASSWORD.encode())
-        admin.alter_user_scram_credentials([change])["shop"].result(60)
+        admin.alter_user_scram_credentials([change])["shop"].result(WAIT_S)
         for name in ("plain", "scram-sha-512"):
-            admin.create_topics([NewTopic(name, 1)])[name].result(60)
+            admin.create_topics([NewTopic(name, 1)])[name].result(WAIT_S)
         yield server
     finally:
         server.kill9()

@@ -24,16 +24,16 @@ from tests.pipeline.support import (
     needs_java,
     publish,
     records,
-    wait_until,
 )
 from tests.pipeline_sinks.test_opensearch import Node
 from tests.support.clickhouse import PASSWORD, ClickhouseMissingError, ClickhouseServer
 from tests.support.postgres import PostgresMissingError, PostgresServer
 from tests.support.s3 import BUCKET, IDENTITY, S3Server
 from tests.support.server import BrokerProcess
+from tests.support.waiting import until
 
 pytest.importorskip("psycopg")
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.clients, needs_java, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.clients, needs_java]
 
 ROUND = 1_500
 """Lines that are published for each life of the router."""
@@ -131,7 +131,7 @@ class Shop:
 
     def await_lines(self, router: RouterProcess) -> None:
         """Until the sink that nothing happens to has everything."""
-        wait_until(lambda: len(_of_file(self.lines)) == self.published or not router.alive(), "the lines", every_s=0.5)
+        until(lambda: len(_of_file(self.lines)) == self.published or not router.alive(), "the lines", every_s=0.5)
         assert router.alive(), router.log_text()[-3_000:]
 
     def finish(self) -> None:
@@ -218,14 +218,14 @@ def test_routers_and_servers_may_be_killed_and_stand_still(
         with shop.start() as router:
             before = count()
             shop.publish()
-            wait_until(lambda: count() > before or not router.alive(), "a part of the batches", every_s=0.1)  # noqa: B023
+            until(lambda: count() > before or not router.alive(), "a part of the batches", every_s=0.1)  # noqa: B023
             assert router.alive(), router.log_text()[-3_000:]
             router.kill9()
 
     with shop.start() as router:
         before = rows()
         shop.publish()
-        wait_until(lambda: rows() > before or not router.alive(), "rows", every_s=0.1)
+        until(lambda: rows() > before or not router.alive(), "rows", every_s=0.1)
         back = [
             _back(postgres.crash, postgres.start_again),
             _back(clickhouse.kill9, clickhouse.start),
@@ -239,7 +239,7 @@ def test_routers_and_servers_may_be_killed_and_stand_still(
             shop.publish()
             shop.await_lines(router)
             seen = shop.published
-            wait_until(lambda: counted() >= seen, "what a database that stands still must not delay", every_s=0.5)
+            until(lambda: counted() >= seen, "what a database that stands still must not delay", every_s=0.5)
         assert router.alive()
         with Still(postgres.pid):  # the router is killed while it waits for the database
             shop.publish()
@@ -273,12 +273,12 @@ def test_a_search_cluster_that_stands_still_delays_no_other_sink(
         with shop.start() as router:
             shop.publish()
             shop.await_lines(router)
-            wait_until(lambda: _documents(node) > 0, "documents", every_s=0.5)
+            until(lambda: _documents(node) > 0, "documents", every_s=0.5)
             with Still(node.pid):
                 shop.publish()
                 shop.await_lines(router)
             shop.publish()
-            wait_until(lambda: _documents(node) == shop.published, "all documents", every_s=0.5)
+            until(lambda: _documents(node) == shop.published, "all documents", every_s=0.5)
             with Still(node.pid):
                 shop.publish()
                 shop.await_lines(router)

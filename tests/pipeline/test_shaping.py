@@ -8,7 +8,7 @@ from tests.pipeline.support import needs_java
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.execute.examples import run_examples
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 PIPELINE = r"""
 name: shop

@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 from tests.pipeline.support import RouterProcess, header, ledger, make_stream, needs_java, records
 from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.bench.spark_cluster import StandaloneCluster
 from logboom.pipeline.errors import PipelineError
@@ -29,9 +30,8 @@ from logboom.pipeline.spark.gateway import SparkJvm
 from logboom.pipeline.spark.session import missing_for, start_jvm
 from logboom.pipeline.spark.settings import SessionOptions
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, needs_java]
 
-WAIT_S: Final = 240
 PIPELINE: Final = """
 name: spread
 checkpoint: ./checkpoint

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from tests.pipeline.support import (
-    WAIT_S,
     Said,
     archive_ids,
     ledger,
@@ -16,15 +15,15 @@ from tests.pipeline.support import (
     needs_java,
     publish,
     records,
-    wait_until,
 )
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.run.runner import Runner, RunOptions
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 
 def _run(spark: Any, directory: Path, broker: BrokerProcess, text: str) -> Said:
@@ -133,8 +132,8 @@ def test_windows_end_without_records_and_an_edit_does_not_lose_them_unseen(
     archive = tmp_path / "archive"
     expected = {("a", "requests"): 50, ("b", "requests"): 50, ("a", "ms"): 2450, ("b", "ms"): 2500}
     try:
-        wait_until(lambda: _totals(_counted(broker)) == expected, "windows end by ticks", every_s=1)
-        wait_until(lambda: archive_ids(archive).total() == len(_counted(broker)), "and are archived", every_s=1)
+        until(lambda: _totals(_counted(broker)) == expected, "windows end by ticks", every_s=1)
+        until(lambda: archive_ids(archive).total() == len(_counted(broker)), "and are archived", every_s=1)
     finally:
         runner.stop()
         thread.join(WAIT_S)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.support import RouterProcess, ledger, make_stream, needs_java, publish, records, wait_until
+from tests.pipeline.support import RouterProcess, ledger, make_stream, needs_java, publish, records
 from tests.support.server import BrokerProcess
+from tests.support.waiting import until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, needs_java, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, needs_java]
 
 IDS = 1_200
 PIPELINE = """
@@ -46,7 +47,7 @@ def _lines() -> list[bytes]:
 
 def _await_pins(pins: Path, count: int, router: RouterProcess) -> None:
     """Until so many batches have begun."""
-    wait_until(lambda: len(list(pins.glob("*.json"))) >= count or not router.alive(), "a batch begins")
+    until(lambda: len(list(pins.glob("*.json"))) >= count or not router.alive(), "a batch begins")
 
 
 @pytest.mark.in_turn(2)

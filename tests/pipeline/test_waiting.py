@@ -2,19 +2,19 @@
 
 import json
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.support import RouterProcess, Said, make_stream, needs_java, publish, records, wait_until
+from tests.pipeline.support import RouterProcess, Said, make_stream, needs_java, publish, records
 from tests.support.server import BrokerProcess, free_port
 from tests.support.spark_jvms import SparkJvms
+from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.run.runner import Runner, RunOptions
 
-pytestmark = [pytest.mark.spark, needs_java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, needs_java]
 
 PIPELINE = """
 name: waiting
@@ -38,11 +38,9 @@ def test_it_says_for_which_broker_it_waits_and_ends_on_sigterm(tmp_path: Path, s
     nobody = f"127.0.0.1:{free_port()}"
     with RouterProcess(_file(tmp_path), nobody, jvms=spark_jvms) as router:
         told = f'{{"message":"waiting for a broker at {nobody}, where none answers yet"}}'
-        wait_until(lambda: told in router.log_text() or not router.alive(), "a word")
+        until(lambda: told in router.log_text() or not router.alive(), "a word")
         assert router.alive(), router.log_text()
-        asked_s = time.monotonic()
         assert router.sigterm() == 0
-        assert time.monotonic() - asked_s < 30
     assert router.log_text().count("waiting for a broker") == 1
 
 
@@ -65,13 +63,13 @@ def test_a_broker_that_dies_while_the_router_starts_is_waited_for(spark: Any, tm
         thread = threading.Thread(target=runner.run_in, args=(spark, {"waiting-web": 1}))
         thread.start()
         try:
-            wait_until(lambda: bool(said.lines) or not thread.is_alive(), "a word")
+            until(lambda: bool(said.lines) or not thread.is_alive(), "a word")
             assert said.lines[0].startswith(f"waiting for a broker at {broker.kafka}: ")
             broker.start()
-            wait_until(lambda: bool(records(broker.kafka, "waiting-out")) or not thread.is_alive(), "the event")
+            until(lambda: bool(records(broker.kafka, "waiting-out")) or not thread.is_alive(), "the event")
             assert thread.is_alive()
         finally:
             runner.stop()
-            thread.join(60)
+            thread.join(WAIT_S)
         assert not thread.is_alive()
         assert len(records(broker.kafka, "waiting-out")) == 1

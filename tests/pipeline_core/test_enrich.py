@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from tests.support.mmdb import mmdb
+from tests.support.waiting import WAIT_S
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.checkpoint.ledger import ledger_of
@@ -155,7 +156,7 @@ def server() -> Iterator[tuple[str, type[_Server]]]:
             yield f"http://127.0.0.1:{found.server_port}/teams", Handler
         finally:
             found.shutdown()
-            thread.join(10)
+            thread.join(WAIT_S)
 
 
 def test_a_table_over_http_is_asked_again_and_stays_where_it_fails(

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import grpc
+from tests.support.waiting import WAIT_S
 
 from logboom.pipeline.sinks.http.protobuf import bytes_field, text_field, whole_field
 
@@ -77,7 +78,7 @@ class GrpcServer:
         """Ends all calls at once."""
         self.let_go.set()
         if self._server is not None:
-            self._server.stop(0).wait(60)
+            self._server.stop(0).wait(WAIT_S)
             self._server = None
 
     def service(self, handler_call_details: Any) -> Any:
@@ -107,7 +108,7 @@ class GrpcServer:
         if fault == "internal":
             context.abort(grpc.StatusCode.INTERNAL, "a fault of the server")
         if fault == "hang":
-            self.let_go.wait(60)
+            self.let_go.wait(WAIT_S)
         return fault
 
     def _guarded(self, method: Unary) -> Callable[[bytes, grpc.ServicerContext], bytes]:

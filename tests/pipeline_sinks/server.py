@@ -11,12 +11,13 @@ import gzip
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, NamedTuple
 
 import cramjam
+from tests.support.waiting import WAIT_S
 
 Fault = Literal["429", "503", "500", "hang", "reset", "half", "half_stored", "lost_answer", "trickle", "garbage"]
 """`half`: an answer cut in its middle, the request not taken; `half_stored`: taken, and then cut; `lost_answer`: taken,
@@ -174,7 +175,7 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
                 pause = {"Retry-After": "0.02"} if fault == "429" else {}
                 self._send(Reply(int(fault), b"busy", pause))
             elif fault == "hang":
-                server.let_go.wait(60)
+                server.let_go.wait(WAIT_S)
                 self.close_connection = True
             elif fault == "reset":
                 end(self.connection)
@@ -237,13 +238,3 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
             self.close_connection = True
 
     return Handler
-
-
-def wait_for(done: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
-    """Until another thread has done something."""
-    event = threading.Event()
-    for _ in range(int(timeout_s / 0.01)):
-        if done():
-            return
-        event.wait(0.01)
-    raise AssertionError(f"not within {timeout_s} s")

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from tests.pipeline_sinks.cases import EXPIRED, SECRET, Case, everywhere, mostly
 from tests.pipeline_sinks.harness import QUICK, Delivering, delivering, edge_batch, event, sink_of
-from tests.pipeline_sinks.server import Fault, Server, wait_for
+from tests.pipeline_sinks.server import Fault, Server
+from tests.support.waiting import WAIT_S, until
 
 COUNT = 400
 IDS = {f"web:0:{number}" for number in range(COUNT)}
@@ -113,7 +114,7 @@ def test_a_killed_server_that_comes_back_has_everything(case: Case, server: Serv
     kill_at = threading.Event()
 
     def killed() -> None:
-        wait_for(lambda: len(server.contract.requests) >= 2)
+        until(lambda: len(server.contract.requests) >= 2)
         server.kill()
         kill_at.set()
         server.start()
@@ -124,11 +125,11 @@ def test_a_killed_server_that_comes_back_has_everything(case: Case, server: Serv
     def slowly() -> Iterator[pa.RecordBatch]:
         for number, each in enumerate(BATCHES):
             if number == 2:
-                assert kill_at.wait(60)
+                assert kill_at.wait(WAIT_S)
             yield each
 
     batch.attempt(slowly())
-    killer.join(60)
+    killer.join(WAIT_S)
     batch.until_done(BATCHES)
     assert set(server.contract.events) == IDS
     if not case.repeats:

@@ -12,6 +12,7 @@ import pytest
 from tests.pipeline_sinks.contracts.remote_write import KEYS, RemoteWrite
 from tests.pipeline_sinks.harness import delivering, edge_batch, event, pipeline_of, sink_of
 from tests.pipeline_sinks.server import Server
+from tests.support.waiting import WAIT_S
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
@@ -106,7 +107,7 @@ class Receiver:
 
     def lines(self) -> list[str]:
         """All, once the metric `end` has come."""
-        self._thread.join(60)
+        self._thread.join(WAIT_S)
         assert not self._thread.is_alive(), self.packets
         self._socket.close()
         return b"".join(self.packets).decode().splitlines()

@@ -19,11 +19,11 @@ import pytest
 from tests.clients.drivers import DriverMissingError, opensearch
 from tests.pipeline_sinks.harness import Delivering, Letters, delivering, edge_batch, event, sink_of
 from tests.support.server import free_port
+from tests.support.waiting import WAIT_S
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.clients,
-    pytest.mark.timeout(900),
     pytest.mark.skipif(shutil.which("java") is None, reason="OpenSearch needs Java 17 or newer"),
     pytest.mark.xdist_group("opensearch"),
 ]
@@ -62,7 +62,7 @@ class Node:
     def kill(self) -> None:
         if self._process is not None:
             os.kill(self._process.pid, signal.SIGKILL)
-            self._process.wait(60)
+            self._process.wait(WAIT_S)
             assert self._process.stdin is not None
             self._process.stdin.close()
             self._process = None
@@ -70,7 +70,7 @@ class Node:
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}{path}", data, {"Content-Type": "application/json"}, method=method)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
             return json.loads(answer.read())
 
     def count(self, index: str) -> int:

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 from tests.clients.drivers import DriverMissingError, otel_collector
 from tests.pipeline_sinks.harness import delivering, edge_batch, event, sink_of
-from tests.pipeline_sinks.server import wait_for
 from tests.pipeline_sinks.test_metrics import HISTOGRAM, QUANTILES, metric
 from tests.support.server import free_port
+from tests.support.waiting import WAIT_S, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -72,7 +72,7 @@ class Collector:
     def kill(self) -> None:
         if self._process is not None:
             os.kill(self._process.pid, signal.SIGKILL)
-            self._process.wait(60)
+            self._process.wait(WAIT_S)
             self._process = None
 
     def printed(self) -> str:
@@ -83,7 +83,7 @@ class Collector:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/v1/logs", timeout=5):
+            with urllib.request.urlopen(f"{self.url}/v1/logs", timeout=WAIT_S):
                 return True
         except urllib.error.HTTPError:  # it takes POST alone
             return True
@@ -106,7 +106,7 @@ def collector(tmp_path: Path) -> Iterator[Collector]:
 def test_records_are_read_as_they_were_meant(collector: Collector, transport: str) -> None:
     batch = delivering(sink_of(collector.keys(transport)), "")
     batch.until_done([edge_batch([event(7, attributes={"a": [1, True, None, {"b": 1.5}]})])])
-    wait_for(lambda: bool(collector.ids()))
+    until(lambda: bool(collector.ids()))
     printed = collector.printed()
     for line in (
         "-> service.name: Str(shop-1)",
@@ -127,7 +127,7 @@ def test_metrics_are_read_as_they_were_meant(collector: Collector, transport: st
     batch = delivering(sink_of(f"{collector.keys(transport)}, signal: metrics"), "")
     events = [metric(1, "count", 5.5, name="requests"), metric(2, "unique", 3.0, name="users"), HISTOGRAM, QUANTILES]
     batch.until_done([edge_batch(events)])
-    wait_for(lambda: "-> Name: size" in collector.printed())
+    until(lambda: "-> Name: size" in collector.printed())
     printed = collector.printed()
     for line in (
         "-> Name: requests",
@@ -159,7 +159,7 @@ def test_a_collector_that_is_killed_and_comes_back_gets_every_event(collector: C
     def killing() -> Iterator[pa.RecordBatch]:
         for number, each in enumerate(batches):
             if number == 5:
-                wait_for(lambda: bool(collector.ids()))
+                until(lambda: bool(collector.ids()))
                 collector.kill()
                 collector.start()
             yield each
@@ -167,5 +167,5 @@ def test_a_collector_that_is_killed_and_comes_back_gets_every_event(collector: C
     batch = delivering(sink_of(f"{collector.keys(transport)}, retry_for: 300s, batch: {{max_events: 50}}"), "")
     batch.attempt(killing())
     batch.until_done(batches)
-    wait_for(lambda: len(set(collector.ids())) == 2_000)
+    until(lambda: len(set(collector.ids())) == 2_000)
     assert batch.letters.refused == []

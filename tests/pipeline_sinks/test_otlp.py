@@ -15,6 +15,7 @@ from tests.pipeline_sinks.grpc_server import GrpcServer, RefusedCallError, retry
 from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, event, pipeline_of, sink_of
 from tests.pipeline_sinks.server import Reply, Server
 from tests.pipeline_sinks.test_metrics import END_US, HISTOGRAM, QUANTILES, metric
+from tests.support.waiting import WAIT_S
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
@@ -141,7 +142,7 @@ def test_tls_with_a_certificate_of_ones_own(tmp_path: Path, contract: GrpcOtlp) 
         ],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=WAIT_S,
     )
     with GrpcServer({LOGS: contract.export}, tls=(key.read_bytes(), certificate.read_bytes())) as server:
         sink = sink_of(f"type: otlp, transport: grpc, url: '{server.url}', token_env: TOKEN, ca_file: ca, {QUICK}")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.logs import SMALL, Reports, append, batch, open_log, read_one
+from tests.support.waiting import WAIT_S
 
 from logboom.base.ids import Offset
 from logboom.sim.disk import SimDisk
 from logboom.storage import LogConfig, PartitionLog
 from logboom.storage.segment.sparse_index import SparseIndex
 
-WAIT_S = 20.0
 ONE_SEGMENT = replace(SMALL, segment_bytes=1 << 20)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.support.logs import DIRECTORY, SMALL, append, batch, open_log, read_batches
+from tests.support.waiting import WAIT_S
 
 from logboom.base.ids import Offset
 from logboom.sim.disk import SimDisk
@@ -13,7 +14,6 @@ from logboom.storage import PartitionLog
 
 ASIDE = "streams/deleted"
 HELD_UP_S = 0.2
-WAIT_S = 20.0
 CONFIG = replace(SMALL, segment_bytes=1 << 20)
 
 

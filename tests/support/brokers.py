@@ -16,10 +16,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess, free_port
+from tests.support.waiting import WAIT_S
 
 REQUEST_S = 5
-FOUND_TIMEOUT_S = 60
-SETTLED_S = 90
 
 T = TypeVar("T")
 
@@ -85,7 +84,7 @@ class ClusterBrokers:
     def __enter__(self) -> Self:
         try:
             found = ["cluster", "found", "--data", str(self.brokers[1].data), "--node-id", "1"]
-            founded = run_logboom(found, timeout_s=FOUND_TIMEOUT_S)
+            founded = run_logboom(found, timeout_s=WAIT_S)
             assert founded.returncode == 0, founded
             self.brokers[1].start()
             self.start(*(number for number in self.brokers if number != 1))
@@ -133,7 +132,7 @@ class ClusterBrokers:
         settings = {name.replace("_", "."): value for name, value in config.items()}
         admin = self._admin()  # its futures end with it
         (done,) = admin.create_topics([NewTopic(stream, partitions, replicas, config=settings)]).values()
-        done.result(60)
+        done.result(WAIT_S)
         self.wait_in_sync(stream)
 
     def partitions(self, stream: str) -> dict[int, PartitionMetadata]:
@@ -164,7 +163,7 @@ class ClusterBrokers:
 
     def wait_for(self, look: Callable[[], T | None], what: str) -> T:
         """The first true answer; while no broker answers, it is looked again."""
-        deadline = time.monotonic() + SETTLED_S
+        deadline = time.monotonic() + WAIT_S
         found: T | None = None
         problem: KafkaException | None = None
         while time.monotonic() < deadline:
@@ -176,7 +175,7 @@ class ClusterBrokers:
                 if found:
                     return found
             time.sleep(0.1)
-        raise AssertionError(f"after {SETTLED_S} s there is not: {what} (last: {found}, {problem})")
+        raise AssertionError(f"after {WAIT_S} s there is not: {what} (last: {found}, {problem})")
 
     def _leader(self, stream: str, index: int) -> int | None:
         number = self.partitions(stream)[index].leader

@@ -13,8 +13,8 @@ import urllib.request
 from pathlib import Path
 
 from tests.support.server import free_port
+from tests.support.waiting import WAIT_S
 
-START_TIMEOUT_S = 120
 PASSWORD = "the password of shop"
 _CONFIG = """
 <{root}>
@@ -79,7 +79,7 @@ class ClickhouseServer:
                 stdout=out,
                 stderr=out,
             )
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + WAIT_S
         while not self._answers():
             ended = self._process.poll() is not None
             assert not ended, (self._directory / "out").read_text(errors="replace")[-2_000:]
@@ -89,7 +89,7 @@ class ClickhouseServer:
     def kill9(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(60)
+            self._process.wait(WAIT_S)
             self._process = None
 
     def set_password(self, password: str) -> None:
@@ -100,7 +100,7 @@ class ClickhouseServer:
         """What a statement gives, tab-separated."""
         url = f"http://127.0.0.1:{self.port}/"
         try:
-            with urllib.request.urlopen(url, data=text.encode(), timeout=60) as answer:
+            with urllib.request.urlopen(url, data=text.encode(), timeout=WAIT_S) as answer:
                 return str(answer.read().decode()).strip()
         except urllib.error.HTTPError as error:
             raise AssertionError(error.read().decode(errors="replace")) from error

@@ -16,10 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.support.commands import LogboomProcess, run_logboom
-
-READY_TIMEOUT_S = 120
-STOP_TIMEOUT_S = 90
-COMMAND_TIMEOUT_S = 150
+from tests.support.waiting import WAIT_S
 
 
 class ClusterProcess:
@@ -89,7 +86,7 @@ class ClusterProcess:
         assert process.stdout is not None
         process.stdout.close()
         try:
-            return process.wait(STOP_TIMEOUT_S)
+            return process.wait(WAIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             raise
@@ -97,7 +94,7 @@ class ClusterProcess:
     def do(self, what: str, *arguments: object) -> dict[str, Any]:
         """A command of `logboom cluster` in this folder; its answer."""
         command = ["cluster", what, *map(str, arguments), "--json", "--data", str(self.folder)]
-        done = run_logboom(command, timeout_s=COMMAND_TIMEOUT_S)
+        done = run_logboom(command, timeout_s=WAIT_S)
         assert done.returncode == 0, (command, done.stderr.decode())
         answer = json.loads(done.stdout)
         assert isinstance(answer, dict)
@@ -107,7 +104,7 @@ class ClusterProcess:
         """`logboom cluster status`."""
         return self.do("status")
 
-    def until(self, condition: Callable[[dict[str, Any]], object], timeout_s: float = 60) -> dict[str, Any]:
+    def until(self, condition: Callable[[dict[str, Any]], object], timeout_s: float = WAIT_S) -> dict[str, Any]:
         """The status, once it fulfils a condition."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -123,11 +120,11 @@ class ClusterProcess:
     def _first_line(self) -> bytes:
         assert self.process.stdout is not None
         output = self.process.stdout.fileno()
-        deadline = time.monotonic() + READY_TIMEOUT_S
+        deadline = time.monotonic() + WAIT_S
         line = b""
         while not line.endswith(b"\n"):
             readable, _, _ = select.select([output], [], [], max(0.0, deadline - time.monotonic()))
-            assert readable, f"not ready after {READY_TIMEOUT_S} s:\n{self.log_text()[-8_000:]}"
+            assert readable, f"not ready after {WAIT_S} s:\n{self.log_text()[-8_000:]}"
             chunk = os.read(output, 65_536)
             assert chunk, f"it ended before it was ready:\n{self.log_text()[-8_000:]}"
             line += chunk

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess, free_port
-
-WAIT_S = 60.0
+from tests.support.waiting import WAIT_S
 
 
 @contextmanager

@@ -27,6 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from tests.support.waiting import WAIT_S
+
 _ROOT = Path(__file__).parent.parent.parent
 REQUEST_BYTES_MAX = 1 << 17
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2): orphans below this process become its children
@@ -168,7 +170,7 @@ class _Template:
 
     def _end(self) -> None:
         self._socket.close()
-        self._process.wait(30)
+        self._process.wait(WAIT_S)
 
 
 @cache

@@ -40,7 +40,7 @@ if code < 0:
 os._exit(code)
 """
 _LOOK_S = 0.5
-_END_MAX_S = 60
+_END_MAX_S = 300
 
 
 class ForkedProgram:

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.support.waiting import WAIT_S
+
 from logboom.sim.disk import Chance, Node
 
 MAX_WRITE: Final = 1 << 20
@@ -92,7 +94,7 @@ class FuseDisk:
         self.go_on()  # not even SIGKILL ends a process that waits for an answer
         self._libc.umount2(str(self.path).encode(), _MNT_DETACH)
         assert self._thread is not None
-        self._thread.join(30)
+        self._thread.join(WAIT_S)
         os.close(self._fd)
 
     def go_on(self) -> None:

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from tests.support.server import free_port
+from tests.support.waiting import WAIT_S
 
-START_TIMEOUT_S = 60
 STATEMENT_TIMEOUT_S = 60
 DATABASE = "postgres"
 USER = "postgres"
@@ -69,7 +69,7 @@ class PostgresServer:
         """Ends the server as a crash does: every connection breaks, and the next start has to recover."""
         assert self._process is not None
         self._process.send_signal(signal.SIGQUIT)
-        self._process.wait(START_TIMEOUT_S)
+        self._process.wait(WAIT_S)
 
     def start_again(self) -> None:
         """After a crash."""
@@ -88,7 +88,7 @@ class PostgresServer:
         data = str(self._directory / "data")
         plain = ["--auth=trust", f"--username={USER}", "--encoding=UTF8", "--locale=C", "--no-sync"]
         made = self._run("initdb", "-D", data, *plain)
-        if made.wait(START_TIMEOUT_S) != 0:
+        if made.wait(WAIT_S) != 0:
             raise PostgresError(self._log())
         self._serve()
 
@@ -97,7 +97,7 @@ class PostgresServer:
         settings = {"wal_level": "logical", "fsync": "off", "unix_socket_directories": "", "autovacuum": "off"}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         self._process = self._run("postgres", "-D", data, "-h", "127.0.0.1", "-p", str(self.port), *options)
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + WAIT_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise PostgresError(self._log())
@@ -105,7 +105,7 @@ class PostgresServer:
 
     def _answers(self) -> bool:
         ready = [str(self._programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        return subprocess.run(ready, timeout=START_TIMEOUT_S, check=False).returncode == 0
+        return subprocess.run(ready, timeout=WAIT_S, check=False).returncode == 0
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (self._directory / "log").open("ab") as log:
@@ -126,7 +126,7 @@ class PostgresServer:
     def _stop(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)  # waits for no session
-            self._process.wait(START_TIMEOUT_S)
+            self._process.wait(WAIT_S)
         shutil.rmtree(self._directory)
 
 

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 from structlog.typing import EventDict
 from tests.support import simulated
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import LogboomError
 from logboom.base.ports import Disk
@@ -22,7 +23,6 @@ from logboom.broker.runtime import Runtime
 from logboom.raft import Index, NodeId
 
 FAST: Final = RaftSettings(timing=RaftTiming(tick_ms=10))
-WAIT_S: Final = 20.0
 DIRECTORY: Final = "raft"
 _STATES: Final = msgspec.msgpack.Decoder(list[bytes])
 

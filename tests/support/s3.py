@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.clients.drivers import s3_server
 from tests.support.server import free_port
+from tests.support.waiting import WAIT_S
 
-START_TIMEOUT_S = 120
 IDENTITY = {"AWS_ACCESS_KEY_ID": "test-id", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_EC2_METADATA_DISABLED": "true"}
 BUCKET = "logs"
 
@@ -59,7 +59,7 @@ class S3Server:
             self._process = subprocess.Popen(
                 [*s3_server(), "--properties", str(self._settings)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + WAIT_S
         while not self._listens():
             ended = self._process.poll() is not None
             assert not ended, self._log.read_text(errors="replace")[-2_000:]
@@ -69,12 +69,12 @@ class S3Server:
     def kill9(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(60)
+            self._process.wait(WAIT_S)
             self._process = None
 
     def _listens(self) -> bool:
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+            socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S).close()
         except OSError:
             return False
         return True

@@ -3,6 +3,7 @@
 Knows the command line of `logboom serve` and nothing of what is behind it.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -13,15 +14,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.support.commands import LogboomProcess
-
-READY_TIMEOUT_S = 60
-STOP_TIMEOUT_S = 30
+from tests.support.waiting import WAIT_S
 
 
 class BrokerStartError(Exception):
@@ -112,11 +112,11 @@ class BrokerProcess:
         """SIGKILL: nothing is flushed, nothing is said."""
         self.end(signal.SIGKILL)
 
-    def sigterm(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+    def sigterm(self, timeout_s: float = WAIT_S) -> int:
         """SIGTERM; the exit code. The broker promises 0 within 5 s; a busy test machine is given more."""
         return self.end(signal.SIGTERM, timeout_s)
 
-    def end(self, how: signal.Signals, timeout_s: float = STOP_TIMEOUT_S) -> int:
+    def end(self, how: signal.Signals, timeout_s: float = WAIT_S) -> int:
         """Send a signal and wait for the end; the exit code."""
         process = self._process
         assert process is not None
@@ -155,15 +155,15 @@ class BrokerProcess:
         assert self._process is not None
         assert self._process.stdout is not None
         output = self._process.stdout.fileno()
-        deadline = time.monotonic() + READY_TIMEOUT_S
+        deadline = time.monotonic() + WAIT_S
         line = b""
         while not line.endswith(b"\n"):
             readable, _, _ = select.select([output], [], [], max(0.0, deadline - time.monotonic()))
             if not readable:
-                raise BrokerStartError(f"not ready after {READY_TIMEOUT_S} s:\n{self.log_text()[-4_000:]}")
+                raise BrokerStartError(f"not ready after {WAIT_S} s:\n{self.log_text()[-4_000:]}")
             chunk = os.read(output, 65_536)
             if not chunk:
-                code = self._process.wait(STOP_TIMEOUT_S)
+                code = self._process.wait(WAIT_S)
                 raise BrokerStartError(f"ended with {code} before it was ready:\n{self.log_text()[-4_000:]}")
             line += chunk
         return line
@@ -173,16 +173,34 @@ def free_port() -> int:
     """A port of 127.0.0.1 that nobody listens on, below those the system gives to outgoing connections.
 
     A port from the system's own range could be taken by a client's connection while the broker is down between two
-    lives; a client that tries that very port again and again can even connect to itself.
+    lives; a client that tries that very port again and again can even connect to itself. Neither this process nor
+    another one that runs tests at the same time is given the same port soon: who was given it may listen later.
     """
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     chance = random.SystemRandom()  # tests seed the common generator alike in every process
     for _ in range(1_000):
         port = chance.randrange(max(1_024, lowest - 20_000), lowest)
-        with socket.socket() as probe:
+        with contextlib.ExitStack() as until_kept, socket.socket() as probe:
+            reservation = until_kept.enter_context(socket.socket(socket.AF_UNIX))
             try:
+                reservation.bind(f"\0logboom tests, port {port}")
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            until_kept.pop_all()
+            _reservations.append(reservation)
+            if len(_reservations) > _RESERVED_MAX:
+                _reservations.popleft().close()
             return port
     raise BrokerStartError("no free port was found")
+
+
+_RESERVED_MAX = 200
+_reservations: deque[socket.socket] = deque()
+"""Sockets of this process whose names say which ports it was given last; the system lets no other socket have them."""
+
+
+@atexit.register
+def _end_reservations() -> None:
+    while _reservations:
+        _reservations.pop().close()

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.waiting import WAIT_S
+
 _STUB = """
 import os, signal, socket, sys
 request = "\\0".join((str(len(sys.argv) - 2), *sys.argv[2:], *(f"{k}={v}" for k, v in os.environ.items())))
@@ -55,8 +57,6 @@ _ENVIRONMENT_OF_A_RUN = {
 }
 """What differs between runs that a JVM does not look at."""
 _OF_A_RUN = ("spark.master=", "spark.app.name=")
-_START_MAX_S = 120
-_STOP_MAX_S = 60
 
 
 @dataclass(eq=False)
@@ -69,7 +69,7 @@ class _Jvm:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(_STOP_MAX_S)
+        self.process.wait(WAIT_S)
         assert self.process.stdin is not None
         self.process.stdin.close()
 
@@ -128,7 +128,7 @@ class SparkJvms:
         self._ends.set()
         self._listening.shutdown(socket.SHUT_RDWR)  # close alone would not end the wait of another thread
         for thread in self._threads:
-            thread.join(_STOP_MAX_S)
+            thread.join(WAIT_S)
         self._listening.close()
         for jvm in self._idle:
             jvm.kill()
@@ -192,7 +192,7 @@ class SparkJvms:
             env={**environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(file)},
             start_new_session=True,
         )
-        deadline = time.monotonic() + _START_MAX_S
+        deadline = time.monotonic() + WAIT_S
         while not file.exists():
             assert process.poll() is None, "Spark's JVM has ended before it was ready"
             assert time.monotonic() < deadline, "Spark's JVM is not ready in time"

@@ -6,6 +6,8 @@ import struct
 import threading
 from typing import Self
 
+from tests.support.waiting import WAIT_S
+
 _PRODUCE = 0
 _CHUNK = 1 << 16
 
@@ -32,7 +34,7 @@ class CuttingProxy:
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(WAIT_S)
 
     def cut_next_produce_reply(self) -> None:
         """The next Produce request reaches the broker, and its answer nobody."""

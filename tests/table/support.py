@@ -2,15 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from tests.support.waiting import WAIT_S
 
 from logboom.table import Change, Table, Watch
 
-WAIT_S = 60
 Records = list[tuple[bytes | None, bytes | None]]
 
 
@@ -31,13 +30,6 @@ def make_anew(bootstrap: str, stream: str, partitions: int = 3) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([stream])[stream].result(WAIT_S)
     assert Table.create(bootstrap, stream, partitions=partitions)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 class Copy:

@@ -14,8 +14,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from tests.support.commands import LogboomProcess
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 from tests.table.conftest import CLEAN_OFTEN
-from tests.table.support import WAIT_S, Copy, produce, until, values_of
+from tests.table.support import Copy, produce, values_of
 
 from logboom.table import Table, VersionConflictError
 

@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.support.server import BrokerProcess
-from tests.table.support import WAIT_S, Copy, make_anew, produce, until, values_of
+from tests.support.waiting import WAIT_S, until
+from tests.table.support import Copy, make_anew, produce, values_of
 
 from logboom.table import (
     AmbiguousKeyError,

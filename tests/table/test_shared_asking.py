@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from tests.table.support import WAIT_S, until
+from tests.support.waiting import WAIT_S, until
 
 from logboom.table.errors import NoSuchTableError
 from logboom.table.stream import Ends, SharedAsking

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.waiting import WAIT_S
 
 from logboom.table.entry import Change, Entry
 from logboom.table.errors import TableError
@@ -111,7 +112,7 @@ def test_a_closed_watch_ends_whoever_waits_and_is_offered_nothing_more() -> None
     waiting.start()
     offer(watches, b"k", offset=0)
     watch.close()
-    waiting.join(30)
+    waiting.join(WAIT_S)
     assert not waiting.is_alive()
     assert len(watches) == 0
     assert len(found) <= 1
@@ -138,7 +139,7 @@ def test_tasks_of_an_event_loop_watch_too() -> None:
         task = asyncio.create_task(follow())
         for number, key in enumerate((b"a", b"b", b"c")):
             await asyncio.to_thread(offer, watches, key, offset=number)
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, WAIT_S)
         return keys
 
     assert asyncio.run(body()) == [b"a", b"b", b"c"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.server import BrokerProcess, free_port
+from tests.support.waiting import WAIT_S
 from tests.table.proxy import CuttingProxy
-from tests.table.support import WAIT_S
 
 from logboom.table import (
     ABSENT,

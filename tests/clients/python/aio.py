@@ -64,7 +64,7 @@ async def consume(bootstrap: str, topic: str, group: str, count: int) -> None:
     await consumer.start()
     last: dict[bytes, int] = {}
     seen = 0
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(120):
         while seen < count:
             for messages in (await consumer.getmany(timeout_ms=500)).values():
                 for message in messages:

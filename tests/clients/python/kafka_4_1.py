@@ -9,7 +9,7 @@ from kafka.admin import KafkaAdminClient
 
 from kafka import KafkaConsumer, KafkaProducer
 
-WAIT_S = 20
+WAIT_S = 120
 
 server = {"bootstrap_servers": sys.argv[1], "api_version": (4, 1)}
 with KafkaProducer(**server) as producer:
