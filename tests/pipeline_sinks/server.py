@@ -19,9 +19,15 @@ from typing import Any, Literal, NamedTuple
 import cramjam
 from tests.support.waiting import WAIT_S
 
-Fault = Literal["429", "503", "500", "hang", "reset", "half", "half_stored", "lost_answer", "trickle", "garbage"]
-"""`half`: an answer cut in its middle, the request not taken; `half_stored`: taken, and then cut; `lost_answer`: taken,
-and the connection ends without a byte."""
+NotTaken = Literal["429", "503", "500", "hang", "reset", "half", "garbage"]
+"""`half`: an answer cut in its middle."""
+InDoubt = Literal["half_stored", "lost_answer", "trickle", "late", "stored_500", "stored_503"]
+"""The request is taken, but the client does not learn it: `half_stored`, the answer is cut; `lost_answer`, the
+connection ends without a byte; `late`, it is answered when nobody waits any more; `stored_500` and `stored_503`, and
+yet an error is answered."""
+Fault = Literal[NotTaken, InDoubt]
+_LATE_S = 1.5
+"""Longer than the timeout of any sink that is tested with faults."""
 
 
 class Reply(NamedTuple):
@@ -99,8 +105,7 @@ class Server:
 
     def start(self) -> None:
         self.let_go.clear()
-        handler = _handler(self)
-        self._server = _Server(("127.0.0.1", self._port), handler)
+        self._server = _Server(("127.0.0.1", self._port), self)
         self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
@@ -132,6 +137,10 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
+    def __init__(self, address: tuple[str, int], owner: Server) -> None:
+        self.owner = owner
+        super().__init__(address, _Handler)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Connections that break are what is tested."""
 
@@ -148,93 +157,102 @@ def _plain(body: bytes, encoding: str) -> bytes:
     return bytes(cramjam.zstd.decompress(body)) if encoding == "zstd" else body
 
 
-def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
 
-        def setup(self) -> None:
-            super().setup()
-            server.opened(self.connection)
+    def setup(self) -> None:
+        super().setup()
+        self.server.owner.opened(self.connection)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Silent."""
+    def log_message(self, format: str, *args: Any) -> None:
+        """Silent."""
 
-        def handle_any(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            server.busy(+1)
+    def handle_any(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        owner = self.server.owner
+        owner.busy(+1)
+        try:
+            self._answer(body, owner.faults.take())
+        finally:
+            owner.busy(-1)
+
+    do_GET = do_POST = do_PUT = do_HEAD = handle_any  # noqa: N815 - the names that http.server looks for
+
+    def _answer(self, body: bytes, fault: Fault | None) -> None:
+        if fault in ("429", "503", "500"):
+            self._send(Reply(int(fault), b"busy", {"Retry-After": "0.02"} if fault == "429" else {}))
+        elif fault == "hang":
+            self.server.owner.let_go.wait(WAIT_S)
+            self.close_connection = True
+        elif fault == "reset":
+            self._end()
+        elif fault == "half":
+            self._cut(Reply(200, b'{"took": 3, "errors": false, "items": ['))
+        elif fault == "garbage":
+            self.wfile.write(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
+            self.close_connection = True
+        else:
+            self._answer_taken(self._reply(body), fault)
+
+    def _answer_taken(self, reply: Reply, fault: Fault | None) -> None:
+        """What follows when a contract has handled a request."""
+        if fault == "half_stored":
+            self._cut(reply)
+        elif fault == "lost_answer":
+            self._end()
+        elif fault == "trickle":
+            self._trickle()
+        elif fault in ("stored_500", "stored_503"):
+            self._send(Reply(int(fault.removeprefix("stored_")), b"it was taken, and yet"))
+        elif fault == "late":
+            self.server.owner.let_go.wait(_LATE_S)
+            with contextlib.suppress(OSError):  # the client has gone
+                self._send(reply)
+            self.close_connection = True
+        else:
+            self._send(reply)
+
+    def _reply(self, body: bytes) -> Reply:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        plain = _plain(body, headers.get("content-encoding", ""))
+        request = Request(self.command, self.path, headers, plain, len(body))
+        contract = self.server.owner.contract
+        with contract.lock:
+            contract.requests.append(request)
+            return contract.handle(request)
+
+    def _send(self, reply: Reply) -> None:
+        self.send_response(reply.status)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(reply.body)
+
+    def _end(self) -> None:
+        end(self.connection)
+        self.close_connection = True
+
+    def _cut(self, reply: Reply) -> None:
+        """Half of an answer, then the end of the connection."""
+        body = reply.body or b"{}"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body) + 100))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2])
+        self.wfile.flush()
+        self._end()
+
+    def _trickle(self) -> None:
+        """An answer that comes byte by byte and has no end."""
+        self.send_response(200)
+        self.send_header("Content-Length", "1000000")
+        self.end_headers()
+        while not self.server.owner.let_go.wait(0.02):
             try:
-                self._answer(body)
-            finally:
-                server.busy(-1)
-
-        do_GET = do_POST = do_PUT = do_HEAD = handle_any  # noqa: N815 - the names that http.server looks for
-
-        def _answer(self, body: bytes) -> None:
-            fault = server.faults.take()
-            if fault in ("429", "503", "500"):
-                pause = {"Retry-After": "0.02"} if fault == "429" else {}
-                self._send(Reply(int(fault), b"busy", pause))
-            elif fault == "hang":
-                server.let_go.wait(WAIT_S)
-                self.close_connection = True
-            elif fault == "reset":
-                end(self.connection)
-                self.close_connection = True
-            elif fault == "half":
-                self._cut(Reply(200, b'{"took": 3, "errors": false, "items": ['))
-            elif fault == "garbage":
-                self.wfile.write(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
-                self.close_connection = True
-            else:
-                reply = self._reply(body)
-                if fault == "half_stored":
-                    self._cut(reply)
-                elif fault == "lost_answer":
-                    end(self.connection)
-                    self.close_connection = True
-                elif fault == "trickle":
-                    self._trickle()
-                else:
-                    self._send(reply)
-
-        def _reply(self, body: bytes) -> Reply:
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            plain = _plain(body, headers.get("content-encoding", ""))
-            request = Request(self.command, self.path, headers, plain, len(body))
-            with server.contract.lock:
-                server.contract.requests.append(request)
-                return server.contract.handle(request)
-
-        def _send(self, reply: Reply) -> None:
-            self.send_response(reply.status)
-            for name, value in reply.headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(reply.body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(reply.body)
-
-        def _cut(self, reply: Reply) -> None:
-            """Half of an answer, then the end of the connection."""
-            body = reply.body or b"{}"
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body) + 100))
-            self.end_headers()
-            self.wfile.write(body[: len(body) // 2])
-            self.wfile.flush()
-            end(self.connection)
-            self.close_connection = True
-
-        def _trickle(self) -> None:
-            """An answer that comes byte by byte and has no end."""
-            self.send_response(200)
-            self.send_header("Content-Length", "1000000")
-            self.end_headers()
-            while not server.let_go.wait(0.02):
-                try:
-                    self.wfile.write(b" ")
-                except OSError:
-                    break
-            self.close_connection = True
-
-    return Handler
+                self.wfile.write(b" ")
+            except OSError:
+                break
+        self.close_connection = True

@@ -18,9 +18,9 @@ from pydantic import Field
 from logboom.base.settings import Settings
 from logboom.pipeline.event.fields import COLUMNS, FieldReader, is_field
 from logboom.pipeline.event.record import EventRecord
-from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkReport, SinkType, SinkWriter
-from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
+from logboom.pipeline.sinks.bulk.model import secret_of
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import (
     Answer,
     Encoded,
@@ -32,8 +32,8 @@ from logboom.pipeline.sinks.bulk.target import (
 )
 from logboom.pipeline.sinks.grpc.opening import grpc_client
 from logboom.pipeline.sinks.grpc.status import NAMES, meaning
-from logboom.pipeline.sinks.http.google import Tokens, account_of
-from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, connect_http, http_way, open_http
+from logboom.pipeline.sinks.http.google import GoogleModel, GoogleSink, Tokens
+from logboom.pipeline.sinks.http.model import GZIP_ALONE, RequestLimits, http_fields
 from logboom.pipeline.sinks.http.protobuf import bytes_field, fields_of, fixed64_field, text_field, whole_field
 from logboom.pipeline.sinks.http.times import microseconds
 
@@ -45,9 +45,8 @@ BigQueryKind = Literal["string", "long", "double", "boolean"]
 _Kind = Literal["string", "long", "double", "boolean", "time"]
 _SERVICE: Final = "/google.cloud.bigquery.storage.v1.BigQueryWrite"
 _SCOPE: Final = "https://www.googleapis.com/auth/bigquery.insertdata"
-_MAX_BYTES: Final = 8_000_000
+_LIMITS: Final = RequestLimits(8_000_000, 5_000)
 _ROW_MAX_BYTES: Final = 9_000_000
-_MAX_EVENTS: Final = 5_000
 _LONG_MAX: Final = 1 << 63
 _OPTIONAL: Final = 1
 _PROTO_TYPES: Final[Mapping[str, int]] = {"double": 1, "long": 3, "time": 3, "boolean": 8, "string": 9}
@@ -73,21 +72,14 @@ class BigQueryColumnModel(Settings):
     """Of an attribute; `string` also for columns of JSON, NUMERIC, DATE and TIMESTAMP, which are read from texts."""
 
 
-class BigQueryModel(HttpModel):
+class BigQueryModel(GoogleModel):
     """Rows of a table of BigQuery."""
 
     type: Literal["bigquery"]
-    project: str
     dataset: str
     table: str
     columns: dict[str, str | BigQueryColumnModel] = Field(default_factory=dict)
     """Column: field of the event, or `attributes.NAME`; by default each field has a column of its name."""
-
-    key_env: str | None = None
-    """Environment variable that holds the JSON key of a service account."""
-
-    key_file: str | None = None
-    """The same as a file."""
 
     url: str = "https://bigquerystorage.googleapis.com"
 
@@ -100,28 +92,16 @@ class BigQueryColumn(msgspec.Struct, frozen=True):
     kind: _Kind
 
 
-class BigQuerySink(HttpSink, frozen=True, kw_only=True, tag="bigquery"):
+class BigQuerySink(GoogleSink, frozen=True, kw_only=True, tag="bigquery"):
     """Rows of a table of BigQuery."""
 
-    project: str
     dataset: str
     table: str
     columns: tuple[BigQueryColumn, ...]
-    key: KeyRef
-
-    @property
-    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
-        return (("key", self.key),)
 
     def open_target(self, secrets: Mapping[str, str]) -> Target:
         """The table's default stream, with tokens of the service account."""
-        from logboom.pipeline.sinks.http.client import HttpClient
-
-        account = account_of(secrets[self.key.id])
-        ca = None if self.http.ca is None else secrets[self.http.ca.id]
-        timeout_s = self.sending.timeout_ms / 1_000
-        tokens = HttpClient(account.token_uri, headers={}, ca=ca, compression="none", timeout_s=timeout_s)
-        return BigQueryTarget(self, grpc_client(self, secrets, {}), Tokens(account, tokens, _SCOPE))
+        return BigQueryTarget(self, grpc_client(self, secrets, {}), self.tokens(secrets, _SCOPE))
 
 
 class BigQueryTarget:
@@ -284,13 +264,11 @@ def _compile(model: BigQueryModel, common: CommonFields, report: SinkReport) -> 
         kind = column.type if column.field not in COLUMNS else _KINDS.get(column.field, "string")
         columns.append(BigQueryColumn(name, column.field, kind))
     key = secret_of(model, "key", report, needed=True)
-    way = http_way(model, report, model.url, encodings=GZIP_ALONE)
+    fields = http_fields(model, common, report, model.url, _LIMITS, encodings=GZIP_ALONE)
     if key is None:
         return None
     return BigQuerySink(
-        **common,
-        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS),
-        http=way,
+        **fields,
         project=model.project,
         dataset=model.dataset,
         table=model.table,
@@ -299,18 +277,10 @@ def _compile(model: BigQueryModel, common: CommonFields, report: SinkReport) -> 
     )
 
 
-def _open(sink: BigQuerySink, context: SinkContext) -> SinkWriter:
+def _check_installed(sink: BigQuerySink) -> None:
     from logboom.pipeline.sinks.grpc.client import needs_grpc
 
     needs_grpc("the sink bigquery")
-    return open_http(sink, context)
 
 
-def _connect(sink: BigQuerySink, context: SinkContext) -> None:
-    from logboom.pipeline.sinks.grpc.client import needs_grpc
-
-    needs_grpc("the sink bigquery")
-    connect_http(sink, context)
-
-
-SINK: Final = SinkType("bigquery", BigQueryModel, BigQuerySink, _compile, _open, _connect)
+SINK: Final = bulk_sink_type("bigquery", BigQueryModel, BigQuerySink, _compile, needs=_check_installed)

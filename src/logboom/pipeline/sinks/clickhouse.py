@@ -24,18 +24,19 @@ from logboom.base.units import MIB
 from logboom.pipeline.event.fields import COLUMNS, FieldReader, is_field
 from logboom.pipeline.event.record import EventRecord
 from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
-from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
+from logboom.pipeline.sinks.bulk.model import secret_of
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, RefusedWholeError, TryAgainError
 from logboom.pipeline.sinks.http.answers import HttpAnswer, check_status, described, retry_after
-from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, connect_http, http_way, open_http
+from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, RequestLimits, http_fields
+from logboom.pipeline.sinks.http.target import HttpTarget
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
 
 Nested = Literal["text", "json"]
-_MAX_BYTES: Final = 16 * MIB
-_MAX_EVENTS: Final = 50_000
+_LIMITS: Final = RequestLimits(16 * MIB, 50_000, concurrency=2)
 _DEDUPLICATION: Final = "insert_deduplication_token"
 _WANTED: Final[Mapping[str, str]] = {
     "date_time_input_format": "best_effort",  # RFC 3339 with a fraction and Z
@@ -109,12 +110,12 @@ class ClickhouseSink(HttpSink, frozen=True, kw_only=True, tag="clickhouse"):
         return ClickhouseTarget(self, self.client(secrets, headers))
 
 
-class ClickhouseTarget:
+class ClickhouseTarget(HttpTarget):
     """A table."""
 
     def __init__(self, sink: ClickhouseSink, client: HttpClient) -> None:
+        super().__init__(client)
         self._sink = sink
-        self._client = client
         self._reader = FieldReader(tuple(field for _, field in sink.columns))
         self._names = tuple(column for column, _ in sink.columns)
         table = ".".join(f"`{name}`" for name in sink.table)
@@ -143,23 +144,19 @@ class ClickhouseTarget:
         """An insert of no rows, which asks for the table, its columns and the right to insert."""
         self._insert(b"", "")
 
-    def close(self) -> None:
-        """Ends the connections."""
-        self._client.close()
-
     def _insert(self, body: bytes, token: str) -> None:
         settings = self._server_settings()
         if _DEDUPLICATION in settings:
             settings = {**settings, _DEDUPLICATION: token}
         options = {"query": self._query, **settings, **dict(self._sink.settings)}
-        answer = self._client.post(f"/?{urlencode(options)}", body, "application/x-ndjson")
+        answer = self.client.post(f"/?{urlencode(options)}", body, "application/x-ndjson")
         if not body and code_of(answer) == _NO_DATA:
             return
-        check_answer(answer, self._place)
+        check_answer(answer, self.place)
 
     @property
-    def _place(self) -> str:
-        return f"ClickHouse at {self._client.place}"
+    def place(self) -> str:
+        return f"ClickHouse at {self.client.place}"
 
     def _server_settings(self) -> dict[str, str]:
         """Those of `_WANTED` that the server knows; asked for once."""
@@ -167,8 +164,8 @@ class ClickhouseTarget:
             if self._settings is None:
                 names = ", ".join(f"'{name}'" for name in _WANTED)
                 query = f"SELECT name FROM system.settings WHERE name IN ({names}) FORMAT TSV"  # noqa: S608 - our own names
-                answer = self._client.request("GET", f"/?{urlencode({'query': query})}", None, {})
-                check_answer(answer, self._place)
+                answer = self.client.request("GET", f"/?{urlencode({'query': query})}", None, {})
+                check_answer(answer, self.place)
                 known = answer.body.decode(errors="replace").split()
                 self._settings = {name: value for name, value in _WANTED.items() if name in known}
             return self._settings
@@ -225,9 +222,7 @@ def _compile(model: ClickhouseModel, common: CommonFields, report: SinkReport) -
     if model.user is None and (model.password_env or model.password_file):
         report.problem("user", "is missing: a password goes with it")
     return ClickhouseSink(
-        **common,
-        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS, concurrency=2),
-        http=http_way(model, report, model.url),
+        **http_fields(model, common, report, model.url, _LIMITS),
         table=table,
         columns=tuple(columns.items()),
         nested=model.nested,
@@ -241,4 +236,4 @@ def _setting(value: str | float | bool) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-SINK: Final = SinkType("clickhouse", ClickhouseModel, ClickhouseSink, _compile, open_http, connect_http)
+SINK: Final = bulk_sink_type("clickhouse", ClickhouseModel, ClickhouseSink, _compile)

@@ -12,19 +12,19 @@ import msgspec
 
 from logboom.pipeline.event.record import EventRecord, attributes_of
 from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
-from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
+from logboom.pipeline.sinks.bulk.model import secret_of
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
-from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, connect_http, http_way, open_http
+from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, RequestLimits, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.templates import Template, check_template
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
 
-_MAX_BYTES: Final = 4_900_000
+_LIMITS: Final = RequestLimits(4_900_000, 1_000)
 """Room is left for brackets and commas."""
-_MAX_EVENTS: Final = 1_000
 _LOG_MAX_BYTES: Final = 1_000_000
 _encode = msgspec.json.encode
 
@@ -117,17 +117,16 @@ def _compile(model: DatadogLogsModel, common: CommonFields, report: SinkReport) 
     if model.ddtags is not None:
         check_template(report, "ddtags", model.ddtags)
     api_key = secret_of(model, "api_key", report, needed=True)
-    way = http_way(model, report, model.url or f"https://http-intake.logs.{model.site}", encodings=GZIP_ALONE)
+    url = model.url or f"https://http-intake.logs.{model.site}"
+    fields = http_fields(model, common, report, url, _LIMITS, encodings=GZIP_ALONE)
     if api_key is None:
         return None
     return DatadogLogsSink(
-        **common,
-        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS),
-        http=way,
+        **fields,
         api_key=api_key,
         ddsource=model.ddsource,
         ddtags=model.ddtags,
     )
 
 
-SINK: Final = SinkType("datadog_logs", DatadogLogsModel, DatadogLogsSink, _compile, open_http, connect_http)
+SINK: Final = bulk_sink_type("datadog_logs", DatadogLogsModel, DatadogLogsSink, _compile)

@@ -17,28 +17,24 @@ import msgspec
 from logboom.base.units import MIB
 from logboom.pipeline.event.record import EventRecord, attributes_of
 from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
-from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
+from logboom.pipeline.sinks.bulk.model import secret_of
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, TryAgainError, UnfitError
-from logboom.pipeline.sinks.http.model import (
-    GZIP_ALONE,
+from logboom.pipeline.sinks.http.authorization import (
     BasicAuth,
     BasicAuthModel,
-    HttpModel,
-    HttpSink,
     basic_auth,
-    connect_http,
-    http_way,
-    open_http,
+    check_one_credential,
 )
+from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, RequestLimits, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.templates import Template, check_template
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
 
-_MAX_BYTES: Final = 8 * MIB
-_MAX_EVENTS: Final = 5_000
+_LIMITS: Final = RequestLimits(8 * MIB, 5_000)
 _NAME_MAX_BYTES: Final = 255
 _NOT_IN_NAMES: Final = re.compile(r'[\\/*?"<>| ,#:\x00-\x1f]')
 """Characters that no name of an index may have ("Create index API"); a colon would name another cluster."""
@@ -99,7 +95,6 @@ class ElasticsearchTarget(HttpTarget):
     """`_bulk` of one server."""
 
     def __init__(self, sink: ElasticsearchSink, client: HttpClient) -> None:
-
         super().__init__(client)
         self._sink = sink
         self._index = Template(sink.index)
@@ -205,12 +200,9 @@ def _compile(model: ElasticsearchModel, common: CommonFields, report: SinkReport
     if not model.index.strip():
         report.problem("index", "is empty; name an index, an alias or a data stream")
     api_key = secret_of(model, "api_key", report)
-    if api_key is not None and model.auth is not None:
-        report.problem("auth", "and an api_key are two credentials; give one")
+    check_one_credential(model.auth, api_key, "an api_key", report)
     return ElasticsearchSink(
-        **common,
-        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS),
-        http=http_way(model, report, model.url, encodings=GZIP_ALONE),
+        **http_fields(model, common, report, model.url, _LIMITS, encodings=GZIP_ALONE),
         index=model.index,
         op=model.op,
         format=model.format,
@@ -220,4 +212,4 @@ def _compile(model: ElasticsearchModel, common: CommonFields, report: SinkReport
     )
 
 
-SINK: Final = SinkType("elasticsearch", ElasticsearchModel, ElasticsearchSink, _compile, open_http, connect_http)
+SINK: Final = bulk_sink_type("elasticsearch", ElasticsearchModel, ElasticsearchSink, _compile)

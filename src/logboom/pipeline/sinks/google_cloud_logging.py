@@ -16,27 +16,19 @@ import msgspec
 from pydantic import Field
 
 from logboom.pipeline.event.record import EventRecord, attributes_of
-from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
-from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
+from logboom.pipeline.sinks.bulk.model import secret_of
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
 from logboom.pipeline.sinks.http.answers import HttpAnswer
-from logboom.pipeline.sinks.http.google import Tokens, account_of
-from logboom.pipeline.sinks.http.model import (
-    GZIP_ALONE,
-    HttpModel,
-    HttpSink,
-    connect_http,
-    http_way,
-    open_http,
-)
+from logboom.pipeline.sinks.http.google import GoogleModel, GoogleSink, Tokens
+from logboom.pipeline.sinks.http.model import GZIP_ALONE, RequestLimits, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
 
-_MAX_BYTES: Final = 8_000_000
-_MAX_EVENTS: Final = 1_000
+_LIMITS: Final = RequestLimits(8_000_000, 1_000)
 _ENTRY_MAX_BYTES: Final = 256_000
 _SCOPE: Final = "https://www.googleapis.com/auth/logging.write"
 _PARTIAL: Final = "type.googleapis.com/google.logging.v2.WriteLogEntriesPartialErrors"
@@ -47,11 +39,10 @@ _PROJECT: Final = re.compile(r"[a-z0-9.:-]{4,63}")
 _encode = msgspec.json.encode
 
 
-class GoogleCloudLoggingModel(HttpModel):
+class GoogleCloudLoggingModel(GoogleModel):
     """Log entries of Google Cloud."""
 
     type: Literal["google_cloud_logging"]
-    project: str
     log: str = "logboom"
     """The name of the log in the project."""
 
@@ -62,38 +53,20 @@ class GoogleCloudLoggingModel(HttpModel):
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels of every entry."""
 
-    key_env: str | None = None
-    """Environment variable that holds the JSON key of a service account."""
-
-    key_file: str | None = None
-    """The same as a file."""
-
     url: str = "https://logging.googleapis.com"
 
 
-class GoogleCloudLoggingSink(HttpSink, frozen=True, kw_only=True, tag="google_cloud_logging"):
+class GoogleCloudLoggingSink(GoogleSink, frozen=True, kw_only=True, tag="google_cloud_logging"):
     """Log entries of Google Cloud."""
 
-    project: str
     log: str
     resource: str
     resource_labels: tuple[tuple[str, str], ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
-    key: KeyRef
-
-    @property
-    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
-        return (("key", self.key),)
 
     def open_target(self, secrets: Mapping[str, str]) -> GoogleCloudLoggingTarget:
         """The API, with tokens of the service account."""
-        from logboom.pipeline.sinks.http.client import HttpClient
-
-        account = account_of(secrets[self.key.id])
-        ca = None if self.http.ca is None else secrets[self.http.ca.id]
-        timeout_s = self.sending.timeout_ms / 1_000
-        tokens = HttpClient(account.token_uri, headers={}, ca=ca, compression="none", timeout_s=timeout_s)
-        return GoogleCloudLoggingTarget(self, self.client(secrets, {}), Tokens(account, tokens, _SCOPE))
+        return GoogleCloudLoggingTarget(self, self.client(secrets, {}), self.tokens(secrets, _SCOPE))
 
 
 class GoogleCloudLoggingTarget(HttpTarget):
@@ -184,13 +157,11 @@ def _compile(model: GoogleCloudLoggingModel, common: CommonFields, report: SinkR
     if not _PROJECT.fullmatch(model.project):
         report.problem("project", f"{model.project!r} is no id of a project")
     key = secret_of(model, "key", report, needed=True)
-    way = http_way(model, report, model.url, encodings=GZIP_ALONE)
+    fields = http_fields(model, common, report, model.url, _LIMITS, encodings=GZIP_ALONE)
     if key is None:
         return None
     return GoogleCloudLoggingSink(
-        **common,
-        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS),
-        http=way,
+        **fields,
         project=model.project,
         log=model.log,
         resource=model.resource,
@@ -200,6 +171,4 @@ def _compile(model: GoogleCloudLoggingModel, common: CommonFields, report: SinkR
     )
 
 
-SINK: Final = SinkType(
-    "google_cloud_logging", GoogleCloudLoggingModel, GoogleCloudLoggingSink, _compile, open_http, connect_http
-)
+SINK: Final = bulk_sink_type("google_cloud_logging", GoogleCloudLoggingModel, GoogleCloudLoggingSink, _compile)

@@ -14,20 +14,11 @@ from pydantic import Field
 
 from logboom.base.units import MIB
 from logboom.pipeline.event.record import EventRecord, attributes_of
-from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
-from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
-from logboom.pipeline.sinks.http.model import (
-    BasicAuth,
-    BasicAuthModel,
-    HttpModel,
-    HttpSink,
-    basic_auth,
-    connect_http,
-    http_way,
-    open_http,
-)
+from logboom.pipeline.sinks.http.authorization import AuthorizedModel, AuthorizedSink, authorization_of
+from logboom.pipeline.sinks.http.model import RequestLimits, http_fields
 from logboom.pipeline.sinks.http.protobuf import bytes_field, text_field, whole_field
 from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.templates import Template, check_template
@@ -36,15 +27,14 @@ from logboom.pipeline.sinks.http.times import event_microseconds
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
 
-_MAX_BYTES: Final = MIB
-_MAX_EVENTS: Final = 5_000
+_LIMITS: Final = RequestLimits(max_bytes=MIB, max_events=5_000, concurrency=1)
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _LABELS_MAX: Final = 15
 """Loki's default of `max_label_names_per_series`."""
 _PATH: Final = "/loki/api/v1/push"
 
 
-class LokiModel(HttpModel):
+class LokiModel(AuthorizedModel):
     """Streams of Grafana Loki."""
 
     type: Literal["loki"]
@@ -61,36 +51,19 @@ class LokiModel(HttpModel):
     tenant: str | None = None
     """`X-Scope-OrgID` of a Loki with several tenants."""
 
-    auth: BasicAuthModel | None = None
-    token_env: str | None = None
-    token_file: str | None = None
 
-
-class LokiSink(HttpSink, frozen=True, kw_only=True, tag="loki"):
+class LokiSink(AuthorizedSink, frozen=True, kw_only=True, tag="loki"):
     """Streams of Grafana Loki."""
 
     labels: tuple[tuple[str, str], ...]
     structured_metadata: tuple[tuple[str, str], ...] = ()
     format: Literal["event", "body"] = "event"
     tenant: str | None = None
-    auth: BasicAuth | None = None
-    token: KeyRef | None = None
-
-    @property
-    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
-        password = () if self.auth is None else (("auth", self.auth.password),)
-        return password if self.token is None else (*password, ("token", self.token))
 
     def open_target(self, secrets: Mapping[str, str]) -> LokiTarget:
         """The push API of the server."""
-        headers: dict[str, str] = {}
-        if self.tenant is not None:
-            headers["x-scope-orgid"] = self.tenant
-        if self.auth is not None:
-            headers["authorization"] = self.auth.header(secrets)
-        elif self.token is not None:
-            headers["authorization"] = f"Bearer {secrets[self.token.id]}"
-        return LokiTarget(self, self.client(secrets, headers))
+        tenant = {} if self.tenant is None else {"x-scope-orgid": self.tenant}
+        return LokiTarget(self, self.client(secrets, {**tenant, **self.authorization(secrets)}))
 
 
 class LokiTarget(HttpTarget):
@@ -167,20 +140,14 @@ def _compile(model: LokiModel, common: CommonFields, report: SinkReport) -> Loki
             check_template(report, key, text)
     if model.compression not in (None, "none"):
         report.problem("compression", "has no meaning here: requests of Loki are compressed with Snappy")
-    token = secret_of(model, "token", report)
-    if token is not None and model.auth is not None:
-        report.problem("auth", "and a token are two credentials; give one")
     return LokiSink(
-        **common,
-        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS, concurrency=1),
-        http=http_way(model, report, model.url, compression="none"),
+        **http_fields(model, common, report, model.url, _LIMITS, compression="none"),
+        **authorization_of(model, report),
         labels=tuple(model.labels.items()),
         structured_metadata=tuple(model.structured_metadata.items()),
         format=model.format,
         tenant=model.tenant,
-        auth=basic_auth(model.auth, report, "auth"),
-        token=token,
     )
 
 
-SINK: Final = SinkType("loki", LokiModel, LokiSink, _compile, open_http, connect_http)
+SINK: Final = bulk_sink_type("loki", LokiModel, LokiSink, _compile)

@@ -12,16 +12,16 @@ import msgspec
 
 from logboom.pipeline.event.record import EventRecord, attributes_of
 from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
-from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
+from logboom.pipeline.sinks.bulk.model import secret_of
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item
 from logboom.pipeline.sinks.http.answers import HttpAnswer
-from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, connect_http, http_way, open_http
+from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, RequestLimits, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.times import event_microseconds
 
-_MAX_BYTES: Final = 900_000
-_MAX_EVENTS: Final = 2_000
+_LIMITS: Final = RequestLimits(900_000, 2_000)
 _URLS: Final[Mapping[str, str]] = {
     "us": "https://log-api.newrelic.com",
     "eu": "https://log-api.eu.newrelic.com",
@@ -95,11 +95,9 @@ class NewRelicTarget(HttpTarget):
 
 def _compile(model: NewRelicModel, common: CommonFields, report: SinkReport) -> NewRelicSink | None:
     license_key = secret_of(model, "license_key", report, needed=True)
-    way = http_way(model, report, model.url or _URLS[model.region], encodings=GZIP_ALONE)
-    if license_key is None:
-        return None
-    sending = sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS)
-    return NewRelicSink(**common, sending=sending, http=way, license_key=license_key)
+    url = model.url or _URLS[model.region]
+    fields = http_fields(model, common, report, url, _LIMITS, encodings=GZIP_ALONE)
+    return None if license_key is None else NewRelicSink(**fields, license_key=license_key)
 
 
-SINK: Final = SinkType("new_relic", NewRelicModel, NewRelicSink, _compile, open_http, connect_http)
+SINK: Final = bulk_sink_type("new_relic", NewRelicModel, NewRelicSink, _compile)

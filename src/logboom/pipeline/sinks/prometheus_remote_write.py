@@ -19,22 +19,13 @@ from pydantic import Field
 from logboom.base.errors import LogboomError
 from logboom.base.units import MIB
 from logboom.pipeline.event.record import EventRecord
-from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
-from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, TryAgainError
-from logboom.pipeline.sinks.http.answers import check_status
-from logboom.pipeline.sinks.http.model import (
-    BasicAuth,
-    BasicAuthModel,
-    HttpModel,
-    HttpSink,
-    basic_auth,
-    connect_http,
-    http_way,
-    open_http,
-)
+from logboom.pipeline.sinks.http.authorization import AuthorizedModel, AuthorizedSink, authorization_of
+from logboom.pipeline.sinks.http.model import RequestLimits, http_fields
 from logboom.pipeline.sinks.http.protobuf import bytes_field, fixed64_field, text_field, whole_field
+from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.metric_points import Point, cumulative, point_of
 
 if TYPE_CHECKING:
@@ -47,11 +38,12 @@ _HEADERS: Final[Mapping[str, str]] = {
     "content-encoding": "snappy",
     "x-prometheus-remote-write-version": "0.1.0",
 }
+_LIMITS: Final = RequestLimits(max_bytes=MIB, max_events=2_000, concurrency=1)
 Series = tuple[str, Mapping[str, str], float]
 """Name, labels and value."""
 
 
-class RemoteWriteModel(HttpModel):
+class RemoteWriteModel(AuthorizedModel):
     """Samples by Prometheus's remote write."""
 
     type: Literal["prometheus_remote_write"]
@@ -64,40 +56,24 @@ class RemoteWriteModel(HttpModel):
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels of all series; one that a metric has itself stays."""
 
-    auth: BasicAuthModel | None = None
-    token_env: str | None = None
-    token_file: str | None = None
 
-
-class RemoteWriteSink(HttpSink, frozen=True, kw_only=True, tag="prometheus_remote_write"):
+class RemoteWriteSink(AuthorizedSink, frozen=True, kw_only=True, tag="prometheus_remote_write"):
     """Samples by Prometheus's remote write."""
 
     prefix: str = ""
     labels: tuple[tuple[str, str], ...] = ()
-    auth: BasicAuth | None = None
-    token: KeyRef | None = None
-
-    @property
-    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
-        password = () if self.auth is None else (("auth", self.auth.password),)
-        return password if self.token is None else (*password, ("token", self.token))
 
     def open_target(self, secrets: Mapping[str, str]) -> RemoteWriteTarget:
         """The server."""
-        headers: dict[str, str] = {}
-        if self.auth is not None:
-            headers["authorization"] = self.auth.header(secrets)
-        elif self.token is not None:
-            headers["authorization"] = f"Bearer {secrets[self.token.id]}"
-        return RemoteWriteTarget(self, self.client(secrets, headers))
+        return RemoteWriteTarget(self, self.client(secrets, self.authorization(secrets)))
 
 
-class RemoteWriteTarget:
+class RemoteWriteTarget(HttpTarget):
     """A server that takes remote writes."""
 
     def __init__(self, sink: RemoteWriteSink, client: HttpClient) -> None:
+        super().__init__(client)
         self._sink = sink
-        self._client = client
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
         """The series of one metric, in the order of the ends of windows."""
@@ -130,13 +106,9 @@ class RemoteWriteTarget:
         """A write of no series."""
         self._write(b"")
 
-    def close(self) -> None:
-        """Ends the connections."""
-        self._client.close()
-
     def _write(self, request: bytes) -> None:
         body = bytes(cramjam.snappy.compress_raw(request))
-        check_status(self._client.request("POST", "", body, _HEADERS), f"the server at {self._client.place}")
+        self.check(self.client.request("POST", "", body, _HEADERS))
 
 
 def series_of(point: Point, name: str, labels: Mapping[str, str]) -> Iterator[Series]:
@@ -190,18 +162,12 @@ def _compile(model: RemoteWriteModel, common: CommonFields, report: SinkReport) 
             report.problem("labels", f"{name!r} is no name of a label; {label_name(name)!r} would be one")
     if model.concurrency not in (None, 1):
         report.problem("concurrency", "has to be 1: samples of a series come in the order of time")
-    token = secret_of(model, "token", report)
-    if token is not None and model.auth is not None:
-        report.problem("auth", "and a token are two credentials; give one")
     return RemoteWriteSink(
-        **common,
-        sending=sending_of(model, max_bytes=MIB, max_events=2_000, concurrency=1),
-        http=http_way(model, report, model.url, compression="none"),
+        **http_fields(model, common, report, model.url, _LIMITS, compression="none"),
+        **authorization_of(model, report),
         prefix=model.prefix,
         labels=tuple(model.labels.items()),
-        auth=basic_auth(model.auth, report, "auth"),
-        token=token,
     )
 
 
-SINK: Final = SinkType("prometheus_remote_write", RemoteWriteModel, RemoteWriteSink, _compile, open_http, connect_http)
+SINK: Final = bulk_sink_type("prometheus_remote_write", RemoteWriteModel, RemoteWriteSink, _compile)

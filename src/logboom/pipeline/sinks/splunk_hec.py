@@ -19,8 +19,9 @@ from logboom.base.settings import DurationMs
 from logboom.base.units import SECOND_MS
 from logboom.pipeline.event.record import EventRecord
 from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
-from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
+from logboom.pipeline.sinks.bulk.model import secret_of
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import (
     Answer,
     Encoded,
@@ -30,7 +31,7 @@ from logboom.pipeline.sinks.bulk.target import (
     TryAgainError,
 )
 from logboom.pipeline.sinks.http.answers import HttpAnswer, described
-from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, connect_http, http_way, open_http
+from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, RequestLimits, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.templates import Template, check_template
 from logboom.pipeline.sinks.http.times import event_microseconds
@@ -201,17 +202,15 @@ def _compile(model: SplunkHecModel, common: CommonFields, report: SinkReport) ->
     for text in model.fields.values():
         check_template(report, "fields", text)
     token = secret_of(model, "token", report, needed=True)
-    way = http_way(model, report, model.url, encodings=GZIP_ALONE)
+    limits = RequestLimits(_MAX_BYTES, _MAX_EVENTS, concurrency=8 if model.acks else 4)
+    common_fields = http_fields(model, common, report, model.url, limits, encodings=GZIP_ALONE)
     if token is None:
         return None
-    concurrency = 8 if model.acks else 4
-    sending = sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS, concurrency=concurrency)
     if model.acks:
-        sending = msgspec.structs.replace(sending, longer_ms=model.ack_timeout)
+        sending = common_fields["sending"]
+        common_fields["sending"] = msgspec.structs.replace(sending, longer_ms=model.ack_timeout)
     return SplunkHecSink(
-        **common,
-        sending=sending,
-        http=way,
+        **common_fields,
         token=token,
         index=model.index,
         source=model.source,
@@ -223,4 +222,4 @@ def _compile(model: SplunkHecModel, common: CommonFields, report: SinkReport) ->
     )
 
 
-SINK: Final = SinkType("splunk_hec", SplunkHecModel, SplunkHecSink, _compile, open_http, connect_http)
+SINK: Final = bulk_sink_type("splunk_hec", SplunkHecModel, SplunkHecSink, _compile)

@@ -19,8 +19,9 @@ from pydantic import Field
 from logboom.base.settings import Address, split_address
 from logboom.base.units import KIB
 from logboom.pipeline.event.record import EventRecord
-from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkReport, SinkType, SinkWriter
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, sending_of
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, TryAgainError, UnfitError
 from logboom.pipeline.sinks.metric_points import Point, cumulative, point_of
 
@@ -185,16 +186,4 @@ def _compile(model: StatsdModel, common: CommonFields, report: SinkReport) -> St
     )
 
 
-def _open(sink: StatsdSink, context: SinkContext) -> SinkWriter:
-    from logboom.pipeline.sinks.bulk.writer import BulkWriter
-
-    return BulkWriter(sink, context)
-
-
-def _connect(sink: StatsdSink, context: SinkContext) -> None:
-    from logboom.pipeline.sinks.bulk.connecting import try_target
-
-    try_target(sink, context)
-
-
-SINK: Final = SinkType("statsd", StatsdModel, StatsdSink, _compile, _open, _connect)
+SINK: Final = bulk_sink_type("statsd", StatsdModel, StatsdSink, _compile)

@@ -12,14 +12,14 @@ from pydantic import Field
 
 from logboom.pipeline.event.record import EventRecord
 from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
-from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
+from logboom.pipeline.sinks.bulk.model import secret_of
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item
-from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, connect_http, http_way, open_http
+from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, RequestLimits, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
 
-_MAX_BYTES: Final = 1_000_000
-_MAX_EVENTS: Final = 5_000
+_LIMITS: Final = RequestLimits(1_000_000, 5_000)
 
 
 class SumoLogicModel(HttpModel):
@@ -76,15 +76,11 @@ def _compile(model: SumoLogicModel, common: CommonFields, report: SinkReport) ->
     for text in given.values():
         if text is not None and not (text.isascii() and text.isprintable()):
             report.problem("category", f"{text!r} has characters that no header may have")
-    way = http_way(model, report, "", url_ref=url_ref, encodings=GZIP_ALONE)
+    fields = http_fields(model, common, report, "", _LIMITS, url_ref=url_ref, encodings=GZIP_ALONE)
     if url_ref is None:
         return None
-    return SumoLogicSink(
-        **common,
-        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS),
-        http=way,
-        metadata=tuple((name, text) for name, text in given.items() if text is not None),
-    )
+    metadata = tuple((name, text) for name, text in given.items() if text is not None)
+    return SumoLogicSink(**fields, metadata=metadata)
 
 
-SINK: Final = SinkType("sumo_logic", SumoLogicModel, SumoLogicSink, _compile, open_http, connect_http)
+SINK: Final = bulk_sink_type("sumo_logic", SumoLogicModel, SumoLogicSink, _compile)

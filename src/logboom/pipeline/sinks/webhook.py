@@ -12,21 +12,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from logboom.base.units import MIB
 from logboom.pipeline.event.record import EventRecord
-from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import CommonFields, SinkReport, SinkType
-from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
+from logboom.pipeline.sinks.bulk.model import secret_of
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item
-from logboom.pipeline.sinks.http.model import (
-    BasicAuth,
-    BasicAuthModel,
-    HttpModel,
-    HttpSink,
-    basic_auth,
-    connect_http,
-    header_name_fault,
-    http_way,
-    open_http,
-)
+from logboom.pipeline.sinks.http.authorization import AuthorizedModel, AuthorizedSink, authorization_of
+from logboom.pipeline.sinks.http.model import RequestLimits, header_name_fault, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
 
 if TYPE_CHECKING:
@@ -40,7 +31,7 @@ _CONTENT_TYPES: Final[Mapping[str, str]] = {
 }
 
 
-class WebhookModel(HttpModel):
+class WebhookModel(AuthorizedModel):
     """Requests to any address."""
 
     type: Literal["webhook"]
@@ -55,38 +46,23 @@ class WebhookModel(HttpModel):
     encoding: Encoding = "json_array"
     """A JSON array of events, an event a line, or one event in each request."""
 
-    auth: BasicAuthModel | None = None
-    token_env: str | None = None
-    """A token that is sent as `Authorization: Bearer`."""
-
-    token_file: str | None = None
     token_header: str | None = None
     """The header that has the token as it is, instead of `Authorization: Bearer`."""
 
 
-class WebhookSink(HttpSink, frozen=True, kw_only=True, tag="webhook"):
+class WebhookSink(AuthorizedSink, frozen=True, kw_only=True, tag="webhook"):
     """Requests to any address."""
 
     method: Literal["POST", "PUT"] = "POST"
     encoding: Encoding = "json_array"
-    auth: BasicAuth | None = None
-    token: KeyRef | None = None
     token_header: str | None = None
-
-    @property
-    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
-        password = () if self.auth is None else (("auth", self.auth.password),)
-        return password if self.token is None else (*password, ("token", self.token))
 
     def open_target(self, secrets: Mapping[str, str]) -> WebhookTarget:
         """The address."""
-        headers: dict[str, str] = {}
-        if self.auth is not None:
-            headers["authorization"] = self.auth.header(secrets)
-        elif self.token is not None and self.token_header is None:
-            headers["authorization"] = f"Bearer {secrets[self.token.id]}"
-        elif self.token is not None and self.token_header is not None:
-            headers[self.token_header] = secrets[self.token.id]
+        if self.token_header is None:
+            headers = self.authorization(secrets)
+        else:
+            headers = self.authorization(secrets, header=self.token_header, scheme="")
         return WebhookTarget(self, self.client(secrets, headers))
 
 
@@ -124,26 +100,33 @@ def _compile(model: WebhookModel, common: CommonFields, report: SinkReport) -> W
     url_ref = secret_of(model, "url", report)
     if (model.url is None) == (url_ref is None):
         report.problem("url", "needs exactly one of url, url_env and url_file")
-    token = secret_of(model, "token", report)
-    if token is not None and model.auth is not None:
-        report.problem("auth", "and a token are two credentials; give one")
+    authorization = authorization_of(model, report)
     if model.token_header is not None:
-        fault = "goes with token_env or token_file" if token is None else header_name_fault(model.token_header)
+        fault = (
+            "goes with token_env or token_file"
+            if authorization["token"] is None
+            else header_name_fault(model.token_header)
+        )
         if fault is not None:
             report.problem("token_header", fault)
     one_each = model.encoding == "json"
     if one_each and model.batch.max_events not in (None, 1):
         report.problem("batch", "max_events has no meaning with encoding json, which sends each event by itself")
     return WebhookSink(
-        **common,
-        sending=sending_of(model, max_bytes=MIB, max_events=1 if one_each else 1_000),
-        http=http_way(model, report, model.url or "", compression="none", url_ref=url_ref),
+        **http_fields(
+            model,
+            common,
+            report,
+            model.url or "",
+            RequestLimits(MIB, 1 if one_each else 1_000),
+            compression="none",
+            url_ref=url_ref,
+        ),
+        **authorization,
         method=model.method,
         encoding=model.encoding,
-        auth=basic_auth(model.auth, report, "auth"),
-        token=token,
         token_header=model.token_header,
     )
 
 
-SINK: Final = SinkType("webhook", WebhookModel, WebhookSink, _compile, open_http, connect_http)
+SINK: Final = bulk_sink_type("webhook", WebhookModel, WebhookSink, _compile)

@@ -9,6 +9,7 @@ what became of it. Everything else is here:
 - `requests` cuts items into requests by bytes and events; `sender` sends several at once, tries again with full jitter,
   cuts requests that are refused as a whole until the record that is refused is alone, and obeys servers that ask it to
   be slower (`adaptive_concurrency`).
+- `opening` registers such a sink, opens it and tries it.
 - `ranges` says which records of an edge are done, so that another attempt at a batch sends the others only.
 
 An event is delivered at least once. It is sent twice where a request had no answer, or where the router or an executor

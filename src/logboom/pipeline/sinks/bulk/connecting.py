@@ -3,11 +3,12 @@
 from logboom.base.errors import LogboomError
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.sinks.base import SinkContext
+from logboom.pipeline.sinks.bulk.model import BulkSink
 from logboom.pipeline.sinks.bulk.secrets import without_secrets
-from logboom.pipeline.sinks.bulk.writer import BulkSinkNode, secrets_of
+from logboom.pipeline.sinks.bulk.writer import secrets_of
 
 
-def try_target(sink: BulkSinkNode, context: SinkContext) -> None:
+def try_target(sink: BulkSink, context: SinkContext) -> None:
     """Whether the server is there and takes the credential.
 
     :raises PipelineError: what is wrong.

@@ -5,6 +5,8 @@ Knows settings and plans. Must not know any particular server. Cheap to import: 
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,6 +19,7 @@ from logboom.pipeline.sinks.base import SinkModel, SinkReport
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.bulk.sender import Settings as SendSettings
+    from logboom.pipeline.sinks.bulk.target import Target
 
 _BYTES_MIN: Final = 1_000
 _EVENTS_MAX: Final = 100_000
@@ -84,6 +87,10 @@ class BulkSink(Sink, frozen=True, kw_only=True):
     """A sink that sends requests."""
 
     sending: Sending
+
+    @abstractmethod
+    def open_target(self, secrets: Mapping[str, str]) -> Target:
+        """The server, with the texts of its credentials by `KeyRef.id`."""
 
     @property
     def interval_ms(self) -> int:

@@ -5,47 +5,24 @@ Knows Spark's mapInArrow and the tasks. Must not know any particular server, que
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 from pyspark.sql import DataFrame
 
-from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import BaseWriter, Delivered, PartlyDeliveredError, SinkContext
-from logboom.pipeline.sinks.bulk.model import Sending
+from logboom.pipeline.sinks.bulk.model import BulkSink
 from logboom.pipeline.sinks.bulk.progress import Progress, read_progress, write_progress
 from logboom.pipeline.sinks.bulk.ranges import Done
 from logboom.pipeline.sinks.bulk.requests import Limits
-from logboom.pipeline.sinks.bulk.target import TargetSpec
 from logboom.pipeline.sinks.bulk.task import REPORT_COLUMN, BulkTask, Report, WithoutDone
 from logboom.pipeline.sinks.repeats.origins import marks_after
 
 _RECORD_SCHEMA = "topic string, partition int, offset bigint, key binary, value binary"
 
 
-class BulkSinkNode(TargetSpec, Protocol):
-    """The node of a sink that sends requests, as far as it is needed here."""
-
-    @property
-    def name(self) -> str:
-        """The sink's."""
-        ...
-
-    @property
-    def sending(self) -> Sending:
-        """How its requests are sent."""
-        ...
-
-    @property
-    def secret_refs(self) -> tuple[tuple[str, KeyRef], ...]:
-        """Its credentials."""
-        ...
-
-
 class BulkWriter(BaseWriter):
     """Delivers the batches of one sink."""
 
-    def __init__(self, sink: BulkSinkNode, context: SinkContext) -> None:
+    def __init__(self, sink: BulkSink, context: SinkContext) -> None:
         self._sink = sink
         self._context = context
         self._progress = read_progress(context.checkpoint)
@@ -99,6 +76,6 @@ class BulkWriter(BaseWriter):
         return Progress(batch, high_water, retried)
 
 
-def secrets_of(sink: BulkSinkNode, context: SinkContext) -> dict[str, str]:
+def secrets_of(sink: BulkSink, context: SinkContext) -> dict[str, str]:
     """The texts of a sink's credentials as they are now, by `KeyRef.id`."""
     return {ref.id: context.secret(ref) for _, ref in sink.secret_refs}

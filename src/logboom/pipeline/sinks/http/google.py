@@ -8,14 +8,16 @@ from __future__ import annotations
 import threading
 import time
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 import msgspec
 
+from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.bulk.target import GiveUpError, TryAgainError
 from logboom.pipeline.sinks.http.answers import check_status
-from logboom.pipeline.sinks.http.model import url_fault
+from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, url_fault
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
@@ -23,6 +25,41 @@ if TYPE_CHECKING:
 _TOKEN_S: Final = 3_600
 _RENEWED_BEFORE_S: Final = 120
 _encode = msgspec.json.encode
+
+
+class GoogleModel(HttpModel):
+    """Keys of the products of Google Cloud."""
+
+    project: str
+    key_env: str | None = None
+    """Environment variable that holds the JSON key of a service account."""
+
+    key_file: str | None = None
+    """The same as a file."""
+
+
+class GoogleSink(HttpSink, frozen=True, kw_only=True):
+    """A product of Google Cloud."""
+
+    project: str
+    key: KeyRef
+
+    @property
+    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
+        return (("key", self.key),)
+
+    def tokens(self, secrets: Mapping[str, str], scope: str) -> Tokens:
+        """Those of the service account, for what the scope allows.
+
+        :raises GiveUpError: its key cannot be read.
+        """
+        from logboom.pipeline.sinks.http.client import HttpClient
+
+        account = account_of(secrets[self.key.id])
+        ca = None if self.http.ca is None else secrets[self.http.ca.id]
+        timeout_s = self.sending.timeout_ms / 1_000
+        client = HttpClient(account.token_uri, headers={}, ca=ca, compression="none", timeout_s=timeout_s)
+        return Tokens(account, client, scope)
 
 
 class ServiceAccount(msgspec.Struct, frozen=True):

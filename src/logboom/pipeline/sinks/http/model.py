@@ -6,19 +6,17 @@ Knows settings and plans. Must not know any particular product. Cheap to import:
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 from pydantic import Field
 
-from logboom.base.settings import Settings
 from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import SinkContext, SinkReport, SinkWriter
-from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, secret_of
-from logboom.pipeline.sinks.bulk.target import GiveUpError, Target
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
+from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, Sending, sending_of
+from logboom.pipeline.sinks.bulk.target import GiveUpError
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
@@ -46,14 +44,6 @@ class HttpModel(BulkModel):
     """More headers of each request; none for credentials."""
 
 
-class BasicAuthModel(Settings):
-    """A user and a password."""
-
-    user: str
-    password_env: str | None = None
-    password_file: str | None = None
-
-
 class HttpWay(msgspec.Struct, frozen=True, kw_only=True):
     """How a server is reached."""
 
@@ -70,10 +60,6 @@ class HttpSink(BulkSink, frozen=True, kw_only=True):
     """A sink over HTTP."""
 
     http: HttpWay
-
-    @abstractmethod
-    def open_target(self, secrets: Mapping[str, str]) -> Target:
-        """The server, with the texts of its credentials by `KeyRef.id`."""
 
     @property
     def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
@@ -111,6 +97,37 @@ class HttpSink(BulkSink, frozen=True, kw_only=True):
         )
 
 
+class HttpFields(CommonFields):
+    """The fields that all sinks over HTTP have."""
+
+    sending: Sending
+    http: HttpWay
+
+
+class RequestLimits(NamedTuple):
+    """What a product takes in one request, unless the file says otherwise."""
+
+    max_bytes: int
+    max_events: int
+    concurrency: int = 4
+
+
+def http_fields(
+    model: HttpModel,
+    common: CommonFields,
+    report: SinkReport,
+    url: str,
+    limits: RequestLimits,
+    *,
+    compression: Compression = "gzip",
+    encodings: Collection[Compression] = ("gzip", "zstd", "none"),
+    url_ref: KeyRef | None = None,
+) -> HttpFields:
+    """How a product is reached and what its requests hold; what is wrong with that is reported."""
+    way = http_way(model, report, url, compression=compression, encodings=encodings, url_ref=url_ref)
+    return HttpFields(**common, sending=sending_of(model, **limits._asdict()), http=way)
+
+
 def http_way(
     model: HttpModel,
     report: SinkReport,
@@ -119,16 +136,15 @@ def http_way(
     compression: Compression = "gzip",
     encodings: Collection[Compression] = ("gzip", "zstd", "none"),
     url_ref: KeyRef | None = None,
-    key: str = "url",
 ) -> HttpWay:
-    """How the server is reached; problems are reported: with the address (of the key `key`), with headers, and with a
-    compression that is none of the product's `encodings`."""
+    """How the server is reached; problems are reported: with the address, with headers, and with a compression that is
+    none of the product's `encodings`."""
     if model.compression is not None and model.compression not in encodings:
         report.problem("compression", f"{model.compression} is none that it takes: {', '.join(encodings)}")
     if url_ref is None and url:
         fault = url_fault(url)
         if fault is not None:
-            report.problem(key, f"{url!r} {fault}")
+            report.problem("url", f"{url!r} {fault}")
     for name, value in model.headers.items():
         fault = _header_fault(name, value)
         if fault is not None:
@@ -175,56 +191,3 @@ def _header_fault(name: str, value: str) -> str | None:
     if name.lower() in _CREDENTIAL_HEADERS:
         return "would stand in plans; name the credential by a key that ends with _env or _file"
     return header_name_fault(name)
-
-
-class BasicAuth(msgspec.Struct, frozen=True, kw_only=True):
-    """A user and where the password is found."""
-
-    user: str
-    password: KeyRef
-
-    def header(self, secrets: Mapping[str, str]) -> str:
-        """The value of `Authorization` (RFC 7617)."""
-        from base64 import b64encode
-
-        return "Basic " + b64encode(f"{self.user}:{secrets[self.password.id]}".encode()).decode()
-
-
-def basic_auth(model: BasicAuthModel | None, report: SinkReport, key: str) -> BasicAuth | None:
-    """The node of a model under the key `key`."""
-    if model is None:
-        return None
-    if ":" in model.user:
-        report.problem(key, "a user of basic authentication has no ':' in its name")
-    password = secret_of(model, "password", Below(report, key), needed=True)
-    return None if password is None else BasicAuth(user=model.user, password=password)
-
-
-class Below:
-    """Reports problems of a group of keys inside a sink's."""
-
-    def __init__(self, report: SinkReport, key: str) -> None:
-        self._report = report
-        self._key = key
-
-    def problem(self, key: str, message: str) -> None:
-        """Something about this key keeps the pipeline from running."""
-        self._report.problem(self._key, f"{key} {message}")
-
-    def unknown(self, key: str, what: str, word: str, known: Sequence[str]) -> None:
-        """The key names a thing that does not exist."""
-        self._report.unknown(self._key, what, word, known)
-
-
-def open_http(sink: HttpSink, context: SinkContext) -> SinkWriter:
-    """Opens any sink over HTTP."""
-    from logboom.pipeline.sinks.bulk.writer import BulkWriter
-
-    return BulkWriter(sink, context)
-
-
-def connect_http(sink: HttpSink, context: SinkContext) -> None:
-    """Tries once whether the server is there and takes the credential; raises what is wrong."""
-    from logboom.pipeline.sinks.bulk.connecting import try_target
-
-    try_target(sink, context)

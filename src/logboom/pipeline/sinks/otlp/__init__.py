@@ -13,28 +13,17 @@ from urllib.parse import urlsplit
 import msgspec
 
 from logboom.base.units import MIB
-from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkReport, SinkType, SinkWriter
-from logboom.pipeline.sinks.bulk.model import secret_of, sending_of
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.grpc.opening import grpc_client
-from logboom.pipeline.sinks.http.model import (
-    BasicAuth,
-    BasicAuthModel,
-    HttpModel,
-    HttpSink,
-    basic_auth,
-    connect_http,
-    header_name_fault,
-    http_way,
-    open_http,
-)
+from logboom.pipeline.sinks.http.authorization import AuthorizedModel, AuthorizedSink, authorization_of
+from logboom.pipeline.sinks.http.model import RequestLimits, header_name_fault, http_fields
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.bulk.target import Target
     from logboom.pipeline.sinks.otlp.exporting import Exporter
 
-_MAX_BYTES: Final = 2 * MIB
-_MAX_EVENTS: Final = 2_000
+_LIMITS: Final = RequestLimits(2 * MIB, 2_000)
 
 
 class _Preset(msgspec.Struct, frozen=True):
@@ -64,7 +53,7 @@ PRESETS: Final[Mapping[str, _Preset]] = {
 }
 
 
-class OtlpModel(HttpModel):
+class OtlpModel(AuthorizedModel):
     """A receiver of the OpenTelemetry protocol."""
 
     type: Literal["otlp"]
@@ -84,19 +73,13 @@ class OtlpModel(HttpModel):
     region: str | None = None
     """The part of a preset's address that is yours: a zone, a region or an environment."""
 
-    token_env: str | None = None
-    token_file: str | None = None
     token_header: str | None = None
     """The header that has the token as it is; default: the preset's, else `Authorization: Bearer`."""
 
-    auth: BasicAuthModel | None = None
 
-
-class OtlpSink(HttpSink, frozen=True, kw_only=True, tag="otlp"):
+class OtlpSink(AuthorizedSink, frozen=True, kw_only=True, tag="otlp"):
     """A receiver of the OpenTelemetry protocol."""
 
-    auth: BasicAuth | None = None
-    token: KeyRef | None = None
     token_header: str = "authorization"  # noqa: S105 - the name of a header
     token_scheme: str = "Bearer "  # noqa: S105 - what stands before the token
     transport: Literal["grpc"] | msgspec.UnsetType = msgspec.UNSET
@@ -104,18 +87,9 @@ class OtlpSink(HttpSink, frozen=True, kw_only=True, tag="otlp"):
     signal: Literal["metrics"] | msgspec.UnsetType = msgspec.UNSET
     """What events are; log records by default."""
 
-    @property
-    def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
-        password = () if self.auth is None else (("auth", self.auth.password),)
-        return password if self.token is None else (*password, ("token", self.token))
-
     def open_target(self, secrets: Mapping[str, str]) -> Target:
         """The receiver."""
-        headers: dict[str, str] = {}
-        if self.auth is not None:
-            headers["authorization"] = self.auth.header(secrets)
-        elif self.token is not None:
-            headers[self.token_header] = f"{self.token_scheme}{secrets[self.token.id]}"
+        headers = self.authorization(secrets, header=self.token_header, scheme=self.token_scheme)
         from logboom.pipeline.sinks.otlp.target import OtlpTarget
 
         return OtlpTarget(self._exporter(secrets, headers), has_metrics=self.signal == "metrics")
@@ -138,12 +112,10 @@ def _compile(model: OtlpModel, common: CommonFields, report: SinkReport) -> Otlp
         report.problem("region", f"{needs} preset {model.preset}")
     if model.transport == "grpc":
         _check_grpc(model, preset, report)
-    token = secret_of(model, "token", report)
-    if token is not None and model.auth is not None:
-        report.problem("auth", "and a token are two credentials; give one")
+    authorization = authorization_of(model, report)
     if preset is not None and preset.header is None and model.auth is None:
         report.problem("auth", f"is needed by preset {model.preset}: user and password_env or password_file")
-    if preset is not None and preset.header is not None and token is None:
+    if preset is not None and preset.header is not None and authorization["token"] is None:
         report.problem("token_env", f"is needed by preset {model.preset}, or token_file")
     if model.token_header is not None and (fault := header_name_fault(model.token_header)) is not None:
         report.problem("token_header", fault)
@@ -154,11 +126,8 @@ def _compile(model: OtlpModel, common: CommonFields, report: SinkReport) -> Otlp
     if model.token_header is not None:
         header, scheme = model.token_header, ""
     return OtlpSink(
-        **common,
-        sending=sending_of(model, max_bytes=_MAX_BYTES, max_events=_MAX_EVENTS),
-        http=http_way(model, report, url),
-        auth=basic_auth(model.auth, report, "auth"),
-        token=token,
+        **http_fields(model, common, report, url, _LIMITS),
+        **authorization,
         token_header=header,
         token_scheme=scheme,
         transport="grpc" if model.transport == "grpc" else msgspec.UNSET,
@@ -182,16 +151,6 @@ def _check_grpc(model: OtlpModel, preset: _Preset | None, report: SinkReport) ->
         report.problem("url", "has a path, which gRPC has no place for: http://HOST:PORT, or https://")
 
 
-def _open(sink: OtlpSink, context: SinkContext) -> SinkWriter:
-    _check_installed(sink)
-    return open_http(sink, context)
-
-
-def _connect(sink: OtlpSink, context: SinkContext) -> None:
-    _check_installed(sink)
-    connect_http(sink, context)
-
-
 def _check_installed(sink: OtlpSink) -> None:
     if sink.transport == "grpc":
         from logboom.pipeline.sinks.grpc.client import needs_grpc
@@ -199,4 +158,4 @@ def _check_installed(sink: OtlpSink) -> None:
         needs_grpc(f"the sink {sink.name}, with transport: grpc,")
 
 
-SINK: Final = SinkType("otlp", OtlpModel, OtlpSink, _compile, _open, _connect)
+SINK: Final = bulk_sink_type("otlp", OtlpModel, OtlpSink, _compile, needs=_check_installed)

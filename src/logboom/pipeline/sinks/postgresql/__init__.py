@@ -18,8 +18,9 @@ from pydantic import Field
 from logboom.base.units import MIB
 from logboom.pipeline.event.fields import COLUMNS, is_field
 from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkReport, SinkType, SinkWriter
+from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, secret_of, sending_of
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.bulk.target import Target
@@ -109,18 +110,10 @@ def _check_url(url: str, report: SinkReport) -> None:
         report.problem("url", "has a password, which would stand in plans; name it with password_env or password_file")
 
 
-def _open(sink: PostgresqlSink, context: SinkContext) -> SinkWriter:
-    from logboom.pipeline.sinks.bulk.writer import BulkWriter
+def _check_installed(sink: PostgresqlSink) -> None:
     from logboom.pipeline.sinks.postgresql.target import needs_driver
 
     needs_driver()
-    return BulkWriter(sink, context)
 
 
-def _connect(sink: PostgresqlSink, context: SinkContext) -> None:
-    from logboom.pipeline.sinks.bulk.connecting import try_target
-
-    try_target(sink, context)
-
-
-SINK: Final = SinkType("postgresql", PostgresqlModel, PostgresqlSink, _compile, _open, _connect)
+SINK: Final = bulk_sink_type("postgresql", PostgresqlModel, PostgresqlSink, _compile, needs=_check_installed)

@@ -1,0 +1,43 @@
+"""How sinks that send requests are registered, opened and tried: alike, whatever their server.
+
+Cheap to import: `pipeline check` does. Must not know any particular server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkReport, SinkType, SinkWriter
+from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink
+
+Model = TypeVar("Model", bound=BulkModel)
+Node = TypeVar("Node", bound=BulkSink)
+
+
+def bulk_sink_type(
+    name: str,
+    model: type[Model],
+    node: type[Node],
+    compile: Callable[[Model, CommonFields, SinkReport], Node | None],
+    *,
+    needs: Callable[[Node], None] | None = None,
+) -> SinkType[Model, Node]:
+    """What the module of such a sink registers. `needs` raises PipelineError where a library that the sink needs is not
+    installed."""
+
+    def open_sink(sink: Node, context: SinkContext) -> SinkWriter:
+        from logboom.pipeline.sinks.bulk.writer import BulkWriter
+
+        if needs is not None:
+            needs(sink)
+        return BulkWriter(sink, context)
+
+    def connect(sink: Node, context: SinkContext) -> None:
+        from logboom.pipeline.sinks.bulk.connecting import try_target
+
+        if needs is not None:
+            needs(sink)
+        try_target(sink, context)
+
+    return SinkType(name, model, node, compile, open_sink, connect)
