@@ -100,7 +100,7 @@ def test_a_pipe_is_collected_to_its_end(broker: BrokerProcess, tmp_path: Path) -
         input=lines,
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
         capture_output=True,
-        timeout=120,
+        timeout=WAIT_S,
     )
     assert done.returncode == 0, done.stderr
     assert values(consume(broker.kafka, "piped")) == lines.split()
@@ -233,8 +233,8 @@ def test_kill_9_loses_no_line_of_a_file(tmp_path: Path, kills: int, victim: str,
                 writers.lives += 1
                 threading.Event().wait(2 * chance.random())
                 kill_and_restart(victim, broker, collector, chance)
+            until(lambda: all(rotations > 0 for rotations in writers.rotations), "a rotation of each file")
             writers.stop()
-            assert all(rotations > 0 for rotations in writers.rotations)
             until(lambda: metric(http, "logboom_collector_output_records_total") >= 0, "the collector")
             until(
                 lambda: len(set(values(consume(broker.kafka, "killed")))) >= sum(writers.written),

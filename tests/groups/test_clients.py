@@ -21,6 +21,8 @@ from tests.support.waiting import WAIT_S, until
 pytestmark = pytest.mark.clients
 
 PARTITIONS = 4
+PATIENT_MS = 300_000
+"""Session timeout of members that live: the group is not to lose them where a busy machine lets them stand still."""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +81,7 @@ class Reader:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 6_000,
+                "session.timeout.ms": PATIENT_MS,
                 "heartbeat.interval.ms": 500,
                 "reconnect.backoff.max.ms": 500,
             }
@@ -157,7 +159,7 @@ def test_members_come_share_and_go(broker: BrokerProcess, strategy: str) -> None
 
 def test_a_static_member_restarts_without_disturbing_the_others(broker: BrokerProcess) -> None:
     stream, group = new_stream(broker.kafka), "static"
-    settings = {"session_timeout_ms": 30_000}
+    settings = {"session_timeout_ms": PATIENT_MS}
     with Reader(broker.kafka, stream, group, group_instance_id="a", **settings) as first:
         second = Reader(broker.kafka, stream, group, group_instance_id="b", **settings)
         until(lambda: shared_evenly(first, second), "both have some")
@@ -175,8 +177,8 @@ def test_members_work_on_through_a_kill_of_the_broker(tmp_path: Path) -> None:
         stream = new_stream(broker.kafka)
         produce(broker.kafka, stream, 0, 20)
         with (
-            Reader(broker.kafka, stream, "survivors", session_timeout_ms=30_000) as first,
-            Reader(broker.kafka, stream, "survivors", session_timeout_ms=30_000) as second,
+            Reader(broker.kafka, stream, "survivors") as first,
+            Reader(broker.kafka, stream, "survivors") as second,
         ):
             until(lambda: shared_evenly(first, second), "both have some")
             until(lambda: len(set(first.seen + second.seen)) == 20, "all is read")
@@ -229,7 +231,7 @@ def test_no_acked_commit_is_forgotten_by_kills_of_the_broker(tmp_path: Path) -> 
         finally:
             stop.set()
             thread.join(WAIT_S)
-        assert "log compacted" in broker.log_text()
+        until(lambda: "log compacted" in broker.log_text(), "a compaction")
 
 
 def test_a_join_that_waits_is_answered_when_the_broker_is_told_to_end(tmp_path: Path) -> None:
@@ -306,7 +308,7 @@ def test_kafka_python_members(broker: BrokerProcess) -> None:
             group_id="kp",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=6_000,
+            session_timeout_ms=45_000,
             heartbeat_interval_ms=500,
         )
         while not done.is_set():
@@ -345,7 +347,7 @@ def test_aiokafka_members(broker: BrokerProcess) -> None:
             group_id="aio",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=6_000,
+            session_timeout_ms=45_000,
             heartbeat_interval_ms=500,
         )
         await consumer.start()
@@ -386,7 +388,9 @@ def test_the_share_of_a_killed_member_goes_to_the_others(broker: BrokerProcess) 
         command = [sys.executable, "-c", _STUBBORN, broker.kafka, stream, group]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
             assert other.stdout is not None
-            assert other.stdout.readline() == "assigned\n"
-            until(lambda: 0 < len(reader.assigned) < PARTITIONS, "it has some")
-            other.kill()
+            try:
+                assert other.stdout.readline() == "assigned\n"
+                until(lambda: 0 < len(reader.assigned) < PARTITIONS, "it has some")
+            finally:
+                other.kill()
         until(lambda: reader.assigned == set(range(PARTITIONS)), "it has all again")
