@@ -9,6 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly BIN=.venv/bin
+readonly ALONE_MAX=10  # so many failures and no more are tried again
 
 step() {
     local name=$1 began=$SECONDS; shift
@@ -38,8 +39,23 @@ turn_of_commit() {
 
 run_tests() {
     export LOGBOOM_TEST_TURN="${LOGBOOM_TEST_TURN:-$(turn_of_commit)}"
+    step tests together_and_then_alone "$@"
+}
+
+# What fails is run once more with nothing beside it. The result stays what it was; whether it fails again says where to look.
+together_and_then_alone() {
+    local status=0 failed names
+    failed=$(mktemp)
     # A group of tests that shares something costly stays on one worker; the longest tests come first (tests/conftest.py).
-    step tests $BIN/python -m pytest -n "${WORKERS:-3}" --dist loadgroup --no-loadscope-reorder -m "not slow" "$@"
+    LOGBOOM_TEST_FAILED=$failed $BIN/python -m pytest -n "${WORKERS:-3}" --dist loadgroup --no-loadscope-reorder \
+        -m "not slow" "$@" || status=$?
+    mapfile -t names < <(sort --unique "$failed")
+    rm "$failed"
+    if ((${#names[@]} > 0 && ${#names[@]} <= ALONE_MAX)); then
+        printf -- '--- the %s that failed once more, alone\n' "${#names[@]}"
+        $BIN/python -m pytest --quiet -p no:xdist "${names[@]}" || true
+    fi
+    return "$status"
 }
 
 # The tests see the compiled package that is installed there. Those of the layout and of documents concern sources alone.

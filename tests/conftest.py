@@ -30,6 +30,8 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
+_FAILED = os.environ.get("LOGBOOM_TEST_FAILED")
+"""The file that is to have the names of tests that failed, one a line."""
 _SETTINGS_OF_A_PROPERTY = "_hypothesis_internal_use_settings"
 """Where hypothesis 6 keeps the settings of a test; without it the tests would do all of their examples."""
 _SPARK_SESSION = "spark session"
@@ -96,6 +98,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if TURN >= 0 and not THOROUGH:
         _leave_to_other_turns(config, items)
     items.sort(key=_rank)  # stable: within a rank the order stays random
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if _FAILED and report.failed:
+        group = item.get_closest_marker("xdist_group")
+        name = item.nodeid if group is None else item.nodeid.removesuffix(f"@{group.args[0]}")
+        with open(_FAILED, "a") as file:  # lines of several workers do not mix: each is one write
+            file.write(f"{name}\n")
+    return report
 
 
 def _shorten(items: list[pytest.Item]) -> None:

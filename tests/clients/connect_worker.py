@@ -3,62 +3,36 @@
 import http.client
 import json
 import signal
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from tests.clients.program import Program
 from tests.support.server import free_port
 from tests.support.waiting import WAIT_S, until
 
 
-class ConnectWorker:
-    """Started and killed by a `with` block. `settings` are those of its file of properties, but for its own address.
-
-    The log of all its lives is `connect.log` in `directory`; its end is printed where the `with` block fails.
-    """
+class ConnectWorker(Program):
+    """`settings` are those of its file of properties, but for its own address."""
 
     def __init__(self, command: list[str], settings: Mapping[str, str], directory: Path) -> None:
         self.id = f"127.0.0.1:{free_port()}"
-        self._log = directory / "connect.log"
         path = directory / f"{self.id}.properties"
         lines = {**settings, "listeners": f"HTTP://{self.id}"}
         path.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-        self._command = [*command, str(path)]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill9()
-        if error is not None:
-            print(f"the worker's log, {self._log}, ends with:\n{self._log.read_text(errors='replace')[-4_000:]}")
-
-    def start(self) -> None:
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(self._command, stdout=output, stderr=subprocess.STDOUT)
-
-    def kill9(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(WAIT_S)
+        super().__init__([*command, str(path)], directory / "connect.log")
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Stopped for so long that it has lost its place in the group before it goes on."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        process = self.process
+        process.send_signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            self._process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)
 
     def configure(self, name: str, settings: Mapping[str, str]) -> None:
         """Make the connector, or change its settings."""
@@ -77,8 +51,7 @@ class ConnectWorker:
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """The answer, or None where the worker is not ready to give one."""
-        assert self._process is not None
-        assert self._process.poll() is None, "a worker ended"
+        assert self.process.poll() is None, "a worker ended"
         headers = {"Content-Type": "application/json"}
         with closing(http.client.HTTPConnection(self.id, timeout=WAIT_S)) as connection:
             try:

@@ -3,20 +3,19 @@
 import json
 import random
 import shutil
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.cli.running import ok
 from tests.clients.drivers import DriverMissingError, quixstreams
+from tests.clients.program import Program
 from tests.clients.reading import ends, is_compacted, read, table
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S, until
@@ -51,7 +50,9 @@ def test_counts_are_exact_over_kills_of_both_and_a_lost_disk(command: list[str],
         compacted = ("--config", "cleanup.policy=compact")
         ok("streams", "create", "counts", "--partitions", str(PARTITIONS), *compacted, bootstrap=broker.kafka)
         numbers = Numbers(broker.kafka)
-        with Application([*command, broker.kafka, str(tmp_path / "state")], tmp_path) as application:
+        with Application(
+            [*command, broker.kafka, str(tmp_path / "state")], tmp_path / "application.log"
+        ) as application:
             for _ in range(2):
                 with numbers.being_written():
                     application.wait_for_counts(broker.kafka)
@@ -109,33 +110,8 @@ class Numbers:
             self._producer.poll(0)
 
 
-class Application:
+class Application(Program):
     """The program that counts. As a supervisor would, this starts it again where it ended by itself."""
-
-    def __init__(self, command: list[str], directory: Path) -> None:
-        self._command = command
-        self._log = directory / "application.log"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill9()
-        if error is not None:
-            print(self._log.read_text(errors="replace")[-6_000:])
-
-    def start(self) -> None:
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(self._command, stdout=output, stderr=subprocess.STDOUT)
-
-    def kill9(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(WAIT_S)
 
     def wait_for_counts(self, bootstrap: str) -> None:
         """Returns once it has counted some more records."""
@@ -147,8 +123,7 @@ class Application:
         until(lambda: self._is_supervised() and has_committed(bootstrap), "all input committed")
 
     def _is_supervised(self) -> bool:
-        assert self._process is not None
-        if self._process.poll() is not None:
+        if self.process.poll() is not None:
             self.start()
         return True
 

@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -132,6 +133,53 @@ class Reader:
         self.stop()
 
 
+class Committer:
+    """A thread that commits growing offsets of partition 0 for a group, whatever becomes of the broker meanwhile."""
+
+    def __init__(self, bootstrap: str, stream: str, group: str) -> None:
+        self.acked = -1
+        """The last offset whose commit was acked."""
+        self._settings = {"bootstrap.servers": bootstrap, "group.id": group, "reconnect.backoff.max.ms": 200}
+        self._stream = stream
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._commit_on_and_on)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(WAIT_S)
+
+    def wait_for(self, count: int) -> None:
+        """Return once so many commits more were acked."""
+        goal = self.acked + count
+        until(lambda: self.acked >= goal, "commits are acked")
+
+    def told(self) -> int:
+        """What another client is told was committed."""
+        consumer = Consumer(self._settings)
+        try:
+            (found,) = consumer.committed([TopicPartition(self._stream, 0)], WAIT_S)
+            return int(found.offset)
+        finally:
+            consumer.close()
+
+    def _commit_on_and_on(self) -> None:
+        consumer = Consumer(self._settings)
+        offset = 0
+        while not self._stop.is_set():
+            try:
+                done = consumer.commit(offsets=[TopicPartition(self._stream, 0, offset)], asynchronous=False)
+            except KafkaException:
+                continue
+            if done[0].error is None:
+                self.acked = offset
+            offset += 1
+        consumer.close()
+
+
 def shared_evenly(*readers: Reader) -> bool:
     shares = [reader.assigned for reader in readers]
     return sorted(p for share in shares for p in share) == list(range(PARTITIONS)) and all(shares)
@@ -198,39 +246,13 @@ def test_no_acked_commit_is_forgotten_by_kills_of_the_broker(tmp_path: Path) -> 
     """Commits go on while the broker is killed, and while the offsets stream is compacted again and again."""
     with start(tmp_path) as broker:
         stream = new_stream(broker.kafka)
-        settings = {"bootstrap.servers": broker.kafka, "group.id": "kills", "reconnect.backoff.max.ms": 200}
-        acked = [-1]
-        stop = threading.Event()
-
-        def commit_on_and_on() -> None:
-            consumer = Consumer(settings)
-            offset = 0
-            while not stop.is_set():
-                try:
-                    done = consumer.commit(offsets=[TopicPartition(stream, 0, offset)], asynchronous=False)
-                except KafkaException:
-                    continue
-                if done[0].error is None:
-                    acked[0] = offset
-                offset += 1
-            consumer.close()
-
-        thread = threading.Thread(target=commit_on_and_on)
-        thread.start()
-        try:
+        with Committer(broker.kafka, stream, "kills") as commits:
             for _ in range(5):
-                goal = acked[0] + 150
-                until(lambda goal=goal: acked[0] >= goal, "commits are acked")  # type: ignore[misc]
+                commits.wait_for(150)
                 broker.kill9()
-                known = acked[0]
+                known = commits.acked
                 broker.restart()
-                reader = Consumer(settings)
-                (found,) = reader.committed([TopicPartition(stream, 0)], WAIT_S)
-                assert found.offset >= known
-                reader.close()
-        finally:
-            stop.set()
-            thread.join(WAIT_S)
+                assert commits.told() >= known
         until(lambda: "log compacted" in broker.log_text(), "a compaction")
 
 
