@@ -30,7 +30,8 @@ compile_tests() {
     $BIN/python -m pytest --collect-only --quiet -p no:cacheprovider > /dev/null 2>&1 || true  # the tests tell errors
 }
 
-# Which cases of tests that take turns are done: others with each commit, the same for the same commit.
+# Which cases of tests that take turns are done, and what the tests' chance begins with: others with each commit, so that
+# time finds more, and the same for the same commit, so that what has passed once passes again.
 turn_of_commit() {
     local commit
     commit=$(git rev-parse --short=6 HEAD 2> /dev/null) || commit=0
@@ -48,12 +49,13 @@ together_and_then_alone() {
     failed=$(mktemp)
     # A group of tests that shares something costly stays on one worker; the longest tests come first (tests/conftest.py).
     LOGBOOM_TEST_FAILED=$failed $BIN/python -m pytest -n "${WORKERS:-3}" --dist loadgroup --no-loadscope-reorder \
-        -m "not slow" "$@" || status=$?
+        --randomly-seed "$LOGBOOM_TEST_TURN" --hypothesis-seed "$LOGBOOM_TEST_TURN" -m "not slow" "$@" || status=$?
     mapfile -t names < <(sort --unique "$failed")
     rm "$failed"
     if ((${#names[@]} > 0 && ${#names[@]} <= ALONE_MAX)); then
         printf -- '--- the %s that failed once more, alone\n' "${#names[@]}"
-        $BIN/python -m pytest --quiet -p no:xdist "${names[@]}" || true
+        $BIN/python -m pytest --quiet -p no:xdist --randomly-seed "$LOGBOOM_TEST_TURN" \
+            --hypothesis-seed "$LOGBOOM_TEST_TURN" "${names[@]}" || true
     fi
     return "$status"
 }
