@@ -28,7 +28,7 @@ from logboom.kafka.wire.messages import milliseconds
 from logboom.records import Codec
 from logboom.records.header import write_crc
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 STREAMS = ("s0", "s1", "witness")
 PRODUCE, FETCH, JOIN, SYNC = 0, 1, 11, 14
 MAY_WAIT = {JOIN: 0.02, SYNC: 0.02}

@@ -21,8 +21,6 @@ from logboom.pipeline.edge.record_columns import RecordColumns
 from logboom.pipeline.errors import PipelineError
 from logboom.records import read_header
 
-ANSWER_S = 60
-
 
 def _put(writer: LogWriter, tp: TopicPartition, values: list[bytes]) -> None:
     for packed in RecordColumns(pa.array(values, pa.binary())).packed():
@@ -130,7 +128,7 @@ def _written(log: ScriptedLog, batches: int) -> None:
             _put(writer, TopicPartition("out", 0), [b"%d" % number, b"x"])
         done = threading.Thread(target=writer.settle, daemon=True)
         done.start()
-        done.join(ANSWER_S)
+        done.join(WAIT_S)
         assert not done.is_alive()
 
 

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.errors import StreamingQueryException
 from tests.pipeline.support import Said, archive_ids, header, ledger, make_stream, needs_java, publish, records
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
@@ -277,7 +278,7 @@ class Blocked(Flaky):
     """A sink that does not come back until it is let go."""
 
     def deliver(self, rows: Any, batch: int) -> Delivered:
-        self.done.wait(120)
+        self.done.wait(WAIT_S)
         return Delivered("blocked", batch, rows=rows.count())
 
 
@@ -317,14 +318,10 @@ def test_a_sink_that_fails_or_hangs_delays_no_other(spark: Any, broker: BrokerPr
     publish(broker.kafka, edge_stream("sinks", "edge"), [b'{"body": "x"}'] * 10, 1)
     queries = [delivery.start(once=False) for delivery in deliveries]
     try:
-        assert fine.wait(120)
-        assert recovered.wait(120)
-        assert patient.wait(120)
-        for _ in range(1_200):
-            if any(one.dead for one in told):
-                break
-            recovered.clear()
-            recovered.wait(0.1)
+        assert fine.wait(WAIT_S)
+        assert recovered.wait(WAIT_S)
+        assert patient.wait(WAIT_S)
+        until(lambda: any(one.dead for one in told), "what is given up becomes dead letters")
     finally:
         for delivery in deliveries:
             delivery.stop.set()

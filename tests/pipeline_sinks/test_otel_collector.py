@@ -63,7 +63,7 @@ class Collector:
     def start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + WAIT_S
         while not self._answers():
             assert self._process.poll() is None, self.printed()[-2_000:]
             assert time.monotonic() < deadline, "the collector did not start"

@@ -107,7 +107,7 @@ def consume(bootstrap: str, topic: str, group: str, count: int, assignor: str = 
     consumer.subscribe([topic])
     last: dict[bytes, int] = {}
     seen = 0
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while seen < count:
         assert time.monotonic() < deadline, f"saw only {seen} of {count}"
         for message in consumer.consume(500, timeout=0.5):

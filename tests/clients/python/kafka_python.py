@@ -41,7 +41,7 @@ def consume(bootstrap: str, topic: str, group: str, count: int, assignor: str = 
     )
     last: dict[bytes, int] = {}
     seen = 0
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while seen < count:
         assert time.monotonic() < deadline, f"saw only {seen} of {count}"
         for messages in consumer.poll(timeout_ms=500).values():
