@@ -16,7 +16,7 @@ from logboom.base.settings import split_address
 from logboom.cli.common import fail
 
 CONNECT_TIMEOUT_S: Final = 3.0
-ANSWER_TIMEOUT_S: Final = 10.0
+ANSWER_TIMEOUT_S: Final = 30.0
 
 _SENTENCES: Final = {
     "TOPIC_ALREADY_EXISTS": "it exists already",

@@ -26,7 +26,7 @@ from logboom.base.units import MIB
 _PROGRAM: Final = "nats-server"
 _ALSO_IN: Final = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "~/go/bin")
 """Where packages and `go install` put it, on PATH or not."""
-_READY_MAX_S: Final = 10.0
+_READY_MAX_S: Final = 60.0
 _POLL_S: Final = 0.02
 _GREETING: Final = b"INFO "
 _PENDING_MAX_BYTES: Final = 256 * MIB

@@ -21,7 +21,7 @@ from logboom.app.supervisor.remote import answering
 from logboom.app.supervisor.supervisor import Member, NodeState, Reports, Supervisor, SupervisorError
 from logboom.base.errors import LogboomError
 
-_FORMED_MAX_S: Final = 60.0
+_FORMED_MAX_S: Final = 120.0
 """The longest time from the readiness of all nodes until they are one cluster."""
 _FORMED_EVERY_S: Final = 0.2
 
