@@ -21,7 +21,7 @@ from logboom.broker.broker import Broker
 from logboom.broker.config import BrokerConfig
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.connection.services import ConnectionServices
-from logboom.kafka.server.door import KafkaDoor
+from logboom.kafka.server.server import KafkaServer
 from logboom.kafka.wire.messages import make
 from logboom.records import Record, build_batch
 
@@ -122,7 +122,7 @@ class Client:
 class Running:
     """A broker and its door."""
 
-    def __init__(self, broker: Broker, door: KafkaDoor, address: tuple[str, int], log: Any) -> None:
+    def __init__(self, broker: Broker, door: KafkaServer, address: tuple[str, int], log: Any) -> None:
         self.broker = broker
         self.door = door
         self.address = address
@@ -161,7 +161,7 @@ async def running(path: Path, kafka: dict[str, Any] | None = None, **broker_conf
     config = BrokerConfig(data_dir=path / "data", **broker_config)
     broker = await Broker.start(config, runtime=runtime, log=structlog.wrap_logger(log), open_disk=open_disk)
     settings = KafkaConfig.model_validate({"listen": "127.0.0.1:0", **(kafka or {})})
-    door = KafkaDoor(broker, settings, structlog.get_logger())  # fixtures put theirs in its place
+    door = KafkaServer(broker, settings, structlog.get_logger())  # fixtures put theirs in its place
     address = await door.start()
     try:
         yield Running(broker, door, address, log)

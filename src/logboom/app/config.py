@@ -55,7 +55,7 @@ class LogConfig(Settings):
 
 
 class NodeConfig(Settings):
-    """One node: a broker and its doors."""
+    """One node: a broker and its front ends."""
 
     broker: BrokerConfig = BrokerConfig()
     kafka: KafkaConfig = KafkaConfig()

@@ -1,6 +1,6 @@
-"""One node: a broker and its doors, from start to stop.
+"""One node: a broker and its front ends, from start to stop.
 
-Start: HTTP first, so that `/readyz` can say what the start waits for; then the door to other brokers, which a broker
+Start: HTTP first, so that `/readyz` can say what the start waits for; then the listener for brokers, which a broker
 may need while it starts; then the broker, which recovers; then Kafka, so that no client connects before it can be
 served; then NATS, from which messages come as soon as something is subscribed to. Stop goes the other way: no new
 connections, accepted requests are answered, everything is flushed and closed. Knows the parts and their order; nothing
@@ -35,9 +35,9 @@ from logboom.broker.peers import NoPeers
 from logboom.broker.runtime import Runtime
 from logboom.host import OsDisk
 from logboom.http.broker_metrics import broker_metrics
-from logboom.http.door import HttpDoor, Source
+from logboom.http.service import HttpService, Source
 from logboom.kafka.cluster.view import LISTENER as KAFKA_LISTENER
-from logboom.kafka.server.door import KafkaDoor, advertised_address
+from logboom.kafka.server.server import KafkaServer, advertised_address
 from logboom.nats.door import NatsDoor
 from logboom.peer.door import PeerDoor
 from logboom.peer.key import ClusterKeys, read_cluster_keys
@@ -91,11 +91,11 @@ class Node:
         self._process_metrics = process_metrics
         self._set_log_level = set_log_level
         self._sources: list[Source] = []
-        self._http: HttpDoor | None = None
+        self._http: HttpService | None = None
         self._peer: PeerDoor | None = None
         self.broker: Broker | None = None
         """None before it has recovered, and after the stop."""
-        self._kafka: KafkaDoor | None = None
+        self._kafka: KafkaServer | None = None
         self._nats: NatsDoor | None = None
         self._phase: str | None = "starting"
 
@@ -133,7 +133,7 @@ class Node:
     async def _start_http(self) -> None:
         if self._config.http.listen is None:
             return
-        door = HttpDoor(
+        service = HttpService(
             self._config.http,
             self._sources,
             self._not_ready,
@@ -142,18 +142,18 @@ class Node:
             process=self._process_metrics,
         )
         with _listening("HTTP", self._config.http.listen, "http.listen"):
-            await door.start()
-        self._http = door
+            await service.start()
+        self._http = service
 
     async def _start_peer(self) -> None:
         config = self._config.peer
         if config.listen is None or config.key_file is None:
             return
-        door = PeerDoor(config, self._read_key(config.key_file), runtime=self._runtime, log=self._log)
+        service = PeerDoor(config, self._read_key(config.key_file), runtime=self._runtime, log=self._log)
         with _listening("other brokers", config.listen, "peer.listen"):
-            await door.start()
-        self._peer = door
-        self._sources.append(lambda: peer_metrics(door.metrics))
+            await service.start()
+        self._peer = service
+        self._sources.append(lambda: peer_metrics(service.metrics))
 
     async def _start_broker(self) -> Broker:
         config = self._config.broker
@@ -182,29 +182,29 @@ class Node:
         return {KAFKA_LISTENER: address} if address[1] else {}
 
     async def _start_kafka(self, broker: Broker) -> str:
-        door = KafkaDoor(broker, self._config.kafka, self._log)
+        service = KafkaServer(broker, self._config.kafka, self._log)
         with _listening("Kafka", self._config.kafka.listen, "kafka.listen"):
-            host, port = await door.start()
-        self._kafka = door
-        self._sources.append(lambda: kafka_metrics(door.metrics, broker.quotas))
-        self._sources.append(lambda: self._limit_metrics(broker, door))
+            host, port = await service.start()
+        self._kafka = service
+        self._sources.append(lambda: kafka_metrics(service.metrics, broker.quotas))
+        self._sources.append(lambda: self._limit_metrics(broker, service))
         return join_address(host, port)
 
     def _start_nats(self, broker: Broker) -> None:
         if not self._config.nats.servers:
             return
-        door = NatsDoor(broker, self._config.nats, self._log)
-        door.start()
-        self._nats = door
-        self._sources.append(lambda: nats_metrics(door.metrics))
+        service = NatsDoor(broker, self._config.nats, self._log)
+        service.start()
+        self._nats = service
+        self._sources.append(lambda: nats_metrics(service.metrics))
 
-    def _limit_metrics(self, broker: Broker, kafka: KafkaDoor) -> Iterable[Metric]:
+    def _limit_metrics(self, broker: Broker, kafka: KafkaServer) -> Iterable[Metric]:
         usages = [*broker_limits(broker), *kafka.limits()]
         hits = {**broker_limit_hits(broker), **kafka.limit_hits()}
-        for door in (self._http, self._peer, self._nats):
-            if door is not None:
-                usages += door.limits()
-                hits |= door.limit_hits()
+        for service in (self._http, self._peer, self._nats):
+            if service is not None:
+                usages += service.limits()
+                hits |= service.limit_hits()
         return limit_metrics(usages, hits)
 
     def _not_ready(self) -> str | None:
@@ -244,9 +244,11 @@ class Node:
 
 
 @contextlib.contextmanager
-def _listening(door: str, address: str, setting: str) -> Any:
+def _listening(service: str, address: str, setting: str) -> Any:
     try:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise StartError(f"cannot listen on {address} for {door}: {reason}; choose another with {setting}") from error
+        raise StartError(
+            f"cannot listen on {address} for {service}: {reason}; choose another with {setting}"
+        ) from error

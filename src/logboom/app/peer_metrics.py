@@ -1,4 +1,4 @@
-"""The counters of the door between brokers as Prometheus metrics.
+"""The counters of the listener for brokers as Prometheus metrics.
 
 It is here because the peer and HTTP packages do not import each other.
 """
@@ -33,7 +33,7 @@ _COUNTERS: Final = {
 
 
 def peer_metrics(metrics: PeerMetrics) -> Iterator[Metric]:
-    """All metrics of the door. A lane is the frames that share one connection: control or records."""
+    """All metrics of the listener. A lane is the frames that share one connection: control or records."""
     connections = GaugeMetricFamily(
         "logboom_peer_connections", "Authenticated connections with other brokers.", labels=("lane",)
     )

@@ -1,7 +1,7 @@
 """The ports through which a broker touches the machine: time, chance, threads and the disk.
 
-Code below the doors is handed these and never looks past them, so that a simulation can stand in for the machine: the
-same seed then gives the same run. Timers need no port, because the event loop itself can be replaced.
+Code below the front ends is handed these and never looks past them, so that a simulation can stand in for the machine:
+the same seed then gives the same run. Timers need no port, because the event loop itself can be replaced.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,18 +1,18 @@
 """Row 3: the shell of one broker. It owns partitions, threads and the data directory, and drives the pure cores.
 
 The packages below (storage, replication, metadata, groups) hold state and rules; they start no thread and read no
-clock. This package calls them, performs what they return, and offers the result to the doors (the Kafka server, others
-later), which translate a protocol into calls. It knows no protocol: no request, no connection, no error code.
+clock. This package calls them, performs what they return, and offers the result to the front ends (Kafka, NATS), which
+translate a protocol into calls. It knows no protocol: no request, no connection, no error code.
 
-What a door calls. `Broker.start` gives an object with narrow parts, and a door uses these:
+What a front end calls. `Broker.start` gives an object with narrow parts, and a front end uses these:
 
     catalog        which streams exist, quotas, settings changed at run time; and the commands that change them
     replicas       the partitions: find one, then append, read, watch it
-    publishing     appends for doors whose publishers send messages and not batches; refuses where others wait
+    publishing     appends for front ends whose publishers send messages and not batches; refuses where others wait
     groups         consumer groups: join, sync, heartbeat, commit, ...
     advisories     notes what went wrong where no client could be told
     producer_ids   ids for idempotent producers
-    quotas         what each client has used of its quotas, over all doors
+    quotas         what each client has used of its quotas, over all front ends
     health         what is offline, and why the broker is not ready
     flusher        whether so much waits for the disk that appends should wait too (back pressure)
 
@@ -24,8 +24,9 @@ call. Only the log of a partition has a lock, because the flusher's thread and t
 
 The produce path. One turn of the loop is the unit of group commit:
 
-    the loop's turn       the loop reads all sockets that have bytes. A door calls Partition.append_run for each run of
-                          batches; the partition queues it and enqueues itself at the flusher. Nothing is checked yet.
+    the loop's turn       the loop reads all sockets that have bytes. A front end calls Partition.append_run for each
+                          run of batches; the partition queues it and enqueues itself at the flusher. Nothing is
+                          checked yet.
     end of the turn       the flusher drains every partition that was enqueued (call_soon; earlier above 512 KiB).
     stage                 AppendQueue.drain checks the batches, gives them offsets and the leader epoch, and stages them
                           in the log: in memory, one piece for all that arrived in the turn. Each batch succeeds or
@@ -40,7 +41,7 @@ The produce path. One turn of the loop is the unit of group commit:
                           answers with effects; HW is the minimum durable end over the in-sync replicas. Where there
                           is one replica, HW moves at once; else when the fetches of followers say that they have it.
     HW moved              appends that wait for commit (acks=-1) are answered, in the order of their offsets.
-    purgatory             callbacks set with Partition.watch are called; delayed fetches of the doors wait behind them.
+    purgatory             callbacks set with Partition.watch are called; delayed fetches wait behind them.
 
 The read path. Reads stop at HW. What is in memory is read on the loop, without decoding; everything else goes to a
 reader thread. A read is shared by all consumers that ask for the same offset within a second or two.
@@ -91,7 +92,7 @@ Rooms, lowest first; each imports only those before it:
     registrar      how a process gets registered, through the controller or any other broker
     cluster        this broker as a member of its cluster: how the group, control and the registration are wired
     stream_creation   new streams as commands, many of them in one
-    catalog        the image and the commands as doors see them, producer ids
+    catalog        the image and the commands as front ends see them, producer ids
     assignments, role_keeper, lost_replicas   what the image says of this broker's partitions, how they take these
                    roles, and what becomes of copies that have lost records
     replicas       the partitions of this broker, kept as the image says
@@ -101,6 +102,6 @@ Rooms, lowest first; each imports only those before it:
     advisories/    what went wrong without a client that could be told, as records of `__advisories`
     health         what is offline and why
     broker         wiring, start, stop
-    publishing     messages from doors without batches: quotas and back pressure, then a partition's publications
+    publishing     messages from front ends without batches: quotas and back pressure, then a partition's publications
     limits         how near each limit is, for /metrics
 """

@@ -1,6 +1,6 @@
 """One broker: composes the parts of this package, starts them in order and stops them in order.
 
-The doors call the parts, not the broker: `catalog` (streams, quotas, settings and their changes), `replicas` (the
+The front ends call the parts, not the broker: `catalog` (streams, quotas, settings and their changes), `replicas` (the
 partitions), `publishing`, `groups`, `advisories`, `producer_ids`, `quotas`, `health`. This file has how they are wired,
 and in which order a committed change of metadata reaches them. Knows no protocol.
 
@@ -131,7 +131,7 @@ class Broker:
         )
         self.producer_ids = ProducerIds(self.catalog, self._config)
         self.quotas = self._quota_manager(config)
-        self.catalog.watch_quotas(self.quotas.update)  # before any door does: doors then ask for meters anew
+        self.catalog.watch_quotas(self.quotas.update)  # before any front end does: front ends then ask for meters anew
         self.publishing = Publishing(self.quotas, self.flusher)
         self.groups = self._group_service()
         self.advisories = _advisories_of(self)
@@ -424,7 +424,7 @@ class Broker:
     # --- stop ---------------------------------------------------------------------------------------------------
 
     async def leave(self) -> None:
-        """Before the doors close: have others lead what this broker leads, as far as there are others."""
+        """Before the front ends close: have others lead what this broker leads, as far as there are others."""
         await self.cluster.leave(LEAVE_S)
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The metadata as the doors see them: the image in force, and the commands that change it.
+"""The metadata as the front ends see them: the image in force, and the commands that change it.
 
 A command goes to the controller, which may be this broker or another one (`control`); it returns once this broker has
 applied the change, so that whoever asked sees it. Knows no partition, no disk and no protocol.

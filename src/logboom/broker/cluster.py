@@ -212,8 +212,8 @@ class ClusterMember:
         self._hand_over()
 
     async def _others_lead(self, timeout_s: float) -> bool:
-        """Return once this broker leads nothing that others can, and knows it: its doors have to hand over what they
-        took as the leader. False where that takes longer than so many seconds."""
+        """Return once this broker leads nothing that others can, and knows it: its front ends have to hand over what
+        they took as the leader. False where that takes longer than so many seconds."""
         try:
             async with asyncio.timeout(timeout_s):
                 left = await self.registration.leave(timeout_s)

@@ -1,7 +1,7 @@
 """The settings of one broker: where its data is, all of its limits, the defaults of streams, and consumer groups.
 
-Holds names, defaults and ranges; addresses are settings of the doors, and what a setting does is in the parts that read
-it. The docstrings are the text of docs/configuration.md.
+Holds names, defaults and ranges; addresses are settings of the front ends, and what a setting does is in the parts that
+read it. The docstrings are the text of docs/configuration.md.
 """
 
 from collections.abc import Callable

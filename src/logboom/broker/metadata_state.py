@@ -35,7 +35,7 @@ class MetadataFollower(Protocol):
         """The records were not committed: undo `prepare`."""
 
     async def apply(self, delta: ImageDelta) -> None:
-        """The records are committed and the image is replaced: follow. What the doors see changes before it waits."""
+        """The records are committed and the image is replaced: follow. What front ends see changes before it waits."""
 
 
 class MetadataState:

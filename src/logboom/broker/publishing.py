@@ -1,8 +1,8 @@
-"""Publishing: appends for doors whose publishers send messages, not batches, and cannot be made to wait.
+"""Publishing: appends for front ends whose publishers send messages, not batches, and cannot be made to wait.
 
-Such a door hands over what came together for one partition. Back pressure, quotas and the rule that clients do not
-write to internal streams are the same for every door; here they refuse, where the Kafka server has its client wait.
-Knows no protocol; which partition a message belongs to is the door's matter. On the loop.
+Such a front end hands over what came together for one partition. Back pressure, quotas and the rule that clients do not
+write to internal streams are the same for every front end; here they refuse, where the Kafka server has its client
+wait. Knows no protocol; which partition a message belongs to is the front end's matter. On the loop.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Publishing:
 
     @property
     def is_backpressured(self) -> bool:
-        """Whether so much waits for the disk that everything is refused: a door that can read later should."""
+        """Whether so much waits for the disk that everything is refused: a front end that can read later should."""
         return self._staging.backpressured
 
     def publish(

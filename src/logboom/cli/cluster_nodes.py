@@ -45,9 +45,9 @@ class Common:
 def check_ports(places: Sequence[Place]) -> None:
     """End the command where an address is taken, before anything is started."""
     taken = [
-        f"{address} (node {place.id}, {door})"
+        f"{address} (node {place.id}, {listener})"
         for place in places
-        for door, address in (("Kafka", place.kafka), ("peers", place.peer), ("HTTP", place.http))
+        for listener, address in (("Kafka", place.kafka), ("peers", place.peer), ("HTTP", place.http))
         if address is not None and not is_free(*split_address(address))
     ]
     if taken:

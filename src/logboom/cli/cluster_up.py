@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from logboom.app.supervisor.folder import FOLDER_DEFAULT, Doors, Folder
+from logboom.app.supervisor.folder import FOLDER_DEFAULT, Folder, Listeners
 from logboom.app.supervisor.run import Plan
 from logboom.cli import cluster_nodes
 from logboom.cli.cluster_found import found_in
@@ -60,10 +60,10 @@ def up(
         count = nodes or known or _NODES_DEFAULT
         if count < known:
             fail(f"{folder.path} has {known} nodes: `logboom cluster remove` makes it smaller, --data names another")
-        doors = _doors(kafka_port, peer_port, http_port, free_ports)
+        listeners = _listeners(kafka_port, peer_port, http_port, free_ports)
         keep = not free_ports and kafka_port is None and peer_port is None and http_port is None
         node_ids = range(1, count + 1)
-        folder.lay_out(node_ids, doors, keep=keep)
+        folder.lay_out(node_ids, listeners, keep=keep)
         cluster_nodes.check_ports(folder.places)
         if not folder.founded:
             found_in(folder, node_ids[0], checked.broker, checked.log)
@@ -93,11 +93,11 @@ def up(
     cluster_nodes.run(plan, shown)
 
 
-def _doors(kafka_port: int | None, peer_port: int | None, http_port: int | None, free_ports: bool) -> Doors:
-    def door(given: int | None, usual: int) -> str:
+def _listeners(kafka_port: int | None, peer_port: int | None, http_port: int | None, free_ports: bool) -> Listeners:
+    def address(given: int | None, usual: int) -> str:
         return f"{_HOST}:{given if given is not None else 0 if free_ports else usual}"
 
-    return Doors(door(kafka_port, _KAFKA_PORT), door(peer_port, _PEER_PORT), door(http_port, _HTTP_PORT))
+    return Listeners(address(kafka_port, _KAFKA_PORT), address(peer_port, _PEER_PORT), address(http_port, _HTTP_PORT))
 
 
 def _tries(folder: Folder) -> list[str]:

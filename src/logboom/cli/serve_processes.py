@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any, Final
 
-from logboom.app.supervisor.folder import Doors, Folder
+from logboom.app.supervisor.folder import Folder, Listeners
 from logboom.app.supervisor.run import Plan
 from logboom.base.settings import join_address, split_address
 from logboom.cli import cluster_nodes
@@ -29,9 +29,11 @@ def serve_processes(
         key = alone.peer.key_file or folder.key_file()
         config = node_config(file, settings, {**flags, "peer.key_file": str(key)})
         host, _ = split_address(config.kafka.listen)
-        doors = Doors(config.kafka.listen, config.peer.listen or join_address(host, _PEER_PORT), config.http.listen)
+        listeners = Listeners(
+            config.kafka.listen, config.peer.listen or join_address(host, _PEER_PORT), config.http.listen
+        )
         node_ids = range(config.broker.broker_id, config.broker.broker_id + count)
-        folder.lay_out(node_ids, doors, keep=False)
+        folder.lay_out(node_ids, listeners, keep=False)
         places = [folder.place(node_id) for node_id in node_ids]
         cluster_nodes.check_ports(places)
         if not folder.founded and not config.broker.join:

@@ -15,7 +15,7 @@ a batch is stored and given out as its producer sent it, and three things make t
 docs/bad-input.md), `walk` and `columns` the walk, `codec` compression with a limit on what comes out, `record` single
 records for what needs them: groups, tools, tests, searches by time. `keys` and `rewrite` are for key compaction: they
 read the keys of a batch, and make batches from which records are missing. `conditions` takes the headers of
-conditional records out of a batch. `contents` makes batches of what came through other doors than Kafka's, one
+conditional records out of a batch. `contents` makes batches of what came through other front ends than Kafka's, one
 content after another, and finds one header in many records.
 
 It knows bytes. It must not know partitions, files, or what the wire around a batch looks like.

@@ -1,19 +1,19 @@
 """A whole node under one seed: real code on simulated time, threads, network and disk.
 
-A run is made of `Process`es. Each has an asyncio event loop (`loop`; the HTTP door has a second one), threads
+A run is made of `Process`es. Each has an asyncio event loop (`loop`; the HTTP server has a second one), threads
 (`threads`), a clock and random values (`machine`), all driven by one `Scheduler` on one thread of the operating system:
 it runs one callback after the other, and when nothing can run, time jumps to the next timer. Connections between
 processes (`network`, `transport`) deliver bytes in pieces and late. The disk (`disk`) knows what was synced and forgets
 the rest when the power is cut; the device below it (`device`) takes its time, fails and hangs, for calls on threads and
 for syncs beside the event loop (Linux AIO) alike. A `SimNode` is such a process with a real node in it (`app.node`: the
-broker, its Kafka door and its HTTP door), nothing of it replaced: it takes its clock, ids, threads and disk through
+broker, its Kafka server and its HTTP server), nothing of it replaced: it takes its clock, ids, threads and disk through
 ports (`base.ports`, `broker.runtime`), and timers and sockets from its event loops.
 
 A `Scenario` runs a node, clients and faults (`faults`), writes down what clients were told (`history`), and checks it
 as Jepsen's workload for Kafka does. Clients are producers with every kind of acks and consumers (`workload`), members
 of a group (`members`), one that creates and deletes streams (`streams`), one that deletes records (`trimming`), one
 that keeps a table in a compacted stream (`tables`), and one that scrapes metrics, asks for health and sends the HTTP
-door what is no request (`probes`); one stream has a retention, so the broker deletes records too. `logboom sim run
+front end what is no request (`probes`); one stream has a retention, so the broker deletes records too. `logboom sim run
 --seed N` runs one. All chance comes from the seed through `Simulation.fork`, a stream of its own for each part, so that
 a run can be repeated: same seed, same trace. Whatever ends a run, a violated promise or an exception, is told with the
 seed. Faults are planned before a run begins (`schedule`), so that a run which fails can be had again with fewer of them
@@ -31,7 +31,7 @@ brokers themselves (`invariants`). `logboom sim run --nodes 3 --seed N` runs one
 What simulated code must not do, since the same seed would no longer give the same run:
 
 - ask for the time, random values or threads other than through the Runtime and the event loop: `time`, `datetime.now`,
-  `random`, `secrets`, `uuid`, `threading.Thread` and executors of its own stay out of broker, doors and cores;
+  `random`, `secrets`, `uuid`, `threading.Thread` and executors of its own stay out of broker, front ends and cores;
 - let an order hang on addresses or hash seeds: iterate a set of objects or strings (sort it, or keep a dict), sort by
   `id`, act on what a WeakSet or the garbage collector leaves;
 - reach past the Disk port, or open sockets;

@@ -1,7 +1,7 @@
 """An asyncio event loop in simulated time: the one a simulated process runs on.
 
-It offers what the broker and its doors use of asyncio: callbacks, timers, futures and tasks, executors, servers and
-connections. It has no selector, no socket and no signal. Callbacks run in the order of `call_soon`, as asyncio
+It offers what the broker and its front ends use of asyncio: callbacks, timers, futures and tasks, executors, servers
+and connections. It has no selector, no socket and no signal. Callbacks run in the order of `call_soon`, as asyncio
 promises; `call_soon_threadsafe` is the same, since the threads of a simulation run one at a time (`threads`).
 
 A process is one loop, its threads and its connections; `life` says whether it runs, and what ends with it. `kill` ends
@@ -99,7 +99,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def enter(self) -> None:
         self._running = True
-        asyncio._set_running_loop(self)  # noqa: SLF001 - asyncio's own door for the makers of event loops
+        asyncio._set_running_loop(self)  # noqa: SLF001 - asyncio's own way for the makers of event loops
 
     def exit(self) -> None:
         asyncio._set_running_loop(None)  # noqa: SLF001 - the same

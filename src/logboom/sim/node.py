@@ -1,4 +1,4 @@
-"""One node, a broker with its Kafka and HTTP doors, as a simulated process on a simulated disk that outlives it.
+"""One node, a broker with its Kafka and HTTP servers, as a simulated process on a simulated disk that outlives it.
 
 The node is the real one (`app.node`); threads, time, chance, network and disk are simulated. It can be killed
 (what was written survives in the page cache), lose its power (what was not synced is lost, torn or kept, as the seed
@@ -51,8 +51,8 @@ class SimNode:
         clock: SimClock | None = None,
         timing: DiskTiming | None = None,
     ) -> None:
-        """`peer`: settings of the door to other brokers; without it the node is alone. `nats`: without it nothing is
-        taken from there."""
+        """`peer`: settings of the listener for other brokers; without it the node is alone. `nats`: without it nothing
+        is taken from there."""
         self.name = name
         self.disk = disk or SimDisk()
         self.device = Device(simulation.scheduler, name, simulation.fork(f"{name}/disk"), timing or DiskTiming())

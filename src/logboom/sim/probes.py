@@ -1,7 +1,7 @@
-"""A client of the HTTP door: a scraper and a health check, and what else comes to such a port.
+"""A client of the HTTP server: a scraper and a health check, and what else comes to such a port.
 
 It asks for metrics and health, sends garbage, sends slowly, opens connections and says nothing on them, hangs up in the
-middle. Whatever goes wrong with the disk, each connection must be answered whole, refused or closed within the door's
+middle. Whatever goes wrong with the disk, each connection must be answered whole, refused or closed within the server's
 own limit of time; `/healthz` must say that the broker's loop answers; and metrics must know of all that was
 acknowledged before they were asked for.
 """
@@ -25,7 +25,7 @@ HTTP_CONFIG: Final[Mapping[str, object]] = {
     "request_timeout_s": REQUEST_TIMEOUT_S,
     "max_connections": CONNECTIONS_MAX,
 }
-"""Settings of the door under which a run of seconds meets both limits."""
+"""Settings of the server under which a run of seconds meets both limits."""
 
 _GRACE_S: Final = 0.5
 """How much later than its limit a connection may end: what the network takes, and a write on the broker's loop."""
@@ -58,7 +58,7 @@ class Prober:
     async def run(self) -> None:
         """Probe until the phase ends."""
         probes: Sequence[Callable[[], Awaitable[None]]] = (
-            # More often than the others, the silent ones of which last until the door closes them.
+            # More often than the others, the silent ones of which last until the server closes them.
             *(self._scrape,) * 4,
             self._check_health,
             self._check_readiness,
@@ -72,7 +72,7 @@ class Prober:
             await self._chance.choice(probes)()
 
     async def check_at_peace(self, ends: Mapping[TopicPartition, Offset]) -> None:
-        """Where nothing is wrong and nobody writes, the door says so, and metrics have these high-water marks."""
+        """Where nothing is wrong and nobody writes, the server says so, and metrics have these high-water marks."""
         for path, expected in (("/healthz", b"ok\n"), ("/readyz", b"ready\n")):
             if (answer := await self._get(path)) != Answer(200, expected):
                 self._history.violated(f"at peace {path} gave {answer}")
@@ -128,7 +128,7 @@ class Prober:
             self._history.violated(f"a slow /healthz gave {answer}")
 
     async def _stay_silent(self) -> None:
-        """Connections without a whole request, now and then more of them than the door takes."""
+        """Connections without a whole request, now and then more of them than the server takes."""
         count = self._chance.randint(1, CONNECTIONS_MAX + 2)
         answers = await asyncio.gather(*(self._exchange([b"GET /metr"]) for _ in range(count)))
         if any(answer is not None for answer in answers):
@@ -147,7 +147,7 @@ class Prober:
     async def _exchange(self, pieces: Sequence[bytes], pause_max_s: float = 0.0) -> Answer | None:
         """Send the pieces and read to the end of the connection. None where it broke or ended without an answer.
 
-        A connection that is open after the door's limit of time is a violation.
+        A connection that is open after the server's limit of time is a violation.
         """
         try:
             reader, writer = await asyncio.open_connection(*self._address)

@@ -58,7 +58,7 @@ class Scenario:
     keeps_table: bool = True
     """Whether a client keeps a table in a compacted stream."""
     probers: int = 1
-    """Clients of the HTTP door."""
+    """Clients of the HTTP server."""
     producer_pause_max_s: float = 0.05
     trouble_pause_max_s: float = 2.0
     faults: tuple[str, ...] = tuple(FAULTS)
@@ -239,7 +239,7 @@ class _Run:
         return started
 
     def _start_readers(self) -> list["asyncio.Future[None]"]:
-        """Consumers by themselves, members of a group, and clients of the HTTP door."""
+        """Consumers by themselves, members of a group, and clients of the HTTP server."""
         started = []
         for number in range(self._scenario.consumers):
             name = f"consumer-{number}"

@@ -67,7 +67,7 @@ class ClientContext:
 
     name: str
     addresses: Sequence[Address]
-    """Of the brokers' Kafka doors."""
+    """Of the brokers' Kafka servers."""
     partitions: Sequence[TopicPartition]
     """Those that it works on."""
     history: History

@@ -58,7 +58,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Listeners:
     """Where the first node listens; the ports of the others follow its own. With port 0 each node gets a free port,
     which it keeps."""
 
@@ -95,7 +95,7 @@ class Folder:
             raise
         return cls(path, lock, places_of(told), founded=bool(told["founded"]))
 
-    def lay_out(self, node_ids: Sequence[int], doors: Doors, *, keep: bool) -> None:
+    def lay_out(self, node_ids: Sequence[int], listeners: Listeners, *, keep: bool) -> None:
         """Give each of the nodes its place, the n-th the n-th ports. With `keep` those that have one stay there."""
         before = {place.id: place for place in self.places}
         used = {split_address(each)[1] for place in self.places for each in _addresses(place)}
@@ -105,9 +105,11 @@ class Folder:
                 continue
             before[node_id] = Place(
                 node_id,
-                _nth(doors.kafka, number, None if old is None else old.kafka, used),
-                _nth(doors.peer, number, None if old is None else old.peer, used),
-                _nth(doors.http, number, None if old is None else old.http, used) if doors.http is not None else None,
+                _nth(listeners.kafka, number, None if old is None else old.kafka, used),
+                _nth(listeners.peer, number, None if old is None else old.peer, used),
+                _nth(listeners.http, number, None if old is None else old.http, used)
+                if listeners.http is not None
+                else None,
                 str(self.path / f"node-{node_id}"),
             )
         self.places = sorted(before.values(), key=lambda place: place.id)

@@ -1,6 +1,6 @@
 """How the cluster decides: commands on their way to the controller, and the controller while this broker is it.
 
-    a door, the registration, a leader   ->  channel     sends a command to whoever leads the consensus group
+    a front end, the registration, a leader   ->  channel     sends a command to whoever leads the consensus group
     controller                           ->  one command at a time: `stream_commands`, `broker_commands`
                                          ->  records by `logboom.metadata`, committed as one entry of the group's log
     metadata_state (the broker's)        ->  every broker applies the entry; the one that asked then answers
@@ -19,5 +19,5 @@
     partition_control   what a broker asks for its own partitions
     clean_shutdown      the marker by which a start knows that the stop before was clean (KIP-966)
 
-This package must not know partitions, logs or doors. Every decision is a record; leases alone are in no record.
+This package must not know partitions, logs or front ends. Every decision is a record; leases alone are in no record.
 """

@@ -6,7 +6,7 @@ broker's partitions to others (`metadata.leases`). A fenced broker has none: oth
 its group needs no lease: nobody else can decide anything.
 
 Life: `register` once the controller can be reached, `start` once the metadata is applied; `ready` when the logs are
-recovered; `leave` before the doors close; `stop`.
+recovered; `leave` before the front ends close; `stop`.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
     enqueue -> (end of the loop's turn) drain each target -> round -> commit thread -> outcomes -> flushed, flush_failed
 
 All that arrived in one turn of the loop goes into one round, and the loop never waits for the disk. Also counts what is
-staged and not yet written: above a limit the doors stop reading requests (back pressure) until the disk took some.
+staged and not yet written: above a limit the front ends stop reading requests (back pressure) until the disk took some.
 
 Knows logs by `group_commit.FlushTarget`, the disk's failure and the commit thread; not what waits for a log.
 """

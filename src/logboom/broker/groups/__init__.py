@@ -1,6 +1,6 @@
 """Consumer groups of this broker: the shell around the coordinators of `logboom.groups`.
 
-`service` is what the doors call. `shards` has the shards of this broker, one for each partition of
+`service` is what the front ends call. `shards` has the shards of this broker, one for each partition of
 `__consumer_offsets` that it leads, and follows the leaderships. `shard` drives the coordinator of one partition, for
 one leadership: requests in, effects performed, answers out. `writer` appends a shard's records; the stream is compacted
 by key, like any other. `log` reads them back when a leadership begins, up to the end that the log has at that moment,

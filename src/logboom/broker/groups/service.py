@@ -1,4 +1,4 @@
-"""Consumer groups as the doors call them: finds the shard of a group and passes the request on.
+"""Consumer groups as the front ends call them: finds the shard of a group and passes the request on.
 
 Groups and their offsets are stored in the internal stream `__consumer_offsets`, each group in the partition that Kafka
 would choose. Whoever leads that partition coordinates the group; `shards` has those of this broker. Requests of members
@@ -149,7 +149,7 @@ class GroupService:
     def resign(self) -> None:
         """Answer held requests NOT_COORDINATOR and refuse new ones. Requests with a pending write are still answered.
 
-        Called before a door waits for its last answers, because a JoinGroup can be held for minutes.
+        Called before a front end waits for its last answers, because a JoinGroup can be held for minutes.
         """
         self._shards.resign()
 

@@ -1,6 +1,6 @@
 """One partition: its appends, this broker's leadership of it, its reads. Imported module by module.
 
-    replica          Partition: puts the pieces below together; what the doors and the log manager hold
+    replica          Partition: puts the pieces below together; what the front ends and the log manager hold
     append_queue     what was enqueued, staged in the log, and waits for an ack
     validation       the rules by which a client's batch is taken
     conditions       what a record expects of the latest record of its key, and whether that holds

@@ -1,6 +1,6 @@
 """Batches on their way into one log: enqueued, staged at the end of the loop's turn, answered once they are safe.
 
-Messages that doors publish without a batch come as they are, and become batches here (`publish_stage`).
+Messages that front ends publish without a batch come as they are, and become batches here (`publish_stage`).
 
 Everything that arrives in one turn is staged together, one write for all where that can be: none is of an idempotent
 producer and all fit into the segment. Acks come in the order of the appends.

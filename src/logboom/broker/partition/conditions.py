@@ -2,7 +2,7 @@
 
 A writer sends the offset of that record as a header (`records.conditions`). The comparison happens in the order of the
 log, between the batch before and the batch behind, so of two writers that know the same record one is refused. Pure:
-headers, and what is known of a key's latest record, in; a condition, or what is wrong with it, out. Which door the
+headers, and what is known of a key's latest record, in; a condition, or what is wrong with it, out. Which front end the
 batch came through makes no difference.
 """
 

@@ -1,8 +1,8 @@
-"""What doors without record batches of their own append: contents of records, some of them with terms.
+"""What front ends without record batches of their own append: contents of records, some of them with terms.
 
-A door packs each message (`records.record_content`) and hands over all that came together. The broker makes batches of
-them, at the place in the log where they go; only there it is known which of them are duplicates and which terms hold.
-Pure: what goes in, and what comes out.
+A front end packs each message (`records.record_content`) and hands over all that came together. The broker makes
+batches of them, at the place in the log where they go; only there is it known which are duplicates and which terms
+hold. Pure: what goes in, and what comes out.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -96,7 +96,7 @@ class ClientQuotas:
 
 
 class ClientQuotaManager:
-    """The quotas of one broker, whichever door a client uses. Every door calls `tick` once a second."""
+    """The quotas of one broker, whichever front end a client uses. Every front end calls `tick` once a second."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class ClientQuotaManager:
         return self._clients.keys()
 
     def add_door(self, client_ids: Callable[[], Set[str]]) -> None:
-        """Keep the meters of clients that are connected to this door; `client_ids` returns their ids."""
+        """Keep the meters of clients that are connected to this front end; `client_ids` returns their ids."""
         self._doors.append(client_ids)
 
     def now_ms(self) -> int:

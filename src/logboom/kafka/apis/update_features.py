@@ -21,8 +21,9 @@ _UPGRADE: Final = 1
 async def handle(context: RequestContext, request: Any) -> Reply:
     """Update all features, or none: the first error is that of the whole request, in every version.
 
-    Kafka before 4.0 answered versions 0 and 1 with an error for each feature, and clients of those versions look for
-    an error of the whole request first; Kafka 4 answers as here (KIP-1022).
+    KIP-584 has an error for each feature, and Kafka 3 answered versions 0 and 1 with those. KIP-1022 brought version 2,
+    which has the error of the request alone, and Kafka 4 answers all versions so (QuorumController.updateFeatures).
+    Clients of versions 0 and 1 look for an error of the whole request first.
     """
     cls = response_class(_API_KEY, context.api_version)
     error = next(filter(None, (_fault(one.feature) for one in request.feature_updates)), None)

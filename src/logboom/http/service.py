@@ -33,7 +33,7 @@ LOOP_ANSWERS_WITHIN_S: Final = 3.0
 _INDEX: Final = "logboom: /metrics /healthz /readyz\n"
 
 
-class HttpDoor:
+class HttpService:
     """Serves the metrics of the sources, and whether the node is ready.
 
     Life: made on the broker's event loop; `start`, then `stop`, there.
@@ -50,7 +50,7 @@ class HttpDoor:
         process: Sequence[Collector] = (),
     ) -> None:
         """`sources` is read at each scrape, so it may still grow. `process` are collectors that need no event loop,
-        such as those of the process's memory; they are asked on the door's own."""
+        such as those of the process's memory; they are asked on the server's own."""
         self._config = config
         self._broker_loop = asyncio.get_running_loop()
         self._sources = sources
@@ -93,7 +93,7 @@ class HttpDoor:
             await run_on(loop.loop, self._server.stop)
             await self._broker_loop.run_in_executor(None, loop.stop)
 
-    # --- on the door's own loop -----------------------------------------------------------------------------------
+    # --- on the server's own loop -----------------------------------------------------------------------------------
 
     async def _answer(self, request: Request) -> Response:
         try:

@@ -1,4 +1,4 @@
-"""The HTTP door: what it serves, and what it says when the loop behind it hangs."""
+"""The HTTP server: what it serves, and what it says when the loop behind it hangs."""
 
 import asyncio
 import gzip
@@ -13,11 +13,11 @@ from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, Metric
 from tests.support.waiting import WAIT_S
 
-import logboom.http.door
+import logboom.http.service
 from logboom.base.settings import split_address
 from logboom.broker.runtime import Runtime
 from logboom.http.config import HttpConfig
-from logboom.http.door import HttpDoor
+from logboom.http.service import HttpService
 
 
 def metrics() -> Iterator[Metric]:
@@ -25,23 +25,23 @@ def metrics() -> Iterator[Metric]:
     yield CounterMetricFamily("logboom_things", "Things.", value=3)
 
 
-async def started(not_ready: Callable[[], str | None]) -> HttpDoor:
+async def started(not_ready: Callable[[], str | None]) -> HttpService:
     process = (ProcessCollector(registry=None),)
     config = HttpConfig(listen="127.0.0.1:0")
-    door = HttpDoor(config, [metrics], not_ready, runtime=Runtime(), log=structlog.get_logger(), process=process)
-    await door.start()
-    return door
+    server = HttpService(config, [metrics], not_ready, runtime=Runtime(), log=structlog.get_logger(), process=process)
+    await server.start()
+    return server
 
 
-def with_door(ask: Callable[[str], None], not_ready: Callable[[], str | None] = lambda: None) -> None:
-    """Run a door and ask it from a thread."""
+def with_server(ask: Callable[[str], None], not_ready: Callable[[], str | None] = lambda: None) -> None:
+    """Run a server and ask it from a thread."""
 
     async def run() -> None:
-        door = await started(not_ready)
+        server = await started(not_ready)
         try:
-            await asyncio.wait_for(asyncio.to_thread(ask, door.address), WAIT_S)
+            await asyncio.wait_for(asyncio.to_thread(ask, server.address), WAIT_S)
         finally:
-            await door.stop()
+            await server.stop()
 
     asyncio.run(run())
 
@@ -62,7 +62,7 @@ def test_metrics_are_read_on_the_loop() -> None:
         assert "logboom_things_total 3.0" in text
         assert "process_cpu_seconds_total" in text
 
-    with_door(ask)
+    with_server(ask)
 
 
 def test_a_scraper_chooses_format_compression_and_names() -> None:
@@ -76,18 +76,18 @@ def test_a_scraper_chooses_format_compression_and_names() -> None:
         one = get(address, "/metrics?name[]=logboom_things_total")[1]
         assert [line for line in one.splitlines() if line[0] != "#"] == ["logboom_things_total 3.0"]
 
-    with_door(ask)
+    with_server(ask)
 
 
 def test_an_address_that_is_taken_is_told_and_nothing_is_left_running() -> None:
     async def run() -> None:
-        door = await started(lambda: None)
-        config = HttpConfig(listen=door.address)
-        second = HttpDoor(config, [], lambda: None, runtime=Runtime(), log=structlog.get_logger())
+        server = await started(lambda: None)
+        config = HttpConfig(listen=server.address)
+        second = HttpService(config, [], lambda: None, runtime=Runtime(), log=structlog.get_logger())
         with pytest.raises(OSError, match="address already in use"):
             await second.start()
         assert [thread.name for thread in threading.enumerate()].count("http") == 1
-        await door.stop()
+        await server.stop()
         assert "http" not in [thread.name for thread in threading.enumerate()]
 
     asyncio.run(run())
@@ -100,7 +100,7 @@ def test_readiness_gives_its_reason() -> None:
         assert get(address, "/readyz") == (503, "recovering\n")
         assert get(address, "/readyz") == (200, "ready\n")
 
-    with_door(ask, lambda: next(reasons))
+    with_server(ask, lambda: next(reasons))
 
 
 def test_head_has_no_body_and_unknown_paths_name_the_known() -> None:
@@ -110,23 +110,23 @@ def test_head_has_no_body_and_unknown_paths_name_the_known() -> None:
         assert get(address, "/nothing") == (404, "logboom: /metrics /healthz /readyz\n")
         assert get(address, "/")[0] == 200
 
-    with_door(ask)
+    with_server(ask)
 
 
 def test_loop_that_hangs_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logboom.http.door, "LOOP_ANSWERS_WITHIN_S", 0.2)
+    monkeypatch.setattr(logboom.http.service, "LOOP_ANSWERS_WITHIN_S", 0.2)
     answers: list[tuple[int, str]] = []
 
     async def run() -> None:
-        door = await started(lambda: None)
+        server = await started(lambda: None)
 
         def ask() -> None:
-            answers.extend(get(door.address, path) for path in ("/healthz", "/readyz", "/metrics"))
+            answers.extend(get(server.address, path) for path in ("/healthz", "/readyz", "/metrics"))
 
         asking = threading.Thread(target=ask)
         asking.start()
         asking.join(WAIT_S)  # on the loop itself: it does nothing else meanwhile
-        await door.stop()
+        await server.stop()
 
     asyncio.run(run())
     assert answers == [(503, "the broker's loop does not answer\n")] * 3

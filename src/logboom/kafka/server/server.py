@@ -28,7 +28,7 @@ _TICK_S: Final = 1.0
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
 
 
-class KafkaDoor:
+class KafkaServer:
     """`start`, once; `stop`, once, while the broker still works."""
 
     def __init__(self, broker: Broker, config: KafkaConfig, log: FilteringBoundLogger) -> None:
