@@ -21,7 +21,7 @@ from tests.app.node_programs import FAILS, NODE, STUBBORN
 from tests.support.waiting import WAIT_S
 
 from logboom.app.supervisor.child import Child, NodeStartError
-from logboom.app.supervisor.folder import Doors, Folder, FolderError, is_free, read_list
+from logboom.app.supervisor.folder import Folder, FolderError, Listeners, is_free, read_list
 from logboom.app.supervisor.remote import answering, ask_supervisor
 from logboom.app.supervisor.supervisor import NodeState, Reports, Supervisor, SupervisorError
 from logboom.base.errors import LogboomError
@@ -233,8 +233,8 @@ def wait_readable(file: int) -> bool:
 
 # --- the folder -------------------------------------------------------------------------------------------------------
 
-FREE = Doors("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
-USUAL = Doors("127.0.0.1:9092", "127.0.0.1:9192", None)
+FREE = Listeners("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
+USUAL = Listeners("127.0.0.1:9092", "127.0.0.1:9192", None)
 
 
 def test_folder_keeps_places_and_belongs_to_one(tmp_path: Path) -> None:

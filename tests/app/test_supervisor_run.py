@@ -23,7 +23,7 @@ from logboom.app.supervisor.remote import ask_supervisor
 RUN = """
 import json, sys
 from pathlib import Path
-from logboom.app.supervisor.folder import Doors, Folder
+from logboom.app.supervisor.folder import Listeners, Folder
 from logboom.app.supervisor.run import Plan, run_nodes
 from logboom.base.errors import LogboomError
 
@@ -50,7 +50,7 @@ async def controller():
     return 2
 
 folder = Folder.open(Path(sys.argv[1]))
-folder.lay_out([int(each) for each in programs], Doors("127.0.0.1:0", "127.0.0.1:0", None), keep=True)
+folder.lay_out([int(each) for each in programs], Listeners("127.0.0.1:0", "127.0.0.1:0", None), keep=True)
 plan = Plan(folder, [int(each) for each in programs], command, False, False, 60.0, missing, controller)
 try:
     run_nodes(plan, Show())

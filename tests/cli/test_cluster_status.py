@@ -66,7 +66,7 @@ def test_observers_are_told_with_what_they_lack(broker: BrokerProcess) -> None:
     assert any(line.split() == ["watched:1", "observer", "4", "1200"] for line in shown)
     assert any(line.split() == ["watched:0", "replica", "1", "3"] for line in shown)
     assert any("up, only observes" in line for line in shown)
-    assert cluster_status.told(cluster, {})["observers"] == [
+    assert cluster_status.as_json_of(cluster, {})["observers"] == [
         {"stream": "watched", "partition": 0, "node": 4, "records": 0},
         {"stream": "watched", "partition": 1, "node": 4, "records": 1_200},
     ]

@@ -1,4 +1,4 @@
-"""The HTTP server in simulated time: bounded whatever its peers do. `test_door` has it on real sockets."""
+"""The HTTP server in simulated time: bounded whatever its peers do. `test_service` has it on real sockets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

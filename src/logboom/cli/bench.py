@@ -23,7 +23,7 @@ from logboom.bench.soak import SoakLoad, run_soak, write_soak
 from logboom.bench.streams import bench_stream
 from logboom.bench.throughput import SIZES, ThroughputLoad, run_throughput
 from logboom.cli import bench_cluster, bench_nats, bench_node
-from logboom.cli.bench_common import OUT, PREFIX, Out, chosen
+from logboom.cli.bench_common import OUT, PREFIX, Out, chosen, show_comparison
 from logboom.cli.client import reach
 from logboom.cli.common import AsJson, Bootstrap, fail, made_directory, note, print_json, print_table
 from logboom.host import keep_buffers
@@ -293,12 +293,7 @@ def compare(
     load = replace(load, **{key: value for key, value in changes.items() if value is not None})
     outcome = run_compare(load, data, note)
     target, text = write_outcome(out, outcome)
-    if as_json:
-        print_json({**outcome.as_json(), "folder": str(target)})
-    else:
-        typer.echo(f"{text}\n{target}/result.json, table.md and pictures")
-    if outcome.ended_early:
-        raise typer.Exit(1)
+    show_comparison(outcome, target, text, as_json=as_json)
 
 
 @bench.command()

@@ -20,8 +20,8 @@ from logboom.bench.cluster import (
 )
 from logboom.bench.compare import CLUSTERS, CompareLoad, run_compare, write_outcome
 from logboom.bench.servers import LogboomNodes
-from logboom.cli.bench_common import HERE, OUT, PREFIX, Data, Out, own_server, write_result
-from logboom.cli.common import AsJson, note, print_json
+from logboom.cli.bench_common import HERE, OUT, PREFIX, Data, Out, own_server, show_comparison, write_result
+from logboom.cli.common import AsJson, note
 
 _LATENCY = ((256, 3_000),)
 _REPLICAS_MAX = 3
@@ -46,12 +46,7 @@ def cluster(
     load = replace(load, latencies=_LATENCY, rounds=rounds or load.rounds)
     outcome = run_compare(load, data, note)
     target, text = write_outcome(out, outcome)
-    if as_json:
-        print_json({**outcome.as_json(), "folder": str(target)})
-    else:
-        typer.echo(f"{text}\n{target}/result.json, table.md and pictures")
-    if outcome.ended_early:
-        raise typer.Exit(1)
+    show_comparison(outcome, target, text, as_json=as_json)
 
 
 def processes(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 import typer
 
@@ -68,3 +68,25 @@ def write_result(
         print_json({**result, "folder": str(target)})
     else:
         typer.echo("\n".join([*lines, *(f"{target}/{file}" for file in files)]))
+
+
+class Comparison(Protocol):
+    """What a run over several servers came to."""
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether it was interrupted: what it measured until then is there."""
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, for a program."""
+
+
+def show_comparison(outcome: Comparison, target: Path, text: str, *, as_json: bool) -> None:
+    """Print what was written into the folder `target`: its table, or all as JSON. Ends the command with 1 where the
+    run ended early."""
+    if as_json:
+        print_json({**outcome.as_json(), "folder": str(target)})
+    else:
+        typer.echo(f"{text}\n{target}/result.json, table.md and pictures")
+    if outcome.ended_early:
+        raise typer.Exit(1)

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from logboom.bench.nats import CASES, CONTESTANTS, AttachedLoad, NatsLoad, run_attached, run_nats, write_outcome
-from logboom.cli.bench_common import HERE, OUT, PREFIX, Data, Out, chosen, write_result
-from logboom.cli.common import AsJson, note, print_json
+from logboom.cli.bench_common import HERE, OUT, PREFIX, Data, Out, chosen, show_comparison, write_result
+from logboom.cli.common import AsJson, note
 
 
 def nats(
@@ -45,12 +45,7 @@ def nats(
     )
     outcome = run_nats(load, data, note)
     target, text = write_outcome(out, outcome)
-    if as_json:
-        print_json({**outcome.as_json(), "folder": str(target)})
-    else:
-        typer.echo(f"{text}\n{target}/result.json, table.md and pictures")
-    if outcome.ended_early:
-        raise typer.Exit(1)
+    show_comparison(outcome, target, text, as_json=as_json)
 
 
 def _attached(load: AttachedLoad, data: Path, out: Path, *, as_json: bool) -> None:

@@ -156,12 +156,12 @@ def compact(
             name: {"version": one.server.version(), "settings": one.server.settings()} for name, one in cleaners.items()
         }
     result = {"load": asdict(load), "servers": servers, "left_out": left_out, **run}
-    lines, bars, unit = _beside_told(result) if beside else _speed_told(result)
+    lines, bars, unit = _beside_lines(result) if beside else _speed_lines(result)
     title = "Clients beside a compaction, as a multiple of without" if beside else "Key compaction"
     write_result(lines, out, "compact", result, as_json=as_json, bars=bars, unit=unit, title=title)
 
 
-def _speed_told(result: dict[str, Any]) -> tuple[list[str], dict[str, float], str]:
+def _speed_lines(result: dict[str, Any]) -> tuple[list[str], dict[str, float], str]:
     lines, bars = [], {}
     for kind, brokers in result["medians"].items():
         for name, one in brokers.items():
@@ -173,7 +173,7 @@ def _speed_told(result: dict[str, Any]) -> tuple[list[str], dict[str, float], st
     return lines, bars, "MB for each CPU second of the broker"
 
 
-def _beside_told(result: dict[str, Any]) -> tuple[list[str], dict[str, float], str]:
+def _beside_lines(result: dict[str, Any]) -> tuple[list[str], dict[str, float], str]:
     lines, bars = [], {}
     for measure, brokers in result["samples"].items():
         for name, both in brokers.items():
@@ -182,8 +182,8 @@ def _beside_told(result: dict[str, Any]) -> tuple[list[str], dict[str, float], s
                 without, beside = ([one[key] for one in both[side]] for side in ("without", "with"))
                 lines.append(f"{measure}, {name}: {key} {without} without, {beside} with: {ratio} times")
             over = [(one["compacted_share"], one["compacted_mb_per_s"]) for one in both["with"]]
-            told = ", ".join(f"{rate:,.0f} MB/s over {share:.0%} of the time" for share, rate in over)
-            lines.append(f"  compacted meanwhile: {told}")
+            rates = ", ".join(f"{rate:,.0f} MB/s over {share:.0%} of the time" for share, rate in over)
+            lines.append(f"  compacted meanwhile: {rates}")
     return lines, bars, "times"
 
 

@@ -74,7 +74,7 @@ def drain(
     if drained is None and not any(node in replicas for replicas in cluster.placed.values()):
         fail(f"there is no node {node}; there are {', '.join(map(str, sorted(cluster.nodes)))}")
     if drained is not None:  # one that was removed with its replicas gets none anyway
-        # A broker's own settings are told to itself, as long as it is there to be told.
+        # A broker takes its own settings itself, as long as it answers.
         _set_draining([drained.kafka] if drained.kafka and drained.error is None else asked, node, not undo)
     if undo:
         _say(as_json, {"node": node, "draining": False}, f"node {node} may hold replicas again")
@@ -428,7 +428,7 @@ def _placed(cluster: Cluster) -> dict[Partition, Replicas]:
 def _rooms(cluster: Cluster) -> dict[BrokerId, Room]:
     """The brokers as places for replicas. Each tells itself what it fails together with and whether it is drained; one
     that does not answer gets no more replicas, so that it does not matter there."""
-    domains, draining = _told_by_each(cluster, _FAILURE_DOMAIN), _told_by_each(cluster, _DRAINING)
+    domains, draining = _value_of_each(cluster, _FAILURE_DOMAIN), _value_of_each(cluster, _DRAINING)
     return {
         BrokerId(node.id): Room(
             domain=domains.get(node.id) or f"node {node.id}",
@@ -442,15 +442,15 @@ def _rooms(cluster: Cluster) -> dict[BrokerId, Room]:
     }
 
 
-def _told_by_each(cluster: Cluster, setting: str) -> dict[int, str]:
-    told = {}
+def _value_of_each(cluster: Cluster, setting: str) -> dict[int, str]:
+    values = {}
     for node in cluster.nodes.values():
         if node.kafka is not None and node.error is None:
             answers, _ = from_all([node.kafka], ask_configs(_BROKER_RESOURCE, [str(node.id)], setting))
             value = answers.get(node.kafka, {}).get(str(node.id))
             if value is not None:
-                told[node.id] = value
-    return told
+                values[node.id] = value
+    return values
 
 
 def _show_moves(cluster: Cluster, moves: Mapping[Partition, Replicas], as_json: bool) -> None:
@@ -480,9 +480,9 @@ def _wait(left: Callable[[], int], words: Callable[[int], str]) -> None:
         time.sleep(_EVERY_S)
 
 
-def _say(as_json: bool, told: dict[str, Any], words: str) -> None:
+def _say(as_json: bool, result: dict[str, Any], words: str) -> None:
     if as_json:
-        print_json(told)
+        print_json(result)
     elif words:
         typer.echo(words)
 

@@ -1,4 +1,4 @@
-"""Nodes of one machine under one supervisor: what each is started with, and how a person is told of them.
+"""Nodes of one machine under one supervisor: what each is started with, and how a person is shown them.
 
 Shared by `logboom cluster up` and `logboom serve --processes N`. What a node does with its options is `serve`'s affair.
 """

@@ -42,7 +42,7 @@ def recover(
 ) -> None:
     """Found the cluster anew from one broker, after the majority of its voters is lost with their disks.
 
-    Take the one that has heard most: the highest "entries" that this shows without --force-new-cluster. Changes of
+    Take the one that knows most: the highest "entries" that this shows without --force-new-cluster. Changes of
     metadata that were made with the others and never reached it are lost. Records are not touched.
 
     The brokers that are left otherwise belong to the cluster of before, which refuses them: run this with --rejoin on
@@ -59,16 +59,16 @@ def recover(
             return
         copy = read_copy(disk, _tell)
         gone = _brokers(lost)
-        told = _told(data_dir, copy, gone)
+        summary = _summary(data_dir, copy, gone)
         if not force:
-            _show(told, as_json)
+            _show(summary, as_json)
             fail(
                 "nothing was changed. If the majority of the voters is lost for good, and no other broker has more "
                 "entries, add --force-new-cluster"
             )
         identity = data_dir.identity
         found_group(data_dir, disk, node_id_of(identity.broker_id, identity.directory_id), copy, gone)
-        _show(told, as_json)
+        _show(summary, as_json)
         if not as_json:
             typer.echo(f"node {identity.broker_id} is the only voter of the cluster now: start it")
 
@@ -103,7 +103,7 @@ def _brokers(text: str) -> list[BrokerId]:
         fail(f"--lost {text}: write it as the ids of brokers, such as 2,3")
 
 
-def _told(data_dir: DataDir, copy: Copy, lost: list[BrokerId]) -> dict[str, object]:
+def _summary(data_dir: DataDir, copy: Copy, lost: list[BrokerId]) -> dict[str, object]:
     own = data_dir.identity.broker_id
     known = [broker for broker in lost if broker in copy.image.brokers and broker != own]
     after = without_lost(copy.image, known)
@@ -133,22 +133,23 @@ def _held(image: Image, own: BrokerId) -> tuple[list[str], list[str], list[str]]
     return here, elsewhere, nowhere
 
 
-def _show(told: dict[str, object], as_json: bool) -> None:
+def _show(summary: dict[str, object], as_json: bool) -> None:
     if as_json:
-        print_json(told)
+        print_json(summary)
         return
-    others, nowhere = told["others"], told["partitions_nowhere"]
+    others, nowhere = summary["others"], summary["partitions_nowhere"]
     assert isinstance(others, list)
     assert isinstance(nowhere, list)
-    typer.echo(f"node {told['node']} of cluster {told['cluster']}, generation {told['generation']}")
+    typer.echo(f"node {summary['node']} of cluster {summary['cluster']}, generation {summary['generation']}")
     typer.echo(
-        f"entries {told['entries']}, term {told['term']}; of the last {told['not_known_to_be_committed']} it does not "
-        "know whether they were committed: they count as if they were"
+        f"entries {summary['entries']}, term {summary['term']}; of the last {summary['not_known_to_be_committed']} it "
+        "does not know whether they were committed: they count as if they were"
     )
     typer.echo(f"other brokers that are not lost: {', '.join(map(str, others)) or 'none'}")
     typer.echo(
-        f"partitions: {told['partitions_here']} have all that was acked here, {told['partitions_elsewhere']} wait for "
-        f"other brokers, of {len(nowhere)} every replica that had everything is lost"
+        f"partitions: {summary['partitions_here']} have all that was acked here, "
+        f"{summary['partitions_elsewhere']} wait for other brokers, of {len(nowhere)} every replica "
+        "that had everything is lost"
     )
     if nowhere:
         rest = f" and {plural(len(nowhere) - _SHOWN, 'other')}" if len(nowhere) > _SHOWN else ""
@@ -158,9 +159,9 @@ def _show(told: dict[str, object], as_json: bool) -> None:
         )
 
 
-def _say(as_json: bool, told: dict[str, object], words: str) -> None:
+def _say(as_json: bool, summary: dict[str, object], words: str) -> None:
     if as_json:
-        print_json(told)
+        print_json(summary)
     else:
         typer.echo(words)
 

@@ -67,10 +67,10 @@ def status(
     It works while brokers are down, and says which do not answer. --watch --json prints a line for each look.
     """
     while watch and as_json:
-        print_json(told(*_looked(bootstrap, data)))
+        print_json(as_json_of(*_looked(bootstrap, data)))
         time.sleep(_WATCH_EVERY_S)
     if as_json:
-        print_json(told(*_looked(bootstrap, data)))
+        print_json(as_json_of(*_looked(bootstrap, data)))
     elif not watch:
         Console().print(_styled(lines(*_looked(bootstrap, data))), soft_wrap=True)
     else:
@@ -129,14 +129,14 @@ def _looked(bootstrap: str | None, data: Path | None) -> tuple[Cluster, Processe
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
-def told(cluster: Cluster, processes: Processes) -> dict[str, Any]:
+def as_json_of(cluster: Cluster, processes: Processes) -> dict[str, Any]:
     """The JSON of a cluster; docs/operations.md says what its fields mean."""
     return {
         "cluster": cluster.id,
         "controller": cluster.controller,
         "metadata_end": cluster.metadata_end,
         "metadata_level": cluster.metadata_level,
-        "nodes": [_node_told(node, processes.get(node.id)) for _, node in sorted(cluster.nodes.items())],
+        "nodes": [_node_as_json(node, processes.get(node.id)) for _, node in sorted(cluster.nodes.items())],
         "streams": cluster.streams,
         "partitions": cluster.partitions,
         "at_preferred": cluster.at_preferred,
@@ -158,7 +158,7 @@ def told(cluster: Cluster, processes: Processes) -> dict[str, Any]:
     }
 
 
-def _node_told(node: Node, process: dict[str, Any] | None) -> dict[str, Any]:
+def _node_as_json(node: Node, process: dict[str, Any] | None) -> dict[str, Any]:
     own = None if process is None else {"pid": process["pid"], "state": process["state"], "data": process["data"]}
     return {**asdict(node), "process": own}
 
@@ -193,8 +193,8 @@ def _level_line(cluster: Cluster) -> str | None:
             running.setdefault(node.software or "of an older version", []).append(node.id)
     newest = min((node.levels[1] for node in cluster.nodes.values() if node.levels is not None), default=0)
     if len(running) > 1:
-        told = [f"Logboom {version} on {_ids(sorted(nodes))}" for version, nodes in sorted(running.items())]
-        return f"brokers of several versions: {'; '.join(told)}"
+        versions = [f"Logboom {version} on {_ids(sorted(nodes))}" for version, nodes in sorted(running.items())]
+        return f"brokers of several versions: {'; '.join(versions)}"
     if cluster.metadata_level is not None and newest > cluster.metadata_level:
         return f"every broker that answers speaks metadata level {newest}: `logboom cluster upgrade` ends the update"
     return None

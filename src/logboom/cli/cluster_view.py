@@ -46,9 +46,9 @@ class Node:
     """Where clients connect; None where nobody tells."""
     rack: str | None = None
     fenced: bool | None = None
-    """Whether the controller has taken it out of service; None where that is not told."""
+    """Whether the controller has taken it out of service; None where no broker says so."""
     role: str | None = None
-    """voter or observer of the metadata; None where that is not told."""
+    """voter or observer of the metadata; None where no broker says so."""
     behind: int | None = None
     """Entries of the metadata's log that it does not have yet, as far as the controller knows."""
     leads: int = 0
@@ -118,7 +118,7 @@ class Cluster:
 
 
 @dataclass(slots=True)
-class _Told:
+class _Answer:
     """What one broker says of the whole."""
 
     address: str
@@ -137,11 +137,11 @@ def look(bootstrap: Iterable[str]) -> tuple[Cluster | None, dict[str, str]]:
     """The cluster, asked for at some addresses, and why each of them did not answer that did not. None where no one
     did."""
     addresses = list(dict.fromkeys(bootstrap))
-    told, errors = from_all(addresses, _ask_whole)
-    if not told:
+    answers, errors = from_all(addresses, _ask_whole)
+    if not answers:
         return None, errors
-    best = max(told.values(), key=lambda each: each.seen)
-    best.quorum = _quorum_of_its_leader(best, told)
+    best = max(answers.values(), key=lambda each: each.seen)
+    best.quorum = _quorum_of_its_leader(best, answers)
     cluster = _cluster(best)
     _count(cluster, best)
     _look_at_replicas(cluster, errors)
@@ -171,12 +171,12 @@ def from_all(addresses: Sequence[str], ask: Callable[[Link], R]) -> tuple[dict[s
 # --- asking -----------------------------------------------------------------------------------------------------------
 
 
-def _ask_whole(link: Link) -> _Told:
+def _ask_whole(link: Link) -> _Answer:
     cluster = _ask(link, _DESCRIBE_CLUSTER, 0, 2, endpoint_type=1, include_fenced_brokers=True)
     metadata = _ask(link, _METADATA, 9, 12, topics=None, allow_auto_topic_creation=False)
     if cluster is None or metadata is None:
         raise ConnectionError("it is too old to describe its cluster")
-    return _Told(link.address, cluster, _quorum(link), metadata, link.features().level)
+    return _Answer(link.address, cluster, _quorum(link), metadata, link.features().level)
 
 
 def _ask(link: Link, api_key: int, lowest: int, highest: int, **fields: Any) -> Any:
@@ -209,7 +209,7 @@ def _quorum(link: Link) -> Any:
     return None if quorum.error_code else quorum
 
 
-def _quorum_of_its_leader(best: _Told, told: Mapping[str, _Told]) -> Any:
+def _quorum_of_its_leader(best: _Answer, answers: Mapping[str, _Answer]) -> Any:
     """What the leader says of the quorum, since it alone may know how far the others are; else what `best` says."""
     if best.quorum is None:
         return None
@@ -219,8 +219,8 @@ def _quorum_of_its_leader(best: _Told, told: Mapping[str, _Told]) -> Any:
         if broker.broker_id == best.quorum.leader_id
     ]
     for address in addresses:
-        if address in told and told[address].quorum is not None:
-            return told[address].quorum
+        if address in answers and answers[address].quorum is not None:
+            return answers[address].quorum
     answers, _ = from_all(addresses, _quorum)
     return next((quorum for quorum in answers.values() if quorum is not None), best.quorum)
 
@@ -283,16 +283,16 @@ def ask_configs(kind: int, names: Iterable[str], setting: str) -> Callable[[Link
 # --- what it comes to -------------------------------------------------------------------------------------------------
 
 
-def _cluster(told: _Told) -> Cluster:
+def _cluster(answer: _Answer) -> Cluster:
     nodes: dict[int, Node] = {}
-    for broker in told.metadata.brokers:
+    for broker in answer.metadata.brokers:
         nodes[broker.node_id] = Node(broker.node_id, join_address(broker.host, broker.port), broker.rack)
-    for broker in told.cluster.brokers:
+    for broker in answer.cluster.brokers:
         node = nodes.setdefault(broker.broker_id, Node(broker.broker_id, None))
         node.kafka, node.rack = join_address(broker.host, broker.port), broker.rack
         node.fenced = getattr(broker, "is_fenced", None)
-    quorum = told.quorum
-    controller = told.cluster.controller_id if quorum is None else quorum.leader_id
+    quorum = answer.quorum
+    controller = answer.cluster.controller_id if quorum is None else quorum.leader_id
     if quorum is not None:
         ends = {state.replica_id: state.log_end_offset for state in (*quorum.current_voters, *quorum.observers)}
         for role, states in (("voter", quorum.current_voters), ("observer", quorum.observers)):
@@ -302,19 +302,19 @@ def _cluster(told: _Told) -> Cluster:
                 end = ends.get(controller, -1)
                 node.behind = max(0, end - state.log_end_offset) if min(end, state.log_end_offset) >= 0 else None
     return Cluster(
-        id=told.cluster.cluster_id,
+        id=answer.cluster.cluster_id,
         controller=controller if controller >= 0 else None,
         metadata_end=None if quorum is None else quorum.high_watermark,
         nodes=nodes,
-        metadata_level=told.level,
+        metadata_level=answer.level,
     )
 
 
-def _count(cluster: Cluster, told: _Told) -> None:
+def _count(cluster: Cluster, answer: _Answer) -> None:
     """Leaders and replicas of each node, and the partitions that are not as they should be."""
     suspects = []
-    counted = _replicas_alone(told)
-    for topic in told.metadata.topics:
+    counted = _replicas_alone(answer)
+    for topic in answer.metadata.topics:
         cluster.streams += 1
         for each in topic.partitions:
             cluster.partitions += 1
@@ -337,25 +337,25 @@ def _count(cluster: Cluster, told: _Told) -> None:
     minima: dict[str, int] = {}
     unsure = {each.stream for each in suspects if len(each.in_sync) < len(each.replicas)}
     if unsure:
-        answers, _ = from_all([told.address], ask_configs(_TOPIC_RESOURCE, sorted(unsure), _MINIMUM))
-        minima = {stream: int(value) for stream, value in answers.get(told.address, {}).items()}
+        answers, _ = from_all([answer.address], ask_configs(_TOPIC_RESOURCE, sorted(unsure), _MINIMUM))
+        minima = {stream: int(value) for stream, value in answers.get(answer.address, {}).items()}
     for each in suspects:
         each.minimum = minima.get(each.stream)
     troubled = (each for each in suspects if each.leader is None or len(each.in_sync) < len(each.replicas))
     cluster.troubles = sorted(troubled, key=lambda each: (each.stream, each.partition))
 
 
-def _replicas_alone(told: _Told) -> dict[tuple[str, int], tuple[int, ...]]:
+def _replicas_alone(answer: _Answer) -> dict[tuple[str, int], tuple[int, ...]]:
     """The replicas of partitions of which not all copies are in sync: some of those may be observers."""
     unsure = {
         str(topic.name)
-        for topic in told.metadata.topics
+        for topic in answer.metadata.topics
         if any(len(each.isr_nodes) < len(each.replica_nodes) for each in topic.partitions)
     }
     if not unsure:
         return {}
-    answers, _ = from_all([told.address], ask_replicas(sorted(unsure)))
-    return answers.get(told.address, {})
+    answers, _ = from_all([answer.address], ask_replicas(sorted(unsure)))
+    return answers.get(answer.address, {})
 
 
 def _look_at_replicas(cluster: Cluster, silent: Mapping[str, str]) -> None:

@@ -18,7 +18,7 @@ config = typer.Typer(no_args_is_help=True, help="Show, check and change the brok
 _INTRODUCTION = """\
 Written from the models by `logboom config reference`; a test keeps it current.
 
-A file is YAML. An unknown key is an error that names the nearest known one, and all errors of a file are told at once,
+A file is YAML. An unknown key is an error that names the nearest known one, and all errors of a file are shown at once,
 with their lines. A duration is written `250ms`, `30s`, `15m`, `12h` or `7d`, a size `512B`, `64KiB`, `16MiB` or
 `1GiB`; a bare number is in the unit that ends the setting's name.
 """
@@ -30,7 +30,7 @@ in capitals with two underscores between its parts (`LOGBOOM_KAFKA__LISTEN=0.0.0
 environment wins over the file. `logboom config show` prints what comes of them, `logboom config check FILE` checks a
 file without starting anything.
 
-Settings that change at run time are told so, with the name that clients know them by: `logboom config set NAME=VALUE`
+Settings that change at run time are marked so, with the name that clients know them by: `logboom config set NAME=VALUE`
 changes one while the broker runs, and so do Kafka's tools (`kafka-configs --entity-type brokers`, with `--entity-name`
 or `--entity-default`, which is `--all` here). Such a change is kept with the data and wins over file, environment and
 flags, until `logboom config unset NAME` takes it back; `logboom config describe` tells what is in force and where from.

@@ -93,7 +93,7 @@ def _arrived(consumer: Consumer) -> list[Message]:
 
 
 def _is_record(message: Message) -> bool:
-    """Whether it is a record and not the news of a partition's end. Ends the command on an error that stays."""
+    """Whether it is a record, and not the note that a partition has ended. Ends the command on an error that stays."""
     error = message.error()
     if error is not None and not _passing(error):
         where = f"partition {message.partition()} of {message.topic()} at offset {message.offset()}"

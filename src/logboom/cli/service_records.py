@@ -39,8 +39,8 @@ class Recorded:
     @property
     def error(self) -> str | None:
         """What a service says of its failure."""
-        told = [value.decode("utf-8", "replace") for name in _ERROR for each, value in self.headers if each == name]
-        return " ".join(told) or None
+        errors = [value.decode("utf-8", "replace") for name in _ERROR for each, value in self.headers if each == name]
+        return " ".join(errors) or None
 
 
 def recorded(message: Message) -> Recorded | None:

@@ -78,9 +78,9 @@ class Requester:
                 while True:
                     reply = await asyncio.wait_for(replies.get(), _SERVICES_QUIET_S)
                     with contextlib.suppress(ValueError):
-                        told = json.loads(reply.payload)
-                        if isinstance(told, dict):
-                            found.append(told)
+                        info = json.loads(reply.payload)
+                        if isinstance(info, dict):
+                            found.append(info)
         return found
 
 

@@ -139,13 +139,13 @@ def _shown(value: bytes) -> str:
 
 def _as_json(exchange: Exchange) -> dict[str, Any]:
     request, reply = exchange.request, exchange.reply
-    told: dict[str, Any] = {"time_ms": request.timestamp_ms, "subject": request.subject}
+    row: dict[str, Any] = {"time_ms": request.timestamp_ms, "subject": request.subject}
     if request.reply is not None:
-        told |= text_or_base64("reply_subject", request.reply)
-    told |= text_or_base64("request", request.value)
+        row |= text_or_base64("reply_subject", request.reply)
+    row |= text_or_base64("request", request.value)
     if reply is not None:
-        told |= {**text_or_base64("reply", reply.value), "took_us": reply.took_us, "error": reply.error}
-    return told
+        row |= {**text_or_base64("reply", reply.value), "took_us": reply.took_us, "error": reply.error}
+    return row
 
 
 def _exchanges(

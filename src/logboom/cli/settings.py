@@ -130,10 +130,12 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show the settings of a running broker: value, source, and whether it can be changed while it runs."""
-    told = _settings(bootstrap, node)
-    if unknown := sorted(set(names or ()) - {row["setting"] for row in told}):
+    found = _settings(bootstrap, node)
+    if unknown := sorted(set(names or ()) - {row["setting"] for row in found}):
         fail(f"there is no setting {unknown[0]!r}; `logboom config describe` lists all")
-    rows = [row for row in told if (not names or row["setting"] in names) and (not changed or row["from"] != "default")]
+    rows = [
+        row for row in found if (not names or row["setting"] in names) and (not changed or row["from"] != "default")
+    ]
     if as_json:
         print_json(rows)
     elif rows:

@@ -173,7 +173,7 @@ class _Meter:
         return f"{totals.seeds:,}{of} seeds, {totals.hours:,.2f} simulated hours, {per_s:.2f} seeds/s{failed}"
 
 
-# --- what is told ----------------------------------------------------------------------------------------------------
+# --- what is shown ---------------------------------------------------------------------------------------------------
 
 
 def _tell_totals(totals: Totals) -> None:
