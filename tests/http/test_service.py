@@ -65,6 +65,40 @@ def test_metrics_are_read_on_the_loop() -> None:
     with_server(ask)
 
 
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/openmetrics-text; version=abc",
+        "application/openmetrics-text; version=1.0.x",
+        "text/plain; version=latest; escaping=none",
+        "text/plain; version=; escaping",
+        ";;,=,;version=0",
+    ],
+)
+def test_a_format_that_is_none_gets_the_plain_one(accept: str) -> None:
+    def ask(address: str) -> None:
+        status, text = get(address, "/metrics", Accept=accept)
+        assert status == 200
+        assert "logboom_things_total 3.0" in text
+
+    with_server(ask)
+
+
+@pytest.mark.parametrize(
+    ("takes", "packed"),
+    [("gzip", True), ("br, GZIP;q=0.5", True), ("gzip;q=0", False), ("gzip; q=0.000, br", False), ("br;q=1", False)],
+)
+def test_metrics_are_packed_where_the_client_takes_it(takes: str, packed: bool) -> None:
+    def ask(address: str) -> None:
+        with closing(http.client.HTTPConnection(*split_address(address), timeout=WAIT_S)) as connection:
+            connection.request("GET", "/metrics", headers={"Accept-Encoding": takes})
+            answer = connection.getresponse()
+            answer.read()
+            assert (answer.getheader("Content-Encoding") == "gzip") is packed
+
+    with_server(ask)
+
+
 def test_a_scraper_chooses_format_compression_and_names() -> None:
     def ask(address: str) -> None:
         plain = get(address, "/metrics")[1]

@@ -6,6 +6,7 @@ that does not answer in that time means that the broker is not healthy.
 
 import asyncio
 import gzip
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -14,7 +15,7 @@ from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
-from prometheus_client.exposition import choose_encoder, gzip_accepted
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from structlog.typing import FilteringBoundLogger
 
@@ -30,6 +31,7 @@ Source: TypeAlias = Callable[[], Iterable[Metric]]
 """Reads counters. Called on the event loop, which writes them, so that no counter needs a lock."""
 
 LOOP_ANSWERS_WITHIN_S: Final = 3.0
+_NO_WEIGHT: Final = re.compile(r"q=0(\.0{0,3})?")
 _INDEX: Final = "logboom: /metrics /healthz /readyz\n"
 
 
@@ -120,10 +122,10 @@ class HttpService:
         registry = CollectorRegistry(support_collectors_without_names=True)
         for collector in (*self._process, _Read(metrics)):
             registry.register(collector)
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        encode, content_type = _encoder(request.headers.get("accept", ""))
         names = parse_qs(request.query).get("name[]")
         body = encode(registry.restricted_registry(names) if names else registry)
-        if not gzip_accepted(request.headers.get("accept-encoding", "")):
+        if not _takes_gzip(request.headers.get("accept-encoding", "")):
             return Response(HTTPStatus.OK, body, content_type)
         # Without a time in its head, equal metrics give equal bytes.
         packed = gzip.compress(body, mtime=0)
@@ -141,6 +143,23 @@ class HttpService:
 
 def _text(status: HTTPStatus, text: str) -> Response:
     return Response(status, text.encode())
+
+
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """The format that a scraper asks for; the plain one where what it asks for is none (RFC 9110, section 12.5.1)."""
+    try:
+        return choose_encoder(accept)
+    except (TypeError, ValueError):  # a version that is no number: the library compares it all the same
+        return choose_encoder("")
+
+
+def _takes_gzip(accept_encoding: str) -> bool:
+    """Whether gzip is among the codings that the client takes: `gzip;q=0` refuses it (RFC 9110, section 12.5.3)."""
+    for each in accept_encoding.lower().split(","):
+        coding, *parameters = (part.strip() for part in each.split(";"))
+        if coding == "gzip":
+            return not any(_NO_WEIGHT.fullmatch(parameter) for parameter in parameters)
+    return False
 
 
 class _Read(Collector):
