@@ -72,6 +72,15 @@ def test_record_that_is_too_large_is_an_error(broker: BrokerProcess, name: Name)
     assert "larger than the stream takes" in said
 
 
+def test_record_without_a_key_for_a_compacted_stream_is_an_error_that_says_so(
+    broker: BrokerProcess, name: Name
+) -> None:
+    stream, at = name(), {"bootstrap": broker.kafka}
+    ok("streams", "create", stream, "--config", "cleanup.policy=compact", **at)
+    assert "takes records with a key alone" in refused("publish", stream, stdin="no key\n", **at)
+    ok("publish", stream, "--key", "k", stdin="a key\n", **at)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

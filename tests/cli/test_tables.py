@@ -105,6 +105,9 @@ def test_options_that_make_no_sense(broker: BrokerProcess, name: Name) -> None:
     assert "say the unit" in refused("tables", "get", table, "k", "--timeout", "5", **at)
     assert "write it as KEY=VALUE" in refused("tables", "create", "x", "--config", "novalue", **at)
     assert "retension.ms" in refused("tables", "create", "x", "--config", "retension.ms=1", **at)
+    assert "makes no table" in refused("tables", "create", "x", "--config", "cleanup.policy=delete", **at)
+    assert "there is no table" in refused("tables", "get", "x", "k", **at)
+    ok("tables", "create", name(), "--config", "cleanup.policy=compact,delete", **at)
     assert "no broker answers" in refused("tables", "get", table, "k", bootstrap="127.0.0.1:1")
     assert logboom("tables", "watch", table, "-n", "0").code == 2
 

@@ -18,6 +18,8 @@ from logboom.base.units import SECOND_MS
 from logboom.table.errors import NoSuchTableError, NotATableError, TableError
 
 ANSWER_TIMEOUT_MAX_S: Final = 10.0
+_POLICY: Final = "cleanup.policy"
+_COMPACT: Final = "compact"
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux has it; the monotonic clock of macOS goes on while the machine sleeps."""
@@ -73,10 +75,10 @@ class TableStream:
         config = self._admin.describe_configs([resource], request_timeout=self._answer_timeout_s)[resource]
         topic_id, partitions = self._identity(self._ask_identity())
         settings = {name: entry.value for name, entry in _answer(config, self.name).items()}
-        if "compact" not in settings["cleanup.policy"]:
+        if _COMPACT not in settings[_POLICY].split(","):
             raise NotATableError(
-                f"stream {self.name!r} is no table, because it is not compacted (cleanup.policy="
-                f"{settings['cleanup.policy']}): `logboom tables create NAME` makes one, `logboom streams alter "
+                f"stream {self.name!r} is no table, because it is not compacted ({_POLICY}="
+                f"{settings[_POLICY]}): `logboom tables create NAME` makes one, `logboom streams alter "
                 f"{self.name} --config cleanup.policy=compact` turns this one into a table, without its records that "
                 "have no key"
             )
@@ -115,8 +117,13 @@ class TableStream:
         return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def create(self, partitions: int | None, settings: Mapping[str, str]) -> bool:
-        """Make the stream, compacted. False where it exists."""
-        config = {"cleanup.policy": "compact", **settings}
+        """Make the stream, compacted. False where it exists; NotATableError where `settings` would have it not so."""
+        config = {_POLICY: _COMPACT, **settings}
+        if _COMPACT not in config[_POLICY].split(","):
+            raise NotATableError(
+                f"{_POLICY}={config[_POLICY]} makes no table: leave the setting away, or say {_POLICY}=compact,delete "
+                "to have old records deleted too"
+            )
         topic = NewTopic(self.name, num_partitions=partitions or -1, replication_factor=-1, config=config)
         try:
             self._admin.create_topics([topic], request_timeout=self._answer_timeout_s)[self.name].result()

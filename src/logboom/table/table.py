@@ -116,7 +116,10 @@ class Table:
         settings: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Make a compacted stream for a table. False where a stream of this name exists, which is left as it is."""
+        """Make a compacted stream for a table. False where a stream of this name exists, which is left as it is.
+
+        NotATableError where `settings` has a cleanup.policy without compact.
+        """
         config = {**_DEFAULTS, **(options or {}), "bootstrap.servers": bootstrap}
         return TableStream(config, stream).create(partitions, settings or {})
 
