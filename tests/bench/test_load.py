@@ -77,7 +77,7 @@ def test_latency_of_the_client_alone(tmp_path: Path, reader: str) -> None:
 
 def test_the_command_writes_data_and_a_picture(broker: BrokerProcess, tmp_path: Path) -> None:
     command = ["bench", "latency", "-b", broker.kafka, "--rate", "300", "--seconds", "0.5", "--alone", "--json"]
-    done = run_logboom([*command, "--out", str(tmp_path)], timeout_s=120)
+    done = run_logboom([*command, "--out", str(tmp_path)], timeout_s=WAIT_S)
     assert done.returncode == 0, done.stderr[-3_000:]
     told = json.loads(done.stdout)
     assert [name for name in told if name.endswith("alone")]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support.commands import run_logboom
+from tests.support.waiting import WAIT_S
 
 from logboom.bench.histogram import histogram_of, summary
 from logboom.bench.nats import NatsLoad
@@ -67,7 +68,7 @@ def test_a_short_run(tmp_path: Path) -> None:
     command = ["bench", "nats", "--rounds=1", "--seconds=0.3", "--message-bytes=100", "--window=1000", "--json"]
     done = run_logboom(
         [*command, "--peers=logboom,jetstream,reader", "--data", str(tmp_path), "--out", str(tmp_path / "out")],
-        timeout_s=200,
+        timeout_s=WAIT_S,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
     result = json.loads(done.stdout.splitlines()[-1])
@@ -90,7 +91,7 @@ def test_attached_streams(tmp_path: Path) -> None:
     except UnavailableError as error:
         pytest.skip(str(error))
     command = ["bench", "nats", "--streams=20", "--rounds=1", "--seconds=0.5", "--json"]
-    done = run_logboom([*command, "--data", str(tmp_path), "--out", str(tmp_path / "out")], timeout_s=200)
+    done = run_logboom([*command, "--data", str(tmp_path), "--out", str(tmp_path / "out")], timeout_s=WAIT_S)
     assert done.returncode == 0, done.stderr[-3_000:]
     result = json.loads(done.stdout.splitlines()[-1])
     (start,) = result["starts"]
@@ -108,7 +109,7 @@ def test_three_copies(tmp_path: Path) -> None:
     command = ["bench", "nats", "--rounds=1", "--seconds=0.3", "--message-bytes=100", "--window=1000", "--json"]
     done = run_logboom(
         [*command, "--only=acked", "--peers=logboom-r3", "--data", str(tmp_path), "--out", str(tmp_path / "out")],
-        timeout_s=200,
+        timeout_s=WAIT_S,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
     (taken,) = json.loads(done.stdout.splitlines()[-1])["samples"]["acked-100-1000"]["logboom-r3"]

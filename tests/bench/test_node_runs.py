@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from tests.support.commands import run_logboom
+from tests.support.waiting import WAIT_S
 
 
 def bench(directory: Path, *arguments: str) -> Any:
     """The result of one run."""
     command = ["bench", *arguments, "--json", "--data", str(directory), "--out", str(directory / "out")]
-    done = run_logboom(command, timeout_s=200)
+    done = run_logboom(command, timeout_s=WAIT_S)
     assert done.returncode == 0, done.stderr[-3_000:]
     assert [path.name for path in directory.iterdir()] == ["out"]
     return json.loads(done.stdout.splitlines()[-1])

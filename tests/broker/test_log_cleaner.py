@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.broker.node import FaultyDisk, append, append_soon, running
 from tests.broker.node import run as run_real
 from tests.support.simulated import run
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import InvalidRecordError
 from logboom.base.ids import Offset
@@ -47,7 +48,7 @@ async def records_of(partition: Partition) -> list[Record]:
     return records
 
 
-async def until(condition: Callable[[], bool], within_s: float = 60) -> None:
+async def until(condition: Callable[[], bool], within_s: float = WAIT_S) -> None:
     async with asyncio.timeout(within_s):
         while not condition():
             await asyncio.sleep(0.05)
@@ -163,7 +164,7 @@ def test_the_limit_of_io_holds(tmp_path: Path) -> None:
             table = await compacted_stream(broker)
             await fill(table, 60)
             began_s = asyncio.get_running_loop().time()
-            await until(lambda: broker.counters.compactions > 0, within_s=120)
+            await until(lambda: broker.counters.compactions > 0)
             took_s = asyncio.get_running_loop().time() - began_s
             moved = broker.counters.compacted_read_bytes + broker.counters.compacted_written_bytes
             assert moved > 500_000
@@ -206,7 +207,7 @@ def test_a_stream_that_is_deleted_or_changed_is_let_go_of(tmp_path: Path, change
             else:
                 await broker.catalog.change_stream_config("table", {"cleanup.policy": "delete"})
             await fill(other, 10)
-            await until(lambda: broker.counters.compactions > 0, within_s=60)
+            await until(lambda: broker.counters.compactions > 0)
             assert len(await records_of(other)) < 100
             if change == "policy":
                 assert len(await records_of(table)) == 4_000
@@ -334,7 +335,7 @@ def test_messages_of_nats_stay_as_long_as_their_ids_are_to_be_known(tmp_path: Pa
             if attached:
                 await asyncio.sleep(100)
                 assert len(await records_of(partition)) == before
-            await until(lambda: broker.counters.compactions > 0, within_s=200)
+            await until(lambda: broker.counters.compactions > 0)
             assert len(await records_of(partition)) < before
 
     run(body)

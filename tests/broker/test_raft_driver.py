@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.support import simulated
 from tests.support.raft_groups import DIRECTORY, FAST, GroupNetwork, Member, leader_of
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import NotControllerError, OutcomeUnknownError
 from logboom.broker.raft import ProposalRejectedError, RaftSettings
@@ -59,7 +60,7 @@ def test_a_member_alone_commits_and_finds_everything_again(tmp_path: Path) -> No
         assert again.machine.data == before
         await again.stop()
 
-    asyncio.run(asyncio.wait_for(body(), 60))
+    asyncio.run(asyncio.wait_for(body(), WAIT_S))
 
 
 def test_one_grows_to_three_and_shrinks_to_one_again() -> None:

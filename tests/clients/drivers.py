@@ -42,7 +42,7 @@ def need(tool: str, package: str) -> None:
         raise DriverMissingError(f"{tool} is not here: apt-get install {package}")
 
 
-def build(command: list[str], cwd: Path, timeout_s: float = 280) -> None:
+def build(command: list[str], cwd: Path, timeout_s: float = 900) -> None:
     """Run a command that builds a driver. Raises DriverMissingError where it fails."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout_s, check=False)
     if done.returncode != 0:

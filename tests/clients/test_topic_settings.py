@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import WAIT_S
 
 from logboom.bench.servers.jars import java, kafka_jars
 from logboom.bench.servers.process import UnavailableError
@@ -21,7 +22,7 @@ def of_kafka() -> dict[str, tuple[str, str]]:
         command = [java(), "-cp", f"{kafka_jars()}/*", str(LISTER)]
     except UnavailableError as missing:
         pytest.skip(str(missing))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     if "compiler" in done.stderr and done.returncode:
         pytest.skip("Java without a compiler: apt-get install openjdk-17-jdk-headless")
     assert done.returncode == 0, done.stderr

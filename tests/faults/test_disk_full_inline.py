@@ -40,7 +40,7 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]
     with contextlib.ExitStack() as mounts:
 
         def unmount(path: Path) -> None:
-            mounts.callback(subprocess.run, ["umount", "--lazy", str(path)], check=False, timeout=60)
+            mounts.callback(subprocess.run, ["umount", "--lazy", str(path)], check=False, timeout=WAIT_S)
 
         if request.param == "ext4":
             path = Loop(tmp_path, 24).path

@@ -25,6 +25,7 @@ from tests.kafka.test_bad_input_groups import ASSIGNMENT, beat, commit, committe
 from tests.kafka.test_hot_apis import fetch_request, produce_request
 from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.base.units import MIB
 from logboom.kafka.wire.messages import milliseconds
@@ -210,7 +211,7 @@ def lived(directory: Path, seed: int, seconds: float) -> None:
         assert peak_bytes(broker.pid) < PEAK_BYTES_MAX
         assert broker.sigterm() == 0
         assert "a request failed" not in broker.log_text()
-        found = json.loads(run_logboom(["log", "verify", "--json", str(broker.data)], timeout_s=120).stdout)
+        found = json.loads(run_logboom(["log", "verify", "--json", str(broker.data)], timeout_s=WAIT_S).stdout)
         assert (found["damaged"], found["damage"]) == (False, [])
         broker.start()
         check(broker, town)
@@ -236,7 +237,7 @@ def check(broker: BrokerProcess, town: Town) -> None:
         assert (await committed(client, GROUP))[HONEST[0], 0] == town.last_commit
         await client.close()
 
-    asyncio.run(asyncio.wait_for(body(), 120))
+    asyncio.run(asyncio.wait_for(body(), WAIT_S))
 
 
 def test_well_behaved_clients_are_unaffected_by_hostile_ones(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class Flood:
             else:
                 self.problems.append(line)
 
-    def wait_for_more(self, count: int, timeout_s: float = 90) -> None:
+    def wait_for_more(self, count: int, timeout_s: float = WAIT_S) -> None:
         """Return once `count` more records were acked."""
         goal = len(self.acked) + count
         deadline = time.monotonic() + timeout_s
@@ -66,7 +66,7 @@ class Flood:
     def finish(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(150)
+        self._process.wait(WAIT_S)
         self._reader.join(WAIT_S)
         assert self._process.stdout is not None
         self._process.stdout.close()

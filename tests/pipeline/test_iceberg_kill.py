@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from tests.clients.drivers import DriverMissingError, iceberg_reader
 from tests.pipeline.support import RouterProcess, make_stream, needs_java, publish
 from tests.support.server import BrokerProcess
-from tests.support.waiting import until
+from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.sinks.iceberg.hadoop_catalog import HadoopCatalog
 
@@ -77,7 +77,11 @@ def test_a_router_that_is_killed_around_a_commit_loses_and_repeats_nothing(
     except DriverMissingError as missing:
         pytest.skip(str(missing))
     said = subprocess.run(
-        [*reader, str(tmp_path / "lake" / "logs" / "events")], capture_output=True, text=True, timeout=240, check=False
+        [*reader, str(tmp_path / "lake" / "logs" / "events")],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
     )
     assert said.returncode == 0, said.stderr[-2_000:]
     *rows, last = said.stdout.splitlines()

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.support.waiting import WAIT_S
 
 DAEMON = """
 import sys
@@ -35,7 +36,7 @@ def _loaded(program: str, *arguments: str) -> set[str]:
     """The top-level packages that a program has imported when it ends."""
     show = "\nprint('loaded', *{name.partition('.')[0] for name in sys.modules})"
     run = subprocess.run(
-        [sys.executable, "-c", program + show, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program + show, *arguments], capture_output=True, text=True, timeout=WAIT_S, check=False
     )
     assert run.returncode == 0, run.stderr
     return set(run.stdout.splitlines()[-1].split()[1:])

@@ -30,7 +30,7 @@ from tests.support.clickhouse import PASSWORD, ClickhouseMissingError, Clickhous
 from tests.support.postgres import PostgresMissingError, PostgresServer
 from tests.support.s3 import BUCKET, IDENTITY, S3Server
 from tests.support.server import BrokerProcess
-from tests.support.waiting import until
+from tests.support.waiting import WAIT_S, until
 
 pytest.importorskip("psycopg")
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.clients, needs_java]
@@ -233,7 +233,7 @@ def test_routers_and_servers_may_be_killed_and_stand_still(
         ]
         shop.await_lines(router)
         for thread in back:
-            thread.join(240)
+            thread.join(WAIT_S)
         before = rows()
         with Still(postgres.pid):
             shop.publish()

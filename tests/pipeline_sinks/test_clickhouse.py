@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, event, pipeline_of, sink_of
 from tests.support.clickhouse import PASSWORD, ClickhouseMissingError, ClickhouseServer
+from tests.support.waiting import WAIT_S
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
@@ -98,7 +99,7 @@ class TestServer:
 
         if batch.attempt(batches()).error is not None:
             batch.until_done(BATCHES)
-        back.join(120)
+        back.join(WAIT_S)
         assert clickhouse.query("SELECT uniqExact(event_id) FROM events") == str(COUNT)
         # MergeTree knows no tokens: what had no answer may be there twice.
         assert int(clickhouse.query("SELECT count() FROM events")) <= COUNT + 20

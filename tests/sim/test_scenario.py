@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.support.waiting import WAIT_S
 
 from logboom.base.ports import File
 from logboom.broker.disk.inline_commit import InlineCommit
@@ -74,7 +75,7 @@ def test_the_same_seed_gives_the_same_trace_in_every_process() -> None:
     def told(seed: int, hash_seed: str) -> list[object]:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         script = [sys.executable, "-c", _TELL_TRACE, str(seed)]
-        done = subprocess.run(script, env=environment, capture_output=True, text=True, check=True, timeout=120)
+        done = subprocess.run(script, env=environment, capture_output=True, text=True, check=True, timeout=WAIT_S)
         answer: list[object] = json.loads(done.stdout.splitlines()[-1])
         return answer
 

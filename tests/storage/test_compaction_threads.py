@@ -10,6 +10,7 @@ from threading import Event
 import pytest
 from tests.support.compaction import Pair, Table, clean, pairs_batch, pairs_of
 from tests.support.logs import Reports, append
+from tests.support.waiting import WAIT_S
 
 from logboom.base.ids import Offset
 from logboom.host.disk import OsDisk
@@ -50,7 +51,7 @@ def test_readers_and_writers_go_on_beside_a_cleaning(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as flusher, ThreadPoolExecutor(READERS + 1) as others:
 
         def on_flusher(function: Callable[[], object]) -> None:
-            flusher.submit(function).result(timeout=120)
+            flusher.submit(function).result(timeout=WAIT_S)
 
         readers = [others.submit(read_until, log, table, ended, seed) for seed in range(READERS)]
         cleaner = others.submit(clean_until, log, ended, on_flusher)
@@ -66,8 +67,8 @@ def test_readers_and_writers_go_on_beside_a_cleaning(tmp_path: Path) -> None:
                 on_flusher(lambda: log.flush(sync=False))
         finally:
             ended.set()
-        reads = sum(reader.result(timeout=120) for reader in readers)
-        swaps = cleaner.result(timeout=120)
+        reads = sum(reader.result(timeout=WAIT_S) for reader in readers)
+        swaps = cleaner.result(timeout=WAIT_S)
     assert not reports.damage, reports.damage
     assert swaps > 3
     assert reads > READERS

@@ -23,7 +23,7 @@ async def produce(bootstrap: str, topic: str, first: int, count: int, codec: str
         sent.append(await producer.send(topic, f"value-{n}".encode(), key=f"key-{n % 7}".encode(), headers=headers))
         if n % 500 == 0:
             print(f"sent {n}", flush=True)
-    await asyncio.wait_for(asyncio.gather(*sent), 120)
+    await asyncio.wait_for(asyncio.gather(*sent), 300)
     await producer.stop()
     print(f"ok produced {count}")
 
@@ -52,7 +52,7 @@ async def flood(bootstrap: str, topic: str) -> None:
             future.add_done_callback(acked)
             n += 1
         await asyncio.sleep(0.001)
-    await asyncio.wait_for(producer.flush(), 120)
+    await asyncio.wait_for(producer.flush(), 300)
     await producer.stop()
     print(f"ok sent {n}")
 
@@ -64,7 +64,7 @@ async def consume(bootstrap: str, topic: str, group: str, count: int) -> None:
     await consumer.start()
     last: dict[bytes, int] = {}
     seen = 0
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(300):
         while seen < count:
             for messages in (await consumer.getmany(timeout_ms=500)).values():
                 for message in messages:

@@ -40,7 +40,7 @@ async def produce(bootstrap: str, topic: str, records_per_s: int, over: asyncio.
         future.add_done_callback(lambda future, number=number: told(future, number))
         number += 1
         await asyncio.sleep(1 / records_per_s)
-    await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 120)
+    await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 300)
     await producer.stop()
 
 

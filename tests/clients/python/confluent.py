@@ -52,7 +52,7 @@ def produce(bootstrap: str, topic: str, first: int, count: int, codec: str) -> N
         producer.poll(0)
         if n % 500 == 0:
             print(f"sent {n}", flush=True)
-    assert producer.flush(120) == 0, "messages are left in the queue"
+    assert producer.flush(300) == 0, "messages are left in the queue"
     assert not failures, failures[:3]
     print(f"ok produced {count}")
 
@@ -90,7 +90,7 @@ def flood(bootstrap: str, topic: str) -> None:
             producer.produce(topic, str(n), partition=0, on_delivery=on_delivery)
             n += 1
         producer.poll(0.001)
-    assert producer.flush(120) == 0
+    assert producer.flush(300) == 0
     print(f"ok sent {n}")
 
 
@@ -135,30 +135,30 @@ def alter(client: AdminClient, topic: str) -> None:
 
     def value(name: str) -> str:
         told = client.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)])
-        entry: str = next(iter(told.values())).result(120)[name].value
+        entry: str = next(iter(told.values())).result(300)[name].value
         return entry
 
     def change(name: str, text: str, operation: AlterConfigOpType) -> None:
         entry = ConfigEntry(name, text, incremental_operation=operation)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-        client.incremental_alter_configs([resource])[resource].result(120)
+        client.incremental_alter_configs([resource])[resource].result(300)
 
     change("retention.ms", "77000", AlterConfigOpType.SET)
     assert value("retention.ms") == "77000"
     change("retention.ms", "", AlterConfigOpType.DELETE)
     assert value("retention.ms") == "-1"
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, set_config={"segment.ms": "5000"})
-    client.alter_configs([resource])[resource].result(120)
+    client.alter_configs([resource])[resource].result(300)
     assert value("segment.ms") == "5000"
     producer = Producer({"bootstrap.servers": client_address(client)})
     for n in range(9):
         producer.produce(topic, str(n), partition=1)
-    assert producer.flush(120) == 0
+    assert producer.flush(300) == 0
     for wanted, start in ((4, 4), (OFFSET_END, 9)):
         deleted = client.delete_records([TopicPartition(topic, 1, wanted)])
-        assert next(iter(deleted.values())).result(120).low_watermark == start
+        assert next(iter(deleted.values())).result(300).low_watermark == start
     first = client.list_offsets({TopicPartition(topic, 1): OffsetSpec.earliest()})  # type: ignore[no-untyped-call]
-    assert next(iter(first.values())).result(120).offset == 9
+    assert next(iter(first.values())).result(300).offset == 9
 
 
 def broker_settings(client: AdminClient) -> None:
@@ -166,13 +166,13 @@ def broker_settings(client: AdminClient) -> None:
 
     def told(name: str) -> ConfigEntry:
         asked = client.describe_configs([ConfigResource(ConfigResource.Type.BROKER, "1")])
-        entry: ConfigEntry = next(iter(asked.values())).result(120)[name]
+        entry: ConfigEntry = next(iter(asked.values())).result(300)[name]
         return entry
 
     def change(name: str, text: str, operation: AlterConfigOpType) -> None:
         entry = ConfigEntry(name, text, incremental_operation=operation)
         resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
-        client.incremental_alter_configs([resource])[resource].result(120)
+        client.incremental_alter_configs([resource])[resource].result(300)
 
     change("fetch.max.bytes", "2000000", AlterConfigOpType.SET)
     entry = told("fetch.max.bytes")
@@ -190,34 +190,34 @@ def broker_settings(client: AdminClient) -> None:
 
 
 def client_address(client: AdminClient) -> str:
-    (broker,) = client.list_topics(timeout=120).brokers.values()
+    (broker,) = client.list_topics(timeout=300).brokers.values()
     return f"{broker.host}:{broker.port}"
 
 
 def admin(bootstrap: str, topic: str) -> None:
     client = AdminClient({"bootstrap.servers": bootstrap})
-    client.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])[topic].result(120)
-    assert topic in client.list_topics(timeout=120).topics
-    client.create_partitions([NewPartitions(topic, 4)])[topic].result(120)
-    assert len(client.list_topics(topic, timeout=120).topics[topic].partitions) == 4
+    client.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])[topic].result(300)
+    assert topic in client.list_topics(timeout=300).topics
+    client.create_partitions([NewPartitions(topic, 4)])[topic].result(300)
+    assert len(client.list_topics(topic, timeout=300).topics[topic].partitions) == 4
     config = client.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)])
-    assert "segment.bytes" in next(iter(config.values())).result(120)
+    assert "segment.bytes" in next(iter(config.values())).result(300)
     alter(client, topic)
     broker_settings(client)
-    cluster = client.describe_cluster(include_authorized_operations=True).result(120)
+    cluster = client.describe_cluster(include_authorized_operations=True).result(300)
     assert len(cluster.nodes) == 1
     assert {AclOperation.CREATE, AclOperation.DESCRIBE, AclOperation.IDEMPOTENT_WRITE} <= {
         *cluster.authorized_operations
     }
     topics = client.describe_topics(TopicCollection([topic]), include_authorized_operations=True)
-    operations = {*topics[topic].result(120).authorized_operations}
+    operations = {*topics[topic].result(300).authorized_operations}
     assert {AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER_CONFIGS} <= operations
     ends = client.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})  # type: ignore[no-untyped-call]
-    assert next(iter(ends.values())).result(120).offset == 0
-    for group in client.list_consumer_groups().result(120).valid:
-        client.describe_consumer_groups([group.group_id])[group.group_id].result(120)
-    client.delete_topics([topic])[topic].result(120)
-    assert topic not in client.list_topics(timeout=120).topics
+    assert next(iter(ends.values())).result(300).offset == 0
+    for group in client.list_consumer_groups().result(300).valid:
+        client.describe_consumer_groups([group.group_id])[group.group_id].result(300)
+    client.delete_topics([topic])[topic].result(300)
+    assert topic not in client.list_topics(timeout=300).topics
     print(f"ok admin {topic}")
 
 

@@ -28,9 +28,9 @@ def produce(bootstrap: str, topic: str, first: int, count: int, codec: str) -> N
         )
         if n % 500 == 0:
             print(f"sent {n}", flush=True)
-    producer.flush(120)
+    producer.flush(300)
     for future in sent:
-        future.get(timeout=120)
+        future.get(timeout=300)
     producer.close()
     print(f"ok produced {count}")
 

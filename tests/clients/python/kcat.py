@@ -6,7 +6,7 @@ import sys
 
 
 def kcat(*arguments: str, text: str | None = None) -> str:
-    done = subprocess.run(["kcat", *arguments], input=text, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(["kcat", *arguments], input=text, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
