@@ -124,6 +124,15 @@ def test_an_open_file_can_be_read_after_its_deletion(disk: OsDisk) -> None:
         disk.open("a")
 
 
+def test_a_data_directory_that_is_made_is_its_owners_alone(tmp_path: Path) -> None:
+    OsDisk(tmp_path / "parent" / "data").make_root()
+    assert (tmp_path / "parent" / "data").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given").chmod(0o750)
+    OsDisk(tmp_path / "given").make_root()
+    assert (tmp_path / "given").stat().st_mode & 0o777 == 0o750
+
+
 def test_directories(disk: OsDisk) -> None:
     disk.make_dir("streams/web-0")
     disk.make_dir("streams/web-0")

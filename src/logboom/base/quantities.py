@@ -106,6 +106,8 @@ def format_size_bytes(size_bytes: int) -> str:
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of `127.0.0.1:9092`, `[::1]:9092`, or `:9092` (every interface, an empty host).
 
+    Raises ValueError.
+
     >>> split_address("[::1]:9092")
     ('::1', 9092)
     """

@@ -66,7 +66,7 @@ class _Lane:
         return True
 
     def read(self) -> tuple[int, int]:
-        """Answers that came, and the first error code among them."""
+        """Answers that came, and the first error code among them. ConnectionResetError where the server closed."""
         try:
             got = self.link.recv(RECEIVE_BYTES)
         except BlockingIOError:

@@ -64,7 +64,7 @@ class _Sender:
         self._failure = ""
 
     def first(self) -> None:
-        """One message, to prove that reader and broker are connected."""
+        """One message, to prove that reader and broker are connected. BenchError where it is not acked in 30 s."""
         self._producer.produce(self._stream, bytes(self._load.record_bytes), partition=0)
         if self._producer.flush(30):
             raise BenchError("no message was acked within 30 s")
@@ -107,6 +107,7 @@ def run_latency(bootstrap: str, stream: str, load: LatencyLoad) -> dict[str, Any
 
     `ack` is seen when the client next looks: up to one gap of the schedule later than it came. `sent_late` is the part
     of the latency that passed before librdkafka had the message. The CPU shares are of one core, over the whole run.
+    BenchError where a message is refused, not acked or not read.
     """
     total = int((load.warm_up_s + load.seconds) * load.rate_per_s)
     skip = int(load.warm_up_s * load.rate_per_s)

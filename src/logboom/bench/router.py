@@ -152,7 +152,7 @@ def json_lines(count: int, seed: int = 7) -> Iterator[bytes]:
 
 
 def fill(bootstrap: str, stream: str, records: int) -> int:
-    """Write `records` lines over the stream's partitions; bytes of all their values."""
+    """Write `records` lines over the stream's partitions; bytes of all values. BenchError if one is not acked."""
     lines = list(json_lines(min(records, DISTINCT_LINES)))
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4", "log_level": 0})
     total = 0
@@ -276,7 +276,10 @@ def router_batches(
 
 
 def rates(batches: list[TimedBatch], records: int, value_bytes: int) -> dict[str, Any]:
-    """Events and MB a second over all batches and over the warm ones; CPU seconds for a million events of these."""
+    """Events and MB a second over all batches and over the warm ones; CPU seconds for a million events of these.
+
+    BenchError where not all records were processed, or no batch was warm.
+    """
     read = _read(batches)
     warm_from = next((at for at in range(1, len(batches)) if _read(batches[:at]) >= WARM_UP_RECORDS), len(batches))
     warm = batches[warm_from:]

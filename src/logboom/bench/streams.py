@@ -21,7 +21,7 @@ def bench_stream(
 ) -> Iterator[str]:
     """A new stream under a unique name; at the end it is deleted with every stream whose name contains that name.
 
-    It is served, with all replicas in sync, when it is given out.
+    It is served, with all replicas in sync, when it is given out. BenchError where it cannot be made, or not so.
     """
     name = f"logboom-bench-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap, "socket.connection.setup.timeout.ms": 5_000, "log_level": 0})

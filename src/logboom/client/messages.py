@@ -188,7 +188,7 @@ class _Answer:
         return values
 
     def count(self, entry_bytes: int) -> int:
-        """Number of entries that follow, each of at least that many bytes; 0 for null."""
+        """Number of entries that follow, each of at least that many bytes; 0 for null. AnswerError if they cannot."""
         count: int = self.fields(_INT)[0]
         if not -1 <= count <= (len(self._body) - self._at) // entry_bytes:
             raise AnswerError(f"the answer of a broker claims {count} entries, which it has no room for")

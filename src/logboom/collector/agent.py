@@ -114,7 +114,10 @@ class Agent:
             signal.signal(number, lambda *_: self.stop())
 
     def run(self, *, every_s: float | None = None) -> None:
-        """Until it is asked to stop or everything there is was sent; `every_s` seconds it says how far it is."""
+        """Until it is asked to stop or everything there is was sent; `every_s` seconds it says how far it is.
+
+        Raises CollectorError where a thread of it has died.
+        """
         next_line_s = time.monotonic() + (every_s or 0.0)
         self._intake.start()
         self._log.info("collecting", inputs=sorted(self.config.inputs), output=self.config.output.bootstrap)

@@ -118,7 +118,7 @@ class DataDir:
         os.close(self._lock)
 
     def load(self) -> Positions | None:
-        """What was saved last; None before the first time."""
+        """What was saved last; None before the first time. Raises DataDirError, FormatVersionError."""
         path = self.path / _POSITIONS
         try:
             content = path.read_bytes()

@@ -164,7 +164,7 @@ class Offsets:
     # --- delete -------------------------------------------------------------------------------------------------
 
     def delete_offsets(self, token: Token, request: DeleteOffsets) -> None:
-        """OffsetDelete."""
+        """OffsetDelete. Members of another protocol and streams that are read are errors of the reply."""
         try:
             if not request.group_id:
                 raise InvalidGroupIdError("the group id is empty")
@@ -203,7 +203,7 @@ class Offsets:
         self._context.persist(group, tuple(self._record(group, partition, None) for partition in found), stored)
 
     def delete_group(self, token: Token, request: DeleteGroup) -> None:
-        """One group of DeleteGroups."""
+        """One group of DeleteGroups. A group with members is an error of the reply."""
         try:
             if not request.group_id:
                 raise InvalidGroupIdError("the group id is empty")

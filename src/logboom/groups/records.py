@@ -125,7 +125,10 @@ def encode_group_value(value: StoredGroup) -> bytes:
 
 
 def decode_key(key: bytes | None) -> OffsetKey | GroupKey | None:
-    """The key of a record; None for the kinds of KIP-848 and later, which are not used here."""
+    """The key of a record; None for the kinds of KIP-848 and later, which are not used here.
+
+    Raises GroupRecordError.
+    """
     if key is None:
         raise GroupRecordError("a record without a key")
     reader = Reader(key)

@@ -16,6 +16,7 @@ from logboom.base.ports import Bytes, DiskSpace, File, Lock, LockHeldError, Sync
 from logboom.host.aio import AsyncSyncs, SyncDone, async_syncs_for
 from logboom.host.allocator import raw_buffer
 
+_OWNER_ALONE: Final = 0o700
 _IOV_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _DONTNEED: Final[int | None] = getattr(os, "POSIX_FADV_DONTNEED", None)
@@ -310,7 +311,8 @@ class ReadOnlyDisk(OsDisk):
 def make_directory(path: Path) -> None:
     """Make a directory and its parents so that a power failure does not take their names, and all that is in them.
 
-    A process that was killed may have made it without getting as far as that, so its name is synced each time.
+    It is the owner's alone where it is made here, since it is to hold what was said in confidence; one that is there
+    stays as it is. A process that was killed may have made it without syncing its name, so that is done each time.
     """
     path = path.absolute()
     for parent in _made(path) or [path.parent]:
@@ -325,7 +327,7 @@ def _made(path: Path) -> list[Path]:
     while not at.is_dir():
         at = at.parent
         parents.append(at)
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(_OWNER_ALONE, parents=True, exist_ok=True)
     return parents[::-1]
 
 

@@ -210,7 +210,8 @@ class Table:
     def delete(self, key: str | bytes, *, expected: int | None = None, partition: int | None = None) -> bool:
         """Delete a key. False where it had no value, and nothing was written.
 
-        `expected` as with `put`. `partition` deletes one of the values of an ambiguous key.
+        `expected` as with `put`, but for ABSENT, which is a ValueError. `partition` deletes one of the values of an
+        ambiguous key.
         """
         name = self._checked(key)
         if expected is not None and expected < 0:

@@ -190,7 +190,10 @@ class Supervisor:
         return await child.ended
 
     def pause(self, node_id: int) -> None:
-        """SIGSTOP: it holds its sockets and answers nothing, as a process on a machine that hangs."""
+        """SIGSTOP: it holds its sockets and answers nothing, as a process on a machine that hangs.
+
+        Raises SupervisorError where it does not run.
+        """
         member, child = self._living(node_id)
         if member.state is not NodeState.UP:
             raise SupervisorError(f"node {node_id} is {member.state}")
@@ -198,7 +201,7 @@ class Supervisor:
         self._turn(member, NodeState.PAUSED)
 
     def resume(self, node_id: int) -> None:
-        """SIGCONT after `pause`."""
+        """SIGCONT after `pause`. Raises SupervisorError where it is not paused."""
         member, child = self._living(node_id)
         if member.state is not NodeState.PAUSED:
             raise SupervisorError(f"node {node_id} is not paused")

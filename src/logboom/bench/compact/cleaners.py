@@ -101,7 +101,10 @@ class Cleaner:
 def servers_of(
     names: Sequence[str], directory: Path, note: Callable[[str], None]
 ) -> Iterator[tuple[dict[str, Cleaner], dict[str, str]]]:
-    """The brokers, each up and paused, and why one is left out. They are removed at the end."""
+    """The brokers, each up and paused, and why one is left out. They are removed at the end.
+
+    BenchError where none is left.
+    """
     cleaners: dict[str, Cleaner] = {}
     left_out: dict[str, str] = {}
     with ExitStack() as cleanup:

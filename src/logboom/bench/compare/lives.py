@@ -92,7 +92,7 @@ def _make(server: Server, stream: str, partitions: int, contestant: Contestant) 
 
 
 def rss_mb(pid: int) -> float:
-    """Resident memory of a process in MB of 10^6 bytes."""
+    """Resident memory of a process in MB of 10^6 bytes. BenchError where it has ended."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return round(int(line.split()[1]) * 1024 / 1e6, 1)

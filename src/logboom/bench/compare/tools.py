@@ -24,7 +24,10 @@ def _run(main_class: str, *arguments: str) -> str:
 
 
 def producer_performance(bootstrap: str, stream: str, record_bytes: int, records: int) -> dict[str, float]:
-    """ProducerPerformance: acks=all, batches of 64 KiB, linger 5 ms, unthrottled, idempotent as by default."""
+    """ProducerPerformance: acks=all, batches of 64 KiB, linger 5 ms, unthrottled, idempotent as by default.
+
+    BenchError where it did not send all records.
+    """
     said = _run(
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", stream, "--num-records", str(records), "--record-size", str(record_bytes), "--throughput", "-1"),
@@ -44,7 +47,10 @@ def producer_performance(bootstrap: str, stream: str, record_bytes: int, records
 
 
 def consumer_performance(bootstrap: str, stream: str, record_bytes: int, records: int) -> dict[str, float]:
-    """ConsumerPerformance from the start; the time of its first rebalance does not count."""
+    """ConsumerPerformance from the start; the time of its first rebalance does not count.
+
+    BenchError where it did not read all records.
+    """
     said = _run(
         "org.apache.kafka.tools.ConsumerPerformance",
         *("--bootstrap-server", bootstrap, "--topic", stream, "--messages", str(records), "--hide-header"),

@@ -84,7 +84,7 @@ class NatsServer(Server):
         return sum(int(one["subscriptions"]) for one in connections)
 
     def load(self, *arguments: str, timeout_s: float = 600) -> dict[str, Any]:
-        """Run the load client against this server; its measurements."""
+        """Run the load client against this server; its measurements. BenchError where it fails."""
         command = [str(load_program()), "-url", f"nats://{self.address}", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
         if done.returncode != 0:

@@ -24,7 +24,7 @@ class UnavailableError(BenchError):
 
 
 def free_port() -> int:
-    """A free port of 127.0.0.1 below the range of ephemeral ports."""
+    """A free port of 127.0.0.1 below the range of ephemeral ports. UnavailableError where there is none."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     start = max(1_024, lowest - 20_000)
     offset = int.from_bytes(os.urandom(4), "big")
