@@ -16,6 +16,7 @@ from logboom.pipeline.checkpoint.batch_plans import BatchPlans
 from logboom.pipeline.checkpoint.checked import DamagedError, checked, read_checked, with_checksum, write_checked
 from logboom.pipeline.checkpoint.ledger import EMPTY, BatchLedgers
 from logboom.pipeline.checkpoint.owner import claim, owner_of
+from logboom.pipeline.checkpoint.spark_log import check_query_is_whole, durably_committed, offsets_of
 from logboom.pipeline.checkpoint.states import StateStore
 from logboom.pipeline.checkpoint.stream_identity import check_ids
 from logboom.pipeline.edge.trimming import read_start
@@ -194,3 +195,63 @@ def test_a_damaged_version_of_a_table_is_read_anew(tmp_path: Path) -> None:
     assert store().missing(versions) == [ref.id]
     assert store().current([ref]) == versions
     assert path.read_bytes() == kept
+
+
+SUMS_OF = 512
+"""Bytes that each checksum of Hadoop's is for."""
+
+
+def _as_spark_writes(path: Path, data: bytes) -> Path:
+    """A file with its checksums beside it, as Hadoop's local file system writes both."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    sums = [zlib.crc32(data[at : at + SUMS_OF]).to_bytes(4) for at in range(0, len(data), SUMS_OF)]
+    path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + SUMS_OF.to_bytes(4) + b"".join(sums))
+    return path
+
+
+def _query(path: Path) -> Path:
+    """A query that has committed batch 1, of two."""
+    _as_spark_writes(path / "metadata", b'{"id":"e3c3f6e8"}')
+    _as_spark_writes(path / "sources" / "web" / "0", b'v1\n{"web":{"0":0}}')
+    settings = b'{"batchWatermarkMs":0,"conf":{"padding":"' + b"x" * 700 + b'"}}'
+    for number in range(3):
+        _as_spark_writes(path / "offsets" / str(number), b'v2\n%s\nweb:{"web":{"0":%d}}' % (settings, 7 * number))
+    for number in range(2):
+        _as_spark_writes(path / "commits" / str(number), b'v1\n{"nextBatchWatermarkMs":0}')
+    return path
+
+
+@pytest.mark.parametrize("name", ["metadata", "sources/web/0", "offsets/1", "offsets/2", "commits/1"])
+@pytest.mark.parametrize("bit", range(8))
+def test_a_flipped_bit_in_a_file_of_sparks_is_found_at_the_start(tmp_path: Path, name: str, bit: int) -> None:
+    query = _query(tmp_path / "router")
+    check_query_is_whole(query)
+    damaged = query / name
+    _flip(damaged, damaged.stat().st_size - 3, bit)
+    with pytest.raises(DamagedError, match=rf"{name} is damaged \(it does not fit the checksums in \.\d?\w*\.crc\)"):
+        check_query_is_whole(query)
+
+
+def test_offsets_that_are_damaged_are_never_used(tmp_path: Path) -> None:
+    query = _query(tmp_path / "router")
+    assert offsets_of(query, 2) == {"web": {0: 14}}
+    _flip(query / "offsets" / "2", (query / "offsets" / "2").stat().st_size - 4)  # 14 becomes 04 or the like
+    with pytest.raises(DamagedError, match="remove the files of this number and of higher ones"):
+        offsets_of(query, 2)
+    assert durably_committed(query) == {"web": {0: 7}}, "the batch before is whole"
+    sink = _query(tmp_path / "deliveries" / "archive" / "query")
+    _flip(sink / "offsets" / "1", 700)
+    with pytest.raises(DamagedError, match="remove the sink's directory below deliveries/"):
+        durably_committed(sink)
+
+
+def test_damaged_checksums_are_told_and_missing_ones_are_not_missed(tmp_path: Path) -> None:
+    query = _query(tmp_path / "router")
+    sums = query / "offsets" / ".2.crc"
+    _flip(sums, 1)
+    with pytest.raises(DamagedError, match=r"\.2\.crc is damaged \(it holds no checksums\): .* where 2 is whole"):
+        check_query_is_whole(query)
+    sums.unlink()
+    check_query_is_whole(query)
+    assert offsets_of(query, 2) == {"web": {0: 14}}

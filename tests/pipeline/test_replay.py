@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,19 @@ from tests.pipeline.support import (
     records,
 )
 from tests.support.commands import run_logboom
+from tests.support.s3 import BUCKET, IDENTITY, running_s3
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.event.json import json_values
+from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.run.archive_loader import ArchiveLoader
 from logboom.pipeline.run.replay import Replay, archive_of, directory_of, replay_plan
 from logboom.pipeline.run.runner import Runner, RunOptions
+from logboom.pipeline.sinks.parquet.reading import ArchiveReader
 
 pytestmark = [pytest.mark.spark, needs_java]
 
@@ -173,6 +178,9 @@ def test_an_archive_goes_on_behind_the_output_that_it_holds(broker: BrokerProces
     assert "an archive may have them: --archive archive" in told.err
     told = ok(*call, "--sink", "errors", "--archive", "archive", "--rate", "5", "--json", bootstrap=past.bootstrap)
     assert (told.json["records"], told.json["events"], told.json["seconds"]) == (20, 10, 4.0)
+    archived = ArchiveReader(str(tmp_path / "archive"))
+    texts = [json_values(events) for file in archived.files() for events in archived.batches(file, LIVE_SCHEMA.names)]
+    assert told.json["loaded_bytes"] >= sum(len(text.as_py()) for part in texts for text in part) > 0
     assert "has a sink of type stream, which cannot be read back, and no archive 'errors'" in refused(
         *call, "--sink", "errors", "--archive", "errors", bootstrap=past.bootstrap
     )
@@ -183,6 +191,42 @@ def test_an_archive_goes_on_behind_the_output_that_it_holds(broker: BrokerProces
     for event in events:
         assert event["attributes"].pop("logboom.replay") == "r1"
         assert event == written[event["event_id"]], "all else is as it was"
+
+
+@pytest.mark.slow
+@pytest.mark.clients
+def test_an_archive_in_an_object_store_goes_once_more_into_a_sink(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the commands alone; the log does not hold the records any more, and the server of the store is killed."""
+    for name, value in IDENTITY.items():
+        monkeypatch.setenv(name, value)
+    bootstrap, count, file = broker.kafka, 400, tmp_path / "cloud.yaml"
+    make_stream(bootstrap, "cloud-web", 2)
+    publish(bootstrap, "cloud-web", [_line(number) for number in range(count)], 2)
+    with running_s3(tmp_path) as s3:
+        place = f"path: s3://{BUCKET}/past, endpoint: '{s3.endpoint}', region: us-east-1"
+        file.write_text(FILE.replace("past", "cloud").replace("path: ./archive", place))
+        with RouterProcess(file, bootstrap, "--once") as router:
+            assert router.wait() == 0, router.log_text()[-3_000:]
+        written = {event["event_id"] for event in _events(broker, "cloud-errors")}
+        assert len(written) == count // 2
+        admin = StreamAdmin(bootstrap)
+        for done in admin.delete_before({("cloud-web", number): count // 2 for number in range(2)}).values():
+            done.result(WAIT_S)
+        call = ("--archive", "archive", "--sink", "errors", "--from", "1h")
+        counted = ok("pipeline", "replay", str(file), *call, "--dry-run", "--json", bootstrap=bootstrap).json
+        assert (counted["records"], counted["events"]) == (count, count // 2)
+        s3.kill9()
+        with RouterProcess(file, bootstrap, *call, command="replay") as router:
+            assert router.wait() == 1
+            assert "the archive cannot be brought into _cloud.replay." in router.log_text()
+        (begun,) = (tmp_path / "checkpoints" / "cloud" / "replays").iterdir()
+        s3.start()
+        with RouterProcess(file, bootstrap, "--resume", begun.name, command="replay") as router:
+            assert router.wait() == 0, router.log_text()[-3_000:]
+    marked = [event for event in _events(broker, "cloud-errors") if "logboom.replay" in event["attributes"]]
+    assert Counter(event["event_id"] for event in marked) == Counter(written)
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from tests.pipeline.support import (
 from tests.pipeline_sinks.test_opensearch import Node
 from tests.support.clickhouse import PASSWORD, ClickhouseMissingError, ClickhouseServer
 from tests.support.postgres import PostgresMissingError, PostgresServer
-from tests.support.s3 import BUCKET, IDENTITY, S3Server
+from tests.support.s3 import BUCKET, IDENTITY, S3Server, running_s3
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S, until
 
@@ -170,12 +170,8 @@ def clickhouse() -> Iterator[ClickhouseServer]:
 
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    try:
-        server = S3Server(tmp_path_factory.mktemp("s3"))
-        with server:
-            yield server
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
+    with running_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
 
 
 def _rows(postgres: PostgresServer) -> int:

@@ -17,9 +17,11 @@ from logboom.pipeline.checkpoint.states import KEPT_MEMORIES, StateStore
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.event.schema import HEADERS
+from logboom.pipeline.execute import local
 from logboom.pipeline.execute.exchange import PartReport, ShardReport
 from logboom.pipeline.execute.local import LocalFlow
 from logboom.pipeline.execute.stages import IN, PLACE
+from logboom.pipeline.execute.stateful import ShardTask, run_shards
 from logboom.pipeline.plan.layout import KernelPass, Layer, Layout, StatefulStep
 from logboom.pipeline.route.rows import AT
 from logboom.pipeline.run.carry_over import lost_state
@@ -125,7 +127,7 @@ def test_shards_are_asked_in_the_order_of_origins_however_tasks_are_numbered(tmp
     stateful = StateStore(tmp_path).begin(layout, 0, 1_700_000_000_000)
     assert stateful is not None
     firsts = [("web", 1, 7), ("web", 0, 900), None]
-    reports = [PartReport(part, "t", {}, {"once": {}}, (), first) for part, first in enumerate(firsts)]
+    reports = [PartReport(part, "t", {}, {"once": {}}, {}, None, first) for part, first in enumerate(firsts)]
     (task,) = stateful.shard_tasks(step, [msgspec.json.encode(report) for report in reports], 1)
     assert [report.part for report in task.parts] == [2, 1, 0]
 
@@ -141,7 +143,7 @@ def test_rows_of_shards_come_to_the_next_step_in_one_order_however_many_tasks_th
     stateful.shard_tasks(step, [], 1)
     made = {shard: int(shard % 5 != 0) for shard in range(16)}
     reports = [
-        ShardReport("once", shard, "t", [], 0, 0, rows, rows, answers=False, counts={}, dropped={})
+        ShardReport("once", shard, "t", [], 0, 0, rows, rows, None, 1 if rows else None, {}, {})
         for shard, rows in made.items()
     ]
     resumed = stateful.resumed_tasks(step, [], [msgspec.json.encode(reports[::-1])], tasks)
@@ -162,6 +164,35 @@ def test_batches_that_are_done_again_come_out_as_one_long_one(batches: list[tupl
         found = [end for lines, crashes in batches for end in cut.run(lines, crashes=crashes)]
         together = whole.run([each for lines, _ in batches for each in lines])
         assert sorted(found) == sorted(together)
+
+
+@pytest.mark.parametrize("what", ["*.rows", "*.asked-rows", "shard-rows-*.answers"])
+def test_a_flipped_bit_between_two_jobs_fails_the_batch_which_is_done_again(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """A transform may be called as what its files hold, too."""
+    pipeline.layout = layout_of(ONCE.replace("once", "rows"))
+    lines = [line(9), line(8), line(9)]
+
+    def flipped(tasks: Sequence[ShardTask]) -> list[bytes]:
+        def flip() -> None:
+            for path in (tmp for task in tasks[:1] for tmp in task.directory.glob(what)):
+                data = bytearray(path.read_bytes())
+                data[len(data) // 2] ^= 16
+                path.write_bytes(data)
+
+        if "answers" not in what:
+            flip()
+            return run_shards(tasks)
+        reports = run_shards(tasks)
+        flip()
+        return reports
+
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "run_shards", flipped)
+        with pytest.raises(PipelineError, match="is damaged: it does not hold what another task of the batch wrote"):
+            pipeline.run(lines)
+    assert sorted(pipeline.run(lines))[:1] == [("dropped:rows", 2)]
 
 
 def test_files_that_no_memory_names_are_removed(pipeline: Pipeline, tmp_path: Path) -> None:

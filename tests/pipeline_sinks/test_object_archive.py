@@ -12,9 +12,8 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
-from tests.clients.drivers import DriverMissingError
 from tests.pipeline_sinks.harness import edge_batch, event, pipeline_of, sink_of
-from tests.support.s3 import BUCKET, IDENTITY, S3Server
+from tests.support.s3 import BUCKET, IDENTITY, S3Server, running_s3
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
@@ -29,14 +28,10 @@ STEPS = 14
 
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    try:
-        server = S3Server(tmp_path_factory.mktemp("s3"))
-        with pytest.MonkeyPatch.context() as patched, server:
-            for name, value in IDENTITY.items():
-                patched.setenv(name, value)
-            yield server
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
+    with running_s3(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as patched:
+        for name, value in IDENTITY.items():
+            patched.setenv(name, value)
+        yield server
 
 
 def _store(s3: S3Server, prefix: str) -> StoreRef:

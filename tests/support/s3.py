@@ -6,9 +6,12 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.clients.drivers import s3_server
+import pytest
+from tests.clients.drivers import DriverMissingError, s3_server
 from tests.support.server import free_port
 from tests.support.waiting import WAIT_S
 
@@ -78,3 +81,14 @@ class S3Server:
         except OSError:
             return False
         return True
+
+
+@contextmanager
+def running_s3(directory: Path) -> Iterator[S3Server]:
+    """A server over a new directory below this one; skips the test where it cannot be had."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(S3Server(directory / "s3"))
+        except DriverMissingError as missing:
+            pytest.skip(str(missing))
+        yield server

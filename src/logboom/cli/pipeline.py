@@ -13,9 +13,19 @@ from typing import Annotated, Any
 import typer
 
 from logboom.base.errors import LogboomError
-from logboom.base.settings import SettingsError, split_address, split_bootstrap
+from logboom.base.settings import SettingsError, split_address
 from logboom.cli import pipeline_dials, pipeline_replay, pipeline_tap, pipeline_tools, pipeline_volume
-from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, fail, note, plural, print_json, print_table, read_text
+from logboom.cli.common import AsJson, fail, note, plural, print_json, print_table, read_text
+from logboom.cli.pipeline_common import (
+    Environment,
+    File,
+    Master,
+    SparkSettings,
+    Where,
+    bootstrap_of,
+    checked_bootstrap,
+    session_of,
+)
 
 pipeline = typer.Typer(no_args_is_help=True, help="Check, test and run a pipeline on Spark.")
 letters = typer.Typer(no_args_is_help=True, help="What could not be parsed or delivered.")
@@ -26,19 +36,6 @@ pipeline_tap.register(pipeline)
 pipeline_replay.register(pipeline)
 pipeline_volume.register(pipeline)
 
-File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline, as YAML.")]
-Master = Annotated[str, typer.Option("--master", metavar="URL", help="Spark master to run on.")]
-Where = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap",
-        "-b",
-        envvar="LOGBOOM_BOOTSTRAP",
-        show_envvar=True,
-        metavar="HOST:PORT",
-        help="The broker, whatever the file says.",
-    ),
-]
 Stage = Annotated[str | None, typer.Option("--stage", metavar="NAME", help="Only those of this transform or sink.")]
 
 
@@ -55,7 +52,7 @@ def _compiled(
             text,
             str(file),
             check,
-            bootstrap=_checked(bootstrap),
+            bootstrap=checked_bootstrap(bootstrap),
             environ=os.environ if to_run else None,
             variables=os.environ,
         )
@@ -90,20 +87,6 @@ def _sql_checker(text: str, *, check_only: bool) -> Iterator[Any]:
     finally:
         if jvm is not None:
             jvm.kill()
-
-
-def _checked(bootstrap: str | None) -> str | None:
-    """What the command line or the environment says of the brokers."""
-    try:
-        if bootstrap:
-            split_bootstrap(bootstrap)
-    except ValueError as error:
-        fail(f"--bootstrap (or LOGBOOM_BOOTSTRAP): {error}")
-    return bootstrap or None
-
-
-def _bootstrap(plan: Any, given: str | None) -> str:
-    return _checked(given) or plan.bootstrap or BOOTSTRAP_DEFAULT
 
 
 @pipeline.command("check")
@@ -218,19 +201,12 @@ def run(
     file: File,
     once: Annotated[bool, typer.Option("--once", help="End when everything that is there has gone through.")] = False,
     master: Master = "local[*]",
-    environment: Annotated[
-        str | None,
-        typer.Option(
-            "--environment", metavar="ARCHIVE", help="Python packages for the machines of a cluster (`package`)."
-        ),
-    ] = None,
+    environment: Environment = None,
     bootstrap: Where = None,
     http: Annotated[
         str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve /metrics on this address.")
     ] = None,
-    spark_settings: Annotated[
-        list[str] | None, typer.Option("--spark", metavar="KEY=VALUE", help="A Spark setting; repeatable.")
-    ] = None,
+    spark_settings: SparkSettings = None,
     ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's own pages.")] = False,
     spark_log: Annotated[str, typer.Option("--spark-log", metavar="LEVEL", help="How much Spark itself says.")] = "OFF",
     renamed_from: Annotated[
@@ -244,19 +220,11 @@ def run(
 
     SIGHUP takes the file as it is then, as `logboom pipeline reload` does, where no terminal shows the run.
     """
-    from logboom.pipeline.spark.settings import LOG_LEVELS, SessionOptions
+    from logboom.pipeline.spark.settings import LOG_LEVELS
 
     if spark_log.upper() not in LOG_LEVELS:
         fail(f"--spark-log {spark_log}: should be one of {', '.join(LOG_LEVELS)}")
-    session = SessionOptions(
-        master=master,
-        ui=ui,
-        log_level=spark_log.upper(),
-        environment=environment,
-        settings=_pairs(spark_settings),
-    )
-    if environment is not None and session.is_local:
-        fail(f"--environment is for a cluster: with --master {master} everything runs here")
+    session = session_of(master, environment, spark_settings, ui=ui, log_level=spark_log.upper())
     jvm, has_worked = _early_jvm(session, once=once), False
     try:
         # All this is loaded, and the file checked, while the JVM comes up.
@@ -265,7 +233,7 @@ def run(
 
         plan = _compiled(file, to_run=True, bootstrap=bootstrap)
         options = RunOptions(
-            bootstrap=_bootstrap(plan, bootstrap),
+            bootstrap=bootstrap_of(plan, bootstrap),
             once=once,
             session=session,
             http=split_address(http) if http else None,
@@ -295,14 +263,6 @@ def _early_jvm(options: Any, *, once: bool) -> Any:
     with contextlib.suppress(LogboomError):
         return None if cached_jars() is None else start_jvm(options, write_archive=once)
     return None
-
-
-def _pairs(given: list[str] | None) -> dict[str, str]:
-    pairs = [pair.partition("=") for pair in given or []]
-    for key, equals, _ in pairs:
-        if not equals:
-            fail(f"--spark {key}: write it as KEY=VALUE")
-    return {key: value for key, _, value in pairs}
 
 
 @pipeline.command("reload")
@@ -348,7 +308,7 @@ def repin(
     checkpoint = resolved(plan, plan.checkpoint)
     if not checkpoint.exists():
         fail(f"the pipeline has never run: there is no checkpoint {checkpoint}")
-    admin = StreamAdmin(_bootstrap(plan, bootstrap))
+    admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     tables = TableStore(checkpoint / "tables", file.parent, note, TableStreams(admin).newest)
     dials = BatchDials(plan, admin, note)
     planner = BatchPlanner(plan, admin, checkpoint, load_keys, note, tables, dials)
@@ -443,7 +403,7 @@ def _letters(file: Path, stage: str | None, bootstrap: str | None) -> Any:
     from logboom.pipeline.run.dead_letters import RetriedLetters, read_letters
 
     plan = _compiled(file, check_sql=False)
-    admin = StreamAdmin(_bootstrap(plan, bootstrap))
+    admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     book = RetriedLetters(resolved(plan, plan.checkpoint) / "dead-letters")
     return plan, admin, list(read_letters(admin, plan, book, stage)), book
 

@@ -1,4 +1,4 @@
-"""What the commands that look at a pipeline beside its run have in common."""
+"""What the commands of `logboom pipeline` have in common: arguments, the plan of a file, brokers, Spark's session."""
 
 import os
 import time
@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from logboom.cli.common import BOOTSTRAP_DEFAULT, note, read_text
+from logboom.base.settings import split_bootstrap
+from logboom.cli.common import BOOTSTRAP_DEFAULT, fail, note, read_text
 
 File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline, as YAML.")]
 Where = Annotated[
@@ -21,6 +22,21 @@ Where = Annotated[
         help="The broker, whatever the file says.",
     ),
 ]
+Master = Annotated[str, typer.Option("--master", metavar="URL", help="Spark master to run on.")]
+Environment = Annotated[
+    str | None,
+    typer.Option("--environment", metavar="ARCHIVE", help="Python packages for the machines of a cluster (`package`)."),
+]
+SparkSettings = Annotated[
+    list[str] | None, typer.Option("--spark", metavar="KEY=VALUE", help="A Spark setting; repeatable.")
+]
+
+
+def plan_of(file: Path) -> Any:
+    """The plan of a file, its SQL not checked; SettingsError with all else that is wrong."""
+    from logboom.pipeline.config.compile import compile_pipeline
+
+    return compile_pipeline(read_text(file), str(file), variables=os.environ)
 
 
 def compiled(file: Path) -> Any:
@@ -31,9 +47,35 @@ def compiled(file: Path) -> Any:
     return compile_pipeline(read_text(file), str(file), check_expressions, variables=os.environ)
 
 
+def checked_bootstrap(given: str | None) -> str | None:
+    """What the command line or the environment says of the brokers; ends the command where that can be none."""
+    try:
+        if given:
+            split_bootstrap(given)
+    except ValueError as error:
+        fail(f"--bootstrap (or LOGBOOM_BOOTSTRAP): {error}")
+    return given or None
+
+
 def bootstrap_of(plan: Any, given: str | None) -> str:
-    """The brokers of a plan. `given`: on the command line or in the environment."""
-    return given or plan.bootstrap or BOOTSTRAP_DEFAULT
+    """The brokers of a plan, None where there is no file. `given`: on the command line or in the environment."""
+    of_file = None if plan is None else plan.bootstrap
+    return checked_bootstrap(given) or of_file or BOOTSTRAP_DEFAULT
+
+
+def session_of(master: str, environment: str | None, settings: list[str] | None, **more: Any) -> Any:
+    """Spark's session as the command line has it. `more`: of `SessionOptions`."""
+    from logboom.pipeline.spark.settings import SessionOptions
+
+    pairs = [pair.partition("=") for pair in settings or []]
+    for key, equals, _ in pairs:
+        if not equals:
+            fail(f"--spark {key}: write it as KEY=VALUE")
+    chosen = {key: value for key, _, value in pairs}
+    session = SessionOptions(master=master, environment=environment, settings=chosen, **more)
+    if environment is not None and session.is_local:
+        fail(f"--environment is for a cluster: with --master {master} everything runs here")
+    return session
 
 
 def dials_now(plan: Any, admin: Any) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, fail, print_json, print_table
+from logboom.cli.common import AsJson, fail, print_json, print_table
 from logboom.cli.moments import span_ms
+from logboom.cli.pipeline_common import Where, bootstrap_of, plan_of
 
 dial = typer.Typer(no_args_is_help=True, help="Rates, limits and switches of a pipeline, turned while it runs.")
 
@@ -20,17 +21,6 @@ Pipeline = Annotated[
     str, typer.Argument(metavar="PIPELINE", show_default=False, help="Name of a pipeline that has run, or its file.")
 ]
 Dial = Annotated[str, typer.Argument(metavar="DIAL", show_default=False, help="Name of the dial; `dial list` has all.")]
-Where = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap",
-        "-b",
-        envvar="LOGBOOM_BOOTSTRAP",
-        show_envvar=True,
-        metavar="HOST:PORT",
-        help="The broker of the pipeline.",
-    ),
-]
 For = Annotated[
     str | None,
     typer.Option("--for", metavar="TIME", help="How long, such as 30m; then it goes back. Default: until changed."),
@@ -139,7 +129,7 @@ class _Opened:
 
         plan = _plan(pipeline)
         self.pipeline = pipeline if plan is None else plan.name
-        where = bootstrap or (None if plan is None else plan.bootstrap) or BOOTSTRAP_DEFAULT
+        where = bootstrap_of(plan, bootstrap)
         self.control = ControlStream(StreamAdmin(where), self.pipeline, fail)
         has_stream = self.control.exists()
         if not has_stream and plan is not None:
@@ -169,16 +159,12 @@ def _unknown(pipeline: str, where: str) -> None:
 
 def _plan(pipeline: str) -> Any:
     """The plan of a file; None where a name was given."""
-    from logboom.pipeline.config.compile import compile_pipeline
-
     file = Path(pipeline)
     if not file.is_file():
         if file.suffix in (".yaml", ".yml"):
             fail(f"cannot read {pipeline}: there is no such file")
         return None
-    from logboom.cli.common import read_text
-
-    return compile_pipeline(read_text(file), pipeline, variables=os.environ)
+    return plan_of(file)
 
 
 def _turn(

@@ -10,9 +10,28 @@ from typing import Annotated, Any
 
 import typer
 
-from logboom.cli.common import AsJson, fail, note, plural, print_json, read_text
+from logboom.cli.common import AsJson, fail, human_bytes, note, plural, print_json, read_text
 from logboom.cli.moments import moment_ms, moment_text, span_ms
-from logboom.cli.pipeline_common import File, Where, bootstrap_of, compiled, dials_now, keys_of
+from logboom.cli.pipeline_common import (
+    Environment,
+    File,
+    Master,
+    SparkSettings,
+    Where,
+    bootstrap_of,
+    compiled,
+    dials_now,
+    keys_of,
+    session_of,
+)
+
+Into = Annotated[
+    Path | None,
+    typer.Option("--into", metavar="FILE", help="With --archive: another pipeline, whose sinks get the events."),
+]
+At = Annotated[
+    str | None, typer.Option("--at", metavar="OUTPUT", help="With --archive: the output as whose events they go on.")
+]
 
 
 def replay(
@@ -37,14 +56,8 @@ def replay(
     archive: Annotated[
         str | None, typer.Option("--archive", metavar="SINK", help="Read this archive of the pipeline, not the log.")
     ] = None,
-    into: Annotated[
-        Path | None,
-        typer.Option("--into", metavar="FILE", help="With --archive: another pipeline, whose sinks get the events."),
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option("--at", metavar="OUTPUT", help="With --archive: the output as whose events they go on."),
-    ] = None,
+    into: Into = None,
+    at: At = None,
     rate: Annotated[
         int | None, typer.Option("--rate", metavar="N", min=1, help="At most so many records in a second.")
     ] = None,
@@ -52,7 +65,9 @@ def replay(
         str | None, typer.Option("--resume", metavar="NAME", help="Go on with a replay that was interrupted.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be replayed.")] = False,
-    master: Annotated[str, typer.Option("--master", metavar="URL", help="Spark master to run on.")] = "local[*]",
+    master: Master = "local[*]",
+    environment: Environment = None,
+    spark_settings: SparkSettings = None,
     bootstrap: Where = None,
     as_json: AsJson = False,
 ) -> None:
@@ -65,6 +80,7 @@ def replay(
     from logboom.pipeline.run import replay as replays
 
     given = (sink, from_time, to_time, where, route, ids, archive, into, at, rate)
+    session = session_of(master, environment, spark_settings)
     _check_together(resume, sink, all_sinks, archive, into, at, any_given=any(one is not None for one in given))
     plan = compiled(file)
     fed, fed_file = (plan, file) if into is None else (compiled(into), into)
@@ -84,7 +100,7 @@ def replay(
         replays.remember(checkpoint, begun)
     again = f"logboom pipeline replay {fed_file} --resume {begun.name}"
     note(f"replay {begun.name}: {_span(begun)} into {_target(begun)}; if interrupted: {again}")
-    _run(replayed, begun, admin, checkpoint, master, as_json=as_json)
+    _run(replayed, begun, admin, checkpoint, session, as_json=as_json)
 
 
 def _check_together(
@@ -143,6 +159,7 @@ def _count(replayed: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) 
                 "events": found.events,
                 "by_sink": found.by_sink,
                 "seconds": seconds,
+                "loaded_bytes": found.loaded_bytes,
             }
         )
         return
@@ -152,6 +169,8 @@ def _count(replayed: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) 
     if begun.sink is None:
         for name, count in found.by_sink.items():
             typer.echo(f"  {count:,} to {name}")
+    if begun.archive is not None:
+        typer.echo(f"meanwhile they take up to {human_bytes(found.loaded_bytes)} of the log, on each replica")
 
 
 def _span(begun: Any) -> str:
@@ -162,13 +181,12 @@ def _target(begun: Any) -> str:
     return "all sinks" if begun.sink is None else str(begun.sink)
 
 
-def _run(replayed: Any, begun: Any, admin: Any, checkpoint: Path, master: str, *, as_json: bool) -> None:
+def _run(replayed: Any, begun: Any, admin: Any, checkpoint: Path, session: Any, *, as_json: bool) -> None:
     from logboom.pipeline.plan.names import edge_stream
     from logboom.pipeline.run.archive_loader import ArchiveLoader
     from logboom.pipeline.run.display import make_display
     from logboom.pipeline.run.replay import directory_of
     from logboom.pipeline.run.runner import Runner, RunOptions
-    from logboom.pipeline.spark.settings import SessionOptions
 
     display = make_display(as_json=as_json)
     loader = None
@@ -178,7 +196,7 @@ def _run(replayed: Any, begun: Any, admin: Any, checkpoint: Path, master: str, *
     options = RunOptions(
         bootstrap=admin.bootstrap,
         once=True,
-        session=SessionOptions(master=master),
+        session=session,
         records_per_s=begun.events_per_s,
         turns_dials=False,
         before=None if loader is None else loader.load,

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from logboom.cli.common import BOOTSTRAP_DEFAULT, fail, note, plural, read_text
-from logboom.cli.pipeline_common import Where
+from logboom.cli.common import fail, note, plural
+from logboom.cli.pipeline_common import File, Where, bootstrap_of, plan_of
 
 
 def decrypt(
@@ -82,7 +82,7 @@ def suggest(
 
 
 def graph(
-    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline, as YAML.")],
+    file: File,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write a picture (.svg), or Mermaid's text (.mmd).")
     ] = None,
@@ -94,14 +94,13 @@ def graph(
 
     --live draws it in the terminal until Ctrl-C, with what its ledgers and the log say; once where no terminal is.
     """
-    from logboom.pipeline.config.compile import compile_pipeline
     from logboom.pipeline.drawing.graph import graph_of
     from logboom.pipeline.drawing.mermaid import mermaid
     from logboom.pipeline.drawing.svg import svg
 
-    plan = compile_pipeline(read_text(file), str(file), variables=os.environ)
+    plan = plan_of(file)
     if live:
-        _draw_live(plan, bootstrap or plan.bootstrap or BOOTSTRAP_DEFAULT, every)
+        _draw_live(plan, bootstrap_of(plan, bootstrap), every)
         return
     if out is None:
         typer.echo(mermaid(graph_of(plan)), nl=False)

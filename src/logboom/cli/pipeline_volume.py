@@ -1,8 +1,6 @@
 """`logboom pipeline volume` and `compare`: what went through a pipeline, and whether two sinks hold the same."""
 
-import os
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,10 +13,9 @@ from logboom.cli.common import (
     plural,
     print_json,
     print_table,
-    read_text,
 )
 from logboom.cli.moments import ago_ms, span_ms
-from logboom.cli.pipeline_common import File, Where, bootstrap_of
+from logboom.cli.pipeline_common import File, Where, bootstrap_of, plan_of
 
 Since = Annotated[str, typer.Option("--since", metavar="TIME", help="How far back, such as 1h.")]
 
@@ -33,7 +30,7 @@ def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: As
     from logboom.pipeline.run.sink_contents import can_be_read, held_by
     from logboom.pipeline.run.volume import by_service, volume_of
 
-    plan, since_ms = _compiled(file), ago_ms(since)
+    plan, since_ms = plan_of(file), ago_ms(since)
     ledgers = resolved(plan, plan.checkpoint) / "ledger"
     if not ledgers.exists():
         fail(f"the pipeline has never run: there is no {ledgers}")
@@ -116,7 +113,7 @@ def compare(
     from logboom.pipeline.run.live_state import live_state
     from logboom.pipeline.run.sink_contents import can_be_read, held_by
 
-    plan, since_ms = _compiled(file), ago_ms(since)
+    plan, since_ms = plan_of(file), ago_ms(since)
     until_ms = int(time.time() * 1_000) - span_ms("--settle", settle)
     sinks = {sink.name: sink for sink in plan.sinks}
     for name in (first, second):
@@ -150,12 +147,6 @@ def compare(
 def _side_row(side: Any) -> tuple[object, ...]:
     latencies = (side.latency_p50_ms, side.latency_p99_ms, side.latency_max_ms)
     return side.sink, side.events, side.repeats, side.lacks, *latencies
-
-
-def _compiled(file: Path) -> Any:
-    from logboom.pipeline.config.compile import compile_pipeline
-
-    return compile_pipeline(read_text(file), str(file), variables=os.environ)
 
 
 def register(pipeline: typer.Typer) -> None:

@@ -1,18 +1,38 @@
 """What Spark's own checkpoint of a query says: which batches were planned and committed, and up to which offsets.
 
+Beside each file Spark has one with its checksums, as Hadoop's local file system writes them: `.7.crc` for `7`. A file
+that does not fit them is not believed: where a query goes on, and what may be deleted behind it, hang on it.
+
 Knows the files of Spark's offset log and commit log (version 1 of the source API's JSON, with or without the names of
 sources). Must not know what a query does.
 """
 
 import json
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
+from logboom.pipeline.checkpoint.checked import DamagedError
 from logboom.pipeline.checkpoint.files import sync_dir
 
 Offsets = Mapping[str, Mapping[int, int]]
 """Stream -> partition -> offset."""
+
+ROUTER_ADVICE: Final = (
+    "remove the files of this number and of higher ones from offsets/ and commits/, with those of their checksums "
+    "(.NUMBER.crc): the records of these batches are read once more, and what they wrote may be there twice"
+)
+"""What to do where the router's own query has a damaged file. `sources/` keeps where its first batch began."""
+DELIVERY_ADVICE: Final = (
+    "remove the sink's directory below deliveries/: the sink then begins with what comes from now on, and "
+    "`logboom pipeline replay FILE --sink NAME --from TIME` brings what it lacks, some of it perhaps a second time"
+)
+"""For the query of a sink, whose batches may not be planned anew: the sink knows by its number that it has one."""
+_MAGIC: Final = b"crc\0"
+_HEAD_BYTES: Final = 8
+_SUM_BYTES: Final = 4
 
 
 def last_committed(query: Path) -> int | None:
@@ -32,11 +52,48 @@ def offsets_of(query: Path, batch: int) -> Offsets:
     found: dict[str, Mapping[int, int]] = {}
     if not path.exists():
         return found
-    for line in path.read_text().splitlines()[2:]:  # behind the version and the settings
+    for line in _checked(path, _advice(query)).decode().splitlines()[2:]:  # behind the version and the settings
         _, brace, rest = line.partition("{")
         if brace:  # the name of the source stands before it; a source that has read nothing has none
             found.update(by_partition(json.loads(brace + rest)))
     return found
+
+
+def check_query_is_whole(query: Path) -> None:
+    """Looks at the files that a query goes on with at its next start.
+
+    :raises DamagedError: one of them is not as Spark wrote it.
+    """
+    advice, planned = _advice(query), _newest(query / "offsets")
+    begun = [query / "metadata", *query.glob("sources/*/0")]
+    # Spark reads where the newest batch ends and where the one before it ended.
+    last = [] if planned is None else [query / "offsets" / str(number) for number in (planned - 1, planned)]
+    done = last_committed(query)
+    committed = [] if done is None else [query / "commits" / str(done)]
+    for path in (*begun, *last, *committed):
+        if path.exists():
+            _checked(path, advice)
+
+
+def _advice(query: Path) -> str:
+    return DELIVERY_ADVICE if query.parent.parent.name == "deliveries" else ROUTER_ADVICE
+
+
+def _checked(path: Path, advice: str) -> bytes:
+    """What a file holds; DamagedError where that does not fit its checksums. One without any is taken as it is: Spark
+    puts them in place behind the file."""
+    data, beside = path.read_bytes(), path.with_name(f".{path.name}.crc")
+    try:
+        sums = beside.read_bytes()
+    except FileNotFoundError:
+        return data
+    chunk = int.from_bytes(sums[len(_MAGIC) : _HEAD_BYTES])
+    if not sums.startswith(_MAGIC) or not chunk:
+        raise DamagedError(beside, "it holds no checksums", f"where {path.name} is whole, remove it; else {advice}")
+    wanted = b"".join(zlib.crc32(data[at : at + chunk]).to_bytes(_SUM_BYTES) for at in range(0, len(data), chunk))
+    if sums[_HEAD_BYTES:] != wanted:
+        raise DamagedError(path, f"it does not fit the checksums in {beside.name}", advice)
+    return data
 
 
 def durably_committed(query: Path) -> Offsets | None:

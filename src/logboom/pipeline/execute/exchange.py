@@ -4,12 +4,15 @@ A part is what one task of the job before has: whole partitions of origin, in or
 and what the transforms ask about them, by shard. `advance_shard` lets one shard answer all parts and writes what leaves
 from the shard. `resumed_part` gives the part's rows with the answers, in their old order, and `made_rows` those of the
 shards. Every file is written whole before its name is reported, under a name of its own, so that a task of Spark's that
-is tried again, or runs twice, does no harm. The files need not survive a crash, only the machines of one batch.
+is tried again, or runs twice, does no harm. The files need not survive a crash, only the machines of one batch; reports
+carry their checksums, and a file that does not fit fails the batch, which is done again with new ones.
 
 Knows Arrow, places and the interface of stateful transforms. Must not know Spark, or which state belongs to a batch.
 """
 
+import functools
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -20,7 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logboom.pipeline.errors import working_on
+from logboom.base.units import MIB
+from logboom.pipeline.errors import PipelineError, working_on
 from logboom.pipeline.execute.stages import PLACE, Counts, conform, count, flat_schema
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import StatefulNode, StatefulStep
@@ -47,8 +51,10 @@ class PartReport(msgspec.Struct, frozen=True):
     counts: Counts
     seen: dict[str, dict[str, int]]
     """By transform and partition of origin: the highest time, in microseconds."""
-    asks: tuple[str, ...]
-    """The transforms that it asked something."""
+    asks: dict[str, int]
+    """The transforms that it asked something, with the checksums of the files in which that is."""
+    rows: int | None
+    """The checksum of its rows; None where none are left."""
     first: tuple[str, int, int] | None = None
     """Stream, partition and offset of its first row; None where it has none."""
 
@@ -71,7 +77,10 @@ class ShardReport(msgspec.Struct, frozen=True):
     made: int
     """Rows that leave from it, of these `new` were no events of the input."""
     new: int
-    answers: bool
+    answers_sum: int | None
+    """The checksum of its answers; None where it gives none."""
+    made_sum: int | None
+    """The checksum of the rows that leave."""
     counts: dict[str, int]
     dropped: dict[str, int]
 
@@ -102,16 +111,16 @@ class PartWriter:
     ) -> None:
         """`contexts`: by transform. `keeps_dropped`: whether rows that are dropped go on, so that they can be looked
         at behind the last step; they are counted and left here otherwise."""
-        self._directory, self._step, self._contexts = directory, step, contexts
+        self._step, self._contexts = step, contexts
         self._part, self._shards, self._keeps_dropped = part, shards, keeps_dropped
         self._token = uuid.uuid4().hex[:12]
         self._first: tuple[str, int, int] | None = None
-        self._rows = _Writer(self._path("rows"))
-        self._asked = {node.transform.name: _Writer(self._path(node.transform.name)) for node in step.nodes}
+        self._rows = _Writer(_rows_file(directory, part, self._token))
+        self._asked = {
+            node.transform.name: _Writer(_asked_file(directory, part, self._token, node.transform.name))
+            for node in step.nodes
+        }
         self._seen: dict[str, dict[str, int]] = {node.transform.name: {} for node in step.nodes}
-
-    def _path(self, what: str) -> Path:
-        return _part_file(self._directory, self._part, self._token, what)
 
     def send(self, rows: Rows, counts: Counts) -> None:
         """Takes some rows, in order."""
@@ -128,10 +137,10 @@ class PartWriter:
 
     def finish(self, counts: Counts) -> bytes:
         """Ends all files; gives the part's report."""
-        for writer in (self._rows, *self._asked.values()):
-            writer.close()
-        asks = tuple(name for name, writer in self._asked.items() if writer.written)
-        return msgspec.json.encode(PartReport(self._part, self._token, counts, self._seen, asks, self._first))
+        rows = self._rows.close()
+        sums = {name: writer.close() for name, writer in self._asked.items()}
+        asks = {name: checksum for name, checksum in sums.items() if checksum is not None}
+        return msgspec.json.encode(PartReport(self._part, self._token, counts, self._seen, asks, rows, self._first))
 
     def _ask(self, node: StatefulNode, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with those of the transform's rows at their exits that need no answer."""
@@ -169,22 +178,47 @@ class _Writer:
         self._path = path
         self._writer: Any = None
 
-    @property
-    def written(self) -> bool:
-        return self._writer is not None
-
     def write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
             self._writer = pa.ipc.new_file(str(self._path), batch.schema)
         self._writer.write_batch(batch)
 
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+    def close(self) -> int | None:
+        """Ends the file; its checksum, None where nothing was written."""
+        if self._writer is None:
+            return None
+        self._writer.close()
+        return _checksum(self._path)
 
 
-def _part_file(directory: Path, part: int, token: str, what: str) -> Path:
-    return directory / f"part-{part}-{token}.{what}"
+def _rows_file(directory: Path, part: int, token: str) -> Path:
+    return directory / f"part-{part}-{token}.rows"
+
+
+def _asked_file(directory: Path, part: int, token: str, transform: str) -> Path:
+    return directory / f"part-{part}-{token}.asked-{transform}"
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while data := file.read(MIB):
+            checksum = zlib.crc32(data, checksum)
+    return checksum
+
+
+@functools.lru_cache(maxsize=4_096)
+def _whole(path: Path, checksum: int) -> Path:
+    """The file, looked at once by each process: its name is of no other. Arrow would take what it holds as it is.
+
+    :raises PipelineError: it does not hold what was written.
+    """
+    if _checksum(path) != checksum:
+        raise PipelineError(
+            f"{path} is damaged: it does not hold what another task of the batch wrote. The batch is done again; where "
+            "this comes again, look for a fault of the disk or of the machine's memory"
+        )
+    return path
 
 
 def _see(seen: dict[str, int], events: pa.RecordBatch, time_column: str | None) -> None:
@@ -241,13 +275,15 @@ def advance_shard(
     with working_on(f"transform {name}", node.transform.place):
         done = node.transform.advance(segments.open(state), [rows for _, rows in asked], context)
     token = uuid.uuid4().hex[:12]
+    answers_sum, made_sum = None, None
     if done.answers:
         path = _shard_file(directory, name, shard, token, "answers")
-        _write_answers(path, [part for part, _ in asked], done.answers)
+        answers_sum = _write_answers(path, [part for part, _ in asked], done.answers)
     made, new = _with_origins(done, node, names.made_stream(pipeline, name), shard, context.wall_ms)
     if made is not None:
-        with pa.ipc.new_file(str(_shard_file(directory, name, shard, token, "made")), made.schema) as writer:
-            writer.write_batch(made)
+        leaving = _Writer(_shard_file(directory, name, shard, token, "made"))
+        leaving.write(made)
+        made_sum = leaving.close()
     return ShardReport(
         transform=name,
         shard=shard,
@@ -257,7 +293,8 @@ def advance_shard(
         remembered=done.remembered,
         made=0 if made is None else made.num_rows,
         new=new,
-        answers=bool(done.answers),
+        answers_sum=answers_sum,
+        made_sum=made_sum,
         counts=dict(done.counts),
         dropped=dict(done.dropped),
     )
@@ -269,9 +306,13 @@ def _shard_file(directory: Path, transform: str, shard: int, token: str, what: s
 
 def _asked_of(directory: Path, part: PartReport, transform: str, shard: int) -> list[pa.RecordBatch]:
     """What a part asked one shard: one batch, but for more text than one column can hold."""
-    pieces = [piece for piece, _ in _shard_slices(_part_file(directory, part.part, part.token, transform), shard)]
+    pieces = [piece for piece, _ in _shard_slices(_asked_by(directory, part, transform), shard)]
     whole: pa.Table = pa.Table.from_batches(pieces).drop_columns([_ROW]).combine_chunks()
     return [batch for batch in whole.to_batches() if batch.num_rows]
+
+
+def _asked_by(directory: Path, part: PartReport, transform: str) -> Path:
+    return _whole(_asked_file(directory, part.part, part.token, transform), part.asks[transform])
 
 
 def _shard_slices(path: Path, shard: int) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -290,11 +331,13 @@ def _one_batch(pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return whole
 
 
-def _write_answers(path: Path, parts: Sequence[int], answers: Sequence[pa.RecordBatch]) -> None:
+def _write_answers(path: Path, parts: Sequence[int], answers: Sequence[pa.RecordBatch]) -> int:
+    """Gives the checksum of the file."""
     schema = answers[0].schema.with_metadata({_PARTS: msgspec.json.encode(list(parts))})
     with pa.ipc.new_file(str(path), schema) as writer:
         for answer in answers:
             writer.write_batch(answer.replace_schema_metadata(schema.metadata))
+    return _checksum(path)
 
 
 def _with_origins(
@@ -337,9 +380,9 @@ def resumed_part(
     directory: Path, step: StatefulStep, part: PartReport, answers: Sequence[ShardReport]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a part behind a step, in their order."""
-    path = _part_file(directory, part.part, part.token, "rows")
-    if not path.exists():  # nothing was left of it
+    if part.rows is None:  # nothing was left of it
         return
+    path = _whole(_rows_file(directory, part.part, part.token), part.rows)
     readers = [
         _Answers(directory, node, part, [report for report in answers if report.transform == node.transform.name])
         for node in step.nodes
@@ -358,8 +401,8 @@ def resumed_part(
 def made_rows(directory: Path, shards: Sequence[ShardReport]) -> Iterator[pa.RecordBatch]:
     """The rows that leave from shards."""
     for report in shards:
-        if report.made:
-            path = _shard_file(directory, report.transform, report.shard, report.token, "made")
+        if report.made_sum is not None:
+            path = _whole(_shard_file(directory, report.transform, report.shard, report.token, "made"), report.made_sum)
             with pa.memory_map(str(path)) as file:
                 yield from pa.ipc.open_file(file).read_all().to_batches()
 
@@ -372,8 +415,8 @@ class _Answers:
         self._by_shard: list[tuple[pa.RecordBatch | None, Iterator[tuple[pa.RecordBatch, int]]]] = []
         self._used = [0] * len(shards)
         for report in shards:
-            found = _answers_to(directory, report, part.part) if report.answers else None
-            path = _part_file(directory, part.part, part.token, report.transform)
+            found = _answers_to(directory, report, part.part)
+            path = _asked_by(directory, part, report.transform)
             self._by_shard.append((found, _shard_slices(path, report.shard)))
 
     def applied(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -410,7 +453,9 @@ class _Answers:
 
 
 def _answers_to(directory: Path, report: ShardReport, part: int) -> pa.RecordBatch | None:
-    path = _shard_file(directory, report.transform, report.shard, report.token, "answers")
+    if report.answers_sum is None:
+        return None
+    path = _whole(_shard_file(directory, report.transform, report.shard, report.token, "answers"), report.answers_sum)
     with pa.memory_map(str(path)) as file:
         reader = pa.ipc.open_file(file)
         parts = msgspec.json.decode((reader.schema.metadata or {})[_PARTS], type=list[int])

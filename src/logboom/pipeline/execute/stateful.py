@@ -192,9 +192,9 @@ class StatefulBatch:
         for node in step.nodes:
             self._take(node, [report for report in found if report.transform == node.transform.name])
         reports = sorted(map(_part_report.decode, parts), key=lambda report: report.order)
-        answering = tuple(report for report in found if report.answers)
+        answering = tuple(report for report in found if report.answers_sum is not None)
         resumed = [ResumedTask(self._directory, step, report, answering) for report in reports]
-        making = [report for report in found if report.made]
+        making = [report for report in found if report.made_sum is not None]
         # Shards that follow each other stay together: sorted by their first rows, the parts of the next step with a
         # state then have all rows in one order, however many tasks there are.
         each = -(-len(making) // tasks)

@@ -107,7 +107,9 @@ class ArchiveLoader:
                     return
                 # Spark wraps what a task raised; the archive may just have been merged.
                 if attempt == _ATTEMPTS or "FileNotFoundError" not in str(error):
-                    raise PipelineError(f"the archive cannot be read: {cause_of(error)}") from error
+                    raise PipelineError(
+                        f"the archive cannot be brought into {self.stream}: {cause_of(error)}"
+                    ) from error
                 self.notify("files of the archive were merged while they were read: reading anew")
             else:
                 break

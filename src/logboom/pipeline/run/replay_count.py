@@ -29,6 +29,8 @@ class ReplayCount(msgspec.Struct, frozen=True, kw_only=True):
     """Of the log, or events of the archive."""
     by_sink: dict[str, int]
     """Events that would go to each sink."""
+    loaded_bytes: int = 0
+    """Of an archive: room that its events take in the log meanwhile, before compression; times the log's replicas."""
 
     @property
     def events(self) -> int:
@@ -38,13 +40,14 @@ class ReplayCount(msgspec.Struct, frozen=True, kw_only=True):
 
 def count_replay(plan: Plan, replay: Replay, admin: StreamAdmin, keys: Mapping[str, bytes]) -> ReplayCount:
     """`plan`: that of the replay."""
-    records, found = 0, Counter[str]({sink.name: 0 for sink in plan.sinks})
+    records, loaded, found = 0, 0, Counter[str]({sink.name: 0 for sink in plan.sinks})
     batches = _of_log(plan, replay, admin) if replay.archive is None else _of_archive(plan, replay)
     with dry_run(plan, keys) as run:
         for batch in batches:
             records += batch.num_rows
+            loaded += 0 if replay.archive is None else batch.column("value").nbytes
             found.update(run.by_sink(batch))
-    return ReplayCount(records=records, by_sink=dict(found))
+    return ReplayCount(records=records, by_sink=dict(found), loaded_bytes=loaded)
 
 
 def begins_late(plan: Plan, replay: Replay, admin: StreamAdmin) -> list[str]:

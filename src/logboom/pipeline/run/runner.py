@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from logboom.pipeline.checkpoint.batch_plans import BatchPlans
 from logboom.pipeline.checkpoint.files import check_unlocked, exclusive_lock, make_dir
 from logboom.pipeline.checkpoint.owner import check_owner, claim, owner_of
+from logboom.pipeline.checkpoint.spark_log import check_query_is_whole
 from logboom.pipeline.checkpoint.stream_identity import check_ids
 from logboom.pipeline.edge.streams import OWN_CONFIGS, LogUnreachableError, StreamAdmin
 from logboom.pipeline.edge.trimming import Trimmer
@@ -259,6 +260,8 @@ class Runner:
     def _prepare(self, spark: SparkSession, partitions: int) -> tuple[Router, list[Delivery], Trimmer]:
         if self._is_renamed():
             check_nothing_left(self._admin, self._checkpoint, str(self._options.renamed_from))
+        for query in (self._checkpoint / "router", *self._checkpoint.glob("deliveries/*/query")):
+            check_query_is_whole(query)
         dropped = (*self._options.drop_state, *self._reloading.dropped)
         check_state_is_whole(self._checkpoint, dropped)
         check_state_carries_over(self._checkpoint, self._plan, dropped)
