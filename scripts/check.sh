@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly BIN=.venv/bin
-readonly ALONE_MAX=10  # so many failures and no more are tried again
+readonly ALONE_MAX=10 ALONE_MAX_S=600  # so many failures and no more are tried again, for so long
 
 step() {
     local name=$1 began=$SECONDS; shift
@@ -54,7 +54,7 @@ together_and_then_alone() {
     rm "$failed"
     if ((${#names[@]} > 0 && ${#names[@]} <= ALONE_MAX)); then
         printf -- '--- the %s that failed once more, alone\n' "${#names[@]}"
-        $BIN/python -m pytest --quiet -p no:xdist --randomly-seed "$LOGBOOM_TEST_TURN" \
+        timeout "$ALONE_MAX_S" $BIN/python -m pytest --quiet -p no:xdist --randomly-seed "$LOGBOOM_TEST_TURN" \
             --hypothesis-seed "$LOGBOOM_TEST_TURN" "${names[@]}" || true
     fi
     return "$status"

@@ -41,6 +41,7 @@ async def test_a_nats_server_that_is_killed_under_load(tmp_path: Path) -> None:
 @pytest.mark.slow
 @on_a_loop
 async def test_a_leader_that_is_killed_under_load(tmp_path: Path) -> None:
+    """`Publisher.check`: every message that was acked is in the log at its sequence, and none is there twice."""
     with NatsServer(tmp_path) as server, ClusterBrokers(tmp_path, f"nats.servers={server.url}") as cluster:
         cluster.create("orders", logboom_nats_subjects="orders.>")
         client = await nats.connect(server.url)
@@ -63,6 +64,7 @@ async def test_a_leader_that_is_killed_under_load(tmp_path: Path) -> None:
 @pytest.mark.slow
 @on_a_loop
 async def test_a_nats_server_that_another_of_its_cluster_replaces(tmp_path: Path) -> None:
+    """`Publisher.check`: every message that was acked is in the log at its sequence, and none is there twice."""
     with nats_cluster(tmp_path) as (first, second), BrokerProcess(tmp_path / "data", "--nats", first.url) as broker:
         attach(broker.kafka, "orders", "orders.>")
         client = await nats.connect([second.url, first.url], max_reconnect_attempts=-1, reconnect_time_wait=0.05)
@@ -84,6 +86,7 @@ async def test_a_nats_server_that_another_of_its_cluster_replaces(tmp_path: Path
 @pytest.mark.slow
 @on_a_loop
 async def test_a_leader_that_is_frozen_and_then_a_server_and_a_leader_at_once(tmp_path: Path) -> None:
+    """`Publisher.check`: every message that was acked is in the log at its sequence, and none is there twice."""
     with NatsServer(tmp_path) as server, ClusterBrokers(tmp_path, f"nats.servers={server.url}") as cluster:
         cluster.create("orders", logboom_nats_subjects="orders.>")
         client = await nats.connect(server.url, max_reconnect_attempts=-1, reconnect_time_wait=0.05)

@@ -51,6 +51,7 @@ async def others_lead(cluster: ClusterBrokers, publisher: Publisher) -> None:
 
 @on_a_loop
 async def test_what_is_acked_is_there_once_where_a_leaders_disk_is_full(tmp_path: Path, small: Loop) -> None:
+    """`Publisher.check`: every message that was acked is in the log at its sequence, and none is there twice."""
     settings = ("broker.replica_lag_max_ms=3000",)
     places = {SMALL: Place(directory=small.path / "data")}
     with (
