@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 from tests.pipeline_sinks.contracts import (
+    clickhouse,
     datadog_logs,
     elasticsearch,
     google_cloud_logging,
@@ -53,6 +54,7 @@ CASES = (
     Case("webhook", webhook.KEYS, webhook.Webhook, "there is poison in it"),
     Case("elasticsearch", elasticsearch.KEYS, elasticsearch.Elasticsearch, "mapper_parsing", repeats=False),
     Case("splunk_hec", splunk_hec.KEYS, splunk_hec.SplunkHec, "Invalid data format"),
+    Case("clickhouse", clickhouse.KEYS, clickhouse.Clickhouse, "there is poison", repeats=False),
     Case("loki", loki.KEYS, loki.Loki, "timestamp too old", repeats=False),
     Case("otlp", otlp.KEYS, otlp.Otlp, "a record with poison"),
     Case("datadog_logs", datadog_logs.KEYS, datadog_logs.DatadogLogs, "Invalid log"),
@@ -67,7 +69,7 @@ CASES = (
         credential=_account,
     ),
 )
-_QUICK = ("webhook", "elasticsearch", "loki")
+_QUICK = ("webhook", "elasticsearch", "clickhouse")
 
 everywhere = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 """With every product."""

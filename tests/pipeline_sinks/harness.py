@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +13,13 @@ import msgspec
 import pyarrow as pa
 
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Sink
 from logboom.pipeline.registry import read_plan
 from logboom.pipeline.sinks.base import Refused
-from logboom.pipeline.sinks.bulk.ranges import Done
 from logboom.pipeline.sinks.bulk.requests import Limits
 from logboom.pipeline.sinks.bulk.task import BulkTask, Report
+from logboom.pipeline.sinks.repeats.ranges import Done
 
 EDGE = "_p.parsed"
 QUICK = "timeout: 400ms, retry_for: 20s"
@@ -81,13 +83,55 @@ def edge_batch(
     )
 
 
+class _Collected:
+    def __init__(self, rows: list[tuple[bytes]]) -> None:
+        self._rows = rows
+
+    def collect(self) -> list[tuple[bytes]]:
+        return self._rows
+
+
+@dataclass
+class Rows:
+    """Records of an edge in parts, whose tasks run here as Spark runs them: pickled, one after the other."""
+
+    parts: Sequence[pa.RecordBatch]
+
+    def mapInArrow(self, task: Callable[..., Iterator[pa.RecordBatch]], schema: str) -> _Collected:  # noqa: N802
+        answers = []
+        for part in self.parts:
+            here = pickle.loads(pickle.dumps(task))
+            answers += [(batch.column(0)[0].as_py(),) for batch in here(iter([part]))]
+        return _Collected(answers)
+
+    def limit(self, count: int) -> Rows:
+        """As Spark has it."""
+        assert count == 0
+        return Rows([])
+
+
+def rows(*parts: Sequence[bytes | Mapping[str, Any]]) -> Any:
+    """The events of a batch, a task's in each part."""
+    first = 0
+    batches = []
+    for values in parts:
+        batches.append(edge_batch(values, first=first))
+        first += len(values)
+    return Rows(batches)
+
+
 @dataclass
 class Letters:
     """Dead letters that stay here."""
 
     refused: list[Refused] = field(default_factory=list)
+    fails: int = 0
+    """So often they cannot be written."""
 
     def __call__(self, refused: Sequence[Refused]) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise PipelineError("the log is away")
         self.refused += refused
 
     def ids(self) -> Counter[str]:

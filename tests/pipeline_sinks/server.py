@@ -64,7 +64,8 @@ class Contract:
 class Faults:
     """What happens to the next requests instead of, or beside, what the contract says."""
 
-    next: list[Fault] = field(default_factory=list)
+    next: list[Fault | None] = field(default_factory=list)
+    """None lets a request through."""
     always: Fault | None = None
     applied: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)

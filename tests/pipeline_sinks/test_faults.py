@@ -59,8 +59,8 @@ def test_a_server_that_does_not_take_requests_for_a_while_gets_each_event_once(
 
 
 @mostly
-@pytest.mark.parametrize("fault", ["half_stored", "lost_answer", "trickle"])
-def test_a_lost_answer_repeats_its_request_and_no_other(
+@pytest.mark.parametrize("fault", ["half_stored", "lost_answer", "trickle", "late", "stored_500", "stored_503"])
+def test_a_request_that_was_taken_without_an_answer_is_repeated_and_no_other(
     case: Case, server: Server, batch: Delivering, fault: Fault
 ) -> None:
     server.faults.next += [fault]
@@ -69,6 +69,49 @@ def test_a_lost_answer_repeats_its_request_and_no_other(
     twice = sum(count - 1 for count in server.contract.events.values())
     assert 0 < twice <= 200 if case.repeats else twice == 0
     assert batch.letters.refused == []
+
+
+@mostly
+@pytest.mark.parametrize("fault", ["late", "stored_500"])
+def test_an_attempt_that_ends_in_doubt_is_made_good_by_the_next(case: Case, server: Server, fault: Fault) -> None:
+    """The next one sends what has no answer, in the requests in which it was sent: also one that was a part."""
+    keys = f"{case.keys.format(url=server.url)}, timeout: 400ms, retry_for: 0, concurrency: 1"
+    batch = delivering(sink_of(keys), case.credential(server.url, SECRET))
+    server.faults.next += [None, None, fault]
+    first = batch.attempt(BATCHES)
+    assert first.error is not None
+    batch.until_done(BATCHES)
+    assert set(server.contract.events) == IDS
+    twice = sum(count - 1 for count in server.contract.events.values())
+    assert twice <= 100 if case.repeats else twice == 0
+    repeats = sum(report.repeats for report in batch.reports)
+    assert (batch.rows + repeats, batch.letters.refused) == (COUNT, [])
+
+
+@mostly
+def test_a_batch_that_is_done_again_after_a_kill_repeats_nothing_where_the_product_knows_events(
+    case: Case, server: Server, batch: Delivering
+) -> None:
+    batch.until_done(BATCHES[:2])
+    delivering(batch.sink, case.credential(server.url, SECRET)).until_done(BATCHES)
+    assert set(server.contract.events) == IDS
+    twice = sum(count - 1 for count in server.contract.events.values())
+    assert twice == (200 if case.repeats else 0)
+
+
+@mostly
+def test_dead_letters_that_cannot_be_written_make_nothing_that_was_taken_come_twice(
+    case: Case, server: Server, batch: Delivering
+) -> None:
+    events = [event(number, **({"body": "poison"} if number == 7 else {})) for number in range(120)]
+    batch.letters.fails = 1
+    report = batch.attempt([edge_batch(events)])
+    assert report.error is not None
+    assert "the dead letters cannot be written: the log is away" in report.error
+    batch.until_done([edge_batch(events)])
+    assert server.contract.events == {f"web:0:{number}": 1 for number in range(120) if number != 7}
+    assert batch.letters.ids() == {"web:0:7": 1}
+    assert (batch.rows, batch.dead) == (119, 1)
 
 
 @mostly

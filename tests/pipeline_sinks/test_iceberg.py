@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.update import SetPropertiesUpdate
 from pyiceberg.types import LongType, StringType
-from tests.pipeline_sinks.harness import Letters, edge_batch, event, pipeline_of, sink_of
+from tests.pipeline_sinks.harness import Letters, event, pipeline_of, rows, sink_of
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
@@ -31,28 +29,6 @@ from logboom.pipeline.sinks.iceberg.delivery import IcebergDelivery, open_table,
 from logboom.pipeline.sinks.iceberg.hadoop_catalog import HadoopCatalog
 
 KEYS = "type: iceberg, path: ./lake, table: logs.events"
-
-
-class _Collected:
-    def __init__(self, rows: list[tuple[bytes]]) -> None:
-        self._rows = rows
-
-    def collect(self) -> list[tuple[bytes]]:
-        return self._rows
-
-
-@dataclass
-class Rows:
-    """Records of an edge in parts, whose tasks run here as Spark runs them: pickled, one after the other."""
-
-    parts: Sequence[pa.RecordBatch]
-
-    def mapInArrow(self, task: Callable[..., Iterator[pa.RecordBatch]], schema: str) -> _Collected:  # noqa: N802
-        answers = []
-        for part in self.parts:
-            here = pickle.loads(pickle.dumps(task))
-            answers += [(batch.column(0)[0].as_py(),) for batch in here(iter([part]))]
-        return _Collected(answers)
 
 
 @dataclass
@@ -90,15 +66,6 @@ class Lake:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path)
-
-
-def rows(*parts: Sequence[Any]) -> Any:
-    first = 0
-    batches = []
-    for values in parts:
-        batches.append(edge_batch(values, first=first))
-        first += len(values)
-    return Rows(batches)
 
 
 def expected(*numbers: int) -> Counter[str]:
@@ -219,9 +186,35 @@ def test_commits_of_others_and_lost_answers_make_no_repeat(
     if fault != "conflict":
         with pytest.raises(PipelineError, match="no answer"):
             writer.deliver(rows(values), 1)
-    writer.deliver(rows(values), 1)
+    assert writer.deliver(rows(values), 1).rows == 2
     assert lake.ids() == expected(0, 1, 2)
     assert not before
+
+
+def test_a_batch_that_is_given_up_leaves_what_the_table_lacks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its dead letters are written once, and events that the table has by a commit without an answer have none."""
+    real = HadoopCatalog.commit_table
+    is_made = False
+
+    def commit(catalog: HadoopCatalog, table: Table, requirements: Any, updates: Any) -> Any:
+        if is_made:
+            real(catalog, table, requirements, updates)
+        raise ConnectionError("no answer")
+
+    writer = lake.open()
+    writer.deliver(rows([event(0)]), 0)
+    monkeypatch.setattr(HadoopCatalog, "commit_table", commit)
+    values: list[Any] = [event(1), b"no event"]
+    for dead in (1, 0):
+        with pytest.raises(PipelineError, match="no answer") as failed:
+            writer.deliver(rows(values), 1)
+        assert getattr(failed.value, "dead", 0) == dead
+    assert len(lake.letters.refused) == 1
+    is_made = True
+    with pytest.raises(PipelineError, match="no answer"):
+        writer.deliver(rows(values), 1)
+    assert writer.left(rows(values), 1).parts == []
+    assert lake.ids() == expected(0, 1)
 
 
 def _now(action: Callable[[], Any]) -> None:

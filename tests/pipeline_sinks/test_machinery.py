@@ -13,10 +13,10 @@ from tests.pipeline_sinks.server import Server
 
 from logboom.pipeline.event.record import EventRecord
 from logboom.pipeline.sinks.bulk.adaptive_concurrency import AdaptiveConcurrency
-from logboom.pipeline.sinks.bulk.ranges import Done, done_of
 from logboom.pipeline.sinks.bulk.requests import Limits, requests_of
 from logboom.pipeline.sinks.bulk.sender import Sender, Sent, Settings
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, RefusedWholeError, TryAgainError
+from logboom.pipeline.sinks.repeats.ranges import Done, done_of
 
 
 def item(number: int, size: int = 1) -> Item:

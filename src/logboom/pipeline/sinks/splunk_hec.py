@@ -108,6 +108,7 @@ class SplunkHecTarget(HttpTarget):
         self._sink = sink
         self._channel = channel
         self._closed = threading.Event()
+        """Of what waits now: connections are also ended under requests that take too long, and others begin then."""
         given = {"index": sink.index, "source": sink.source, "sourcetype": sink.sourcetype, "host": "{host}"}
         self._metadata = {name: Template(text) for name, text in given.items() if text is not None}
         self._fields = {name: Template(text) for name, text in sink.fields}
@@ -150,7 +151,8 @@ class SplunkHecTarget(HttpTarget):
 
     def close(self) -> None:
         """Ends the connections and what waits for acknowledgments."""
-        self._closed.set()
+        closed, self._closed = self._closed, threading.Event()
+        closed.set()
         super().close()
 
     def _refused(self, answer: HttpAnswer, count: int) -> Answer | None:
@@ -174,15 +176,23 @@ class SplunkHecTarget(HttpTarget):
         if not isinstance(number, int):
             raise GiveUpError(f"{self.place} gives no acknowledgments: enable indexer acknowledgment for the token")
         ends_by = time.monotonic() + self._sink.ack_timeout_ms / SECOND_MS
-        asked = _encode({"acks": [number]})
-        while not self._closed.wait(_ACK_POLL_S if time.monotonic() < ends_by else 0):
-            answer = self.check(self.client.post(f"{_PATH}/ack?channel={self._channel}", asked, "application/json"))
-            acks = _told(answer).get("acks")
-            if isinstance(acks, dict) and acks.get(str(number)) is True:
-                return
+        closed = self._closed
+        reason = "has not acknowledged a request in its time"
+        while not closed.wait(_ACK_POLL_S if time.monotonic() < ends_by else 0):
+            try:
+                if self._is_acknowledged(number):
+                    return
+            except TryAgainError as error:  # the question is asked again: the events would come twice
+                reason = f"was asked in vain for an acknowledgment: {error}"
             if time.monotonic() >= ends_by:
-                raise TryAgainError(f"{self.place} has not acknowledged a request in its time", pause_s=0.0)
+                raise TryAgainError(f"{self.place} {reason}", pause_s=0.0)
         raise TryAgainError("the connection was ended while an acknowledgment was waited for")
+
+    def _is_acknowledged(self, number: int) -> bool:
+        asked = _encode({"acks": [number]})
+        answer = self.check(self.client.post(f"{_PATH}/ack?channel={self._channel}", asked, "application/json"))
+        acks = _told(answer).get("acks")
+        return isinstance(acks, dict) and acks.get(str(number)) is True
 
 
 def _told(answer: HttpAnswer) -> dict[str, Any]:

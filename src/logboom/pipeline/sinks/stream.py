@@ -36,6 +36,7 @@ from logboom.pipeline.sinks.kafka_security import (
     security_of,
     spark_options,
 )
+from logboom.pipeline.sinks.repeats.letters import BatchLetters
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -103,17 +104,23 @@ class RemoteStreamWriter(BaseWriter):
         self._sink = sink
         self._bootstrap = bootstrap
         self._context = context
+        self._letters = BatchLetters(context.write_dead_letters)
         self._admin: tuple[StreamAdmin, Mapping[str, str]] | None = None
         """With the settings that it was made with."""
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
         from logboom.pipeline.spark.causes import cause_of
 
+        self._letters.begin(batch)
         try:
             return self._delivered(rows, batch)
         except Exception as error:  # noqa: BLE001 - of Spark or a client, which may repeat what it was given
             secrets = [self._context.secret(ref) for _, ref in self._sink.secret_refs]
-            raise PipelineError(without_secrets(cause_of(error), secrets)) from None
+            raise self._letters.failed(PipelineError(without_secrets(cause_of(error), secrets))) from None
+
+    def left(self, rows: DataFrame, batch: int) -> DataFrame:
+        """All records of a batch that is given up, but for those that have a letter."""
+        return self._letters.left(rows, batch)
 
     def _delivered(self, rows: DataFrame, batch: int) -> Delivered:
         from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
@@ -125,7 +132,8 @@ class RemoteStreamWriter(BaseWriter):
         key_bytes = 0 if self._sink.key is None else F.coalesce(F.length("key"), F.lit(0))
         fits = F.coalesce(F.length("record"), F.lit(0)) + key_bytes <= usable_bytes(limit)
         records = self._records(rows)
-        large = self._refused(records.where(~fits).drop("key", "headers"), limit)
+        sent_count = records.where(fits).count()  # before they are sent: an attempt that fails behind that repeats them
+        dead = self._refused(records.where(~fits).drop("key", "headers"), limit)
         sent = records.where(fits).select("key", F.col("record").alias("value"), "headers", "topic")
         # Java's producer has a limit of its own, and sends nothing that is larger than its buffer.
         sizes = {
@@ -135,7 +143,7 @@ class RemoteStreamWriter(BaseWriter):
         security = self._sink.security
         secured = {} if security is msgspec.UNSET else spark_options(java_settings(security, self._context.secret))
         write_records(sent, self._bootstrap, {**PRODUCER_SETTINGS, **sizes, **secured})
-        return Delivered(self._sink.name, batch, rows=rows.count() - large, dead=large)
+        return Delivered(self._sink.name, batch, rows=sent_count, dead=dead)
 
     def _admin_now(self) -> StreamAdmin:
         """An admin with the credentials as they are now."""
@@ -148,16 +156,15 @@ class RemoteStreamWriter(BaseWriter):
 
     def _refused(self, records: DataFrame, limit: int) -> int:
         """Events that the stream does not take go to the dead letters, one by one: they are large and few."""
-        count = 0
+        dead = 0
         for row in records.toLocalIterator():
             reason = (
                 f"the event takes {len(row['record'])} bytes, more than {self._sink.stream} takes in one record "
                 f"(max.message.bytes is {limit})"
             )
             place = (row["edge"], row["partition"], row["offset"])
-            self._context.write_dead_letters([Refused(*place, bytes(row["value"]), reason)])
-            count += 1
-        return count
+            dead = self._letters.write([Refused(*place, bytes(row["value"]), reason)])
+        return dead
 
     def _records(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom

@@ -10,7 +10,8 @@ what became of it. Everything else is here:
   cuts requests that are refused as a whole until the record that is refused is alone, and obeys servers that ask it to
   be slower (`adaptive_concurrency`).
 - `opening` registers such a sink, opens it and tries it.
-- `ranges` says which records of an edge are done, so that another attempt at a batch sends the others only.
+
+`repeats.ranges` says which records of an edge are done, so that another attempt at a batch sends the others only.
 
 An event is delivered at least once. It is sent twice where a request had no answer, or where the router or an executor
 was killed in the middle of a batch; a target whose server knows event ids leaves no trace of that.

@@ -14,12 +14,12 @@ import pyarrow as pa
 from logboom.base.units import MIB
 from logboom.pipeline.event.record import NOT_JSON, EventRecord, read_event
 from logboom.pipeline.sinks.base import Refused, RefusedLetters
-from logboom.pipeline.sinks.bulk.ranges import Done, done_of
 from logboom.pipeline.sinks.bulk.requests import Limits, requests_of
 from logboom.pipeline.sinks.bulk.secrets import without_secrets
 from logboom.pipeline.sinks.bulk.sender import Sender, Settings
 from logboom.pipeline.sinks.bulk.target import Item, Target, TargetSpec, UnfitError
 from logboom.pipeline.sinks.repeats.origins import RecordKeys, RepeatFilter
+from logboom.pipeline.sinks.repeats.ranges import Done, done_of
 
 REPORT_COLUMN: Final = "report"
 _CHUNK_ROWS: Final = 512
@@ -71,17 +71,19 @@ class _Run:
         """Repeats and dead ones."""
         self._repeats = 0
         self._dead = 0
+        self._failure: str | None = None
+        """Why dead letters could not be written."""
 
     def report(self, batches: Iterable[pa.RecordBatch]) -> Report:
         task = self._task
         target = task.spec.open_target(task.secrets)
         try:
             sender = Sender(target, task.settings, self._refuse)
-            sent = sender.run(requests_of(self._items(target, batches), task.limits))
+            sent = sender.run(self._undone(requests_of(self._items(target, batches), task.limits)))
         finally:
             target.close()
         self._write_letters()
-        error = sent.error
+        error = sent.error or self._failure
         return Report(
             rows=sent.count - sent.repeats,
             repeats=self._repeats + sent.repeats,
@@ -91,6 +93,14 @@ class _Run:
             retried=tuple(self._filter.retried),
             error=None if error is None else without_secrets(error, task.secrets.values()),
         )
+
+    def _undone(self, requests: Iterable[list[Item]]) -> Iterator[list[Item]]:
+        """What is left of requests that are cut as if nothing were done: so the same events stand together in every
+        attempt, and a server that knows a request again by its events finds them so."""
+        for request in requests:
+            left = [item for item in request if not self._task.done.has(item.place, item.offset)]
+            if left:
+                yield left
 
     def _items(self, target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[Item]:
         for batch in batches:
@@ -116,16 +126,17 @@ class _Run:
         fresh = self._fresh(chunk, events, rows)
         for row, event, is_fresh in zip(rows, events, fresh, strict=True):
             place, offset, value = places[row], offsets[row], values[row]
-            if self._task.done.has(place, offset):
-                continue
+            is_done = self._task.done.has(place, offset)
             if not is_fresh:
-                self._repeats += 1
-                self._offsets.setdefault(place, []).append(offset)
+                if not is_done:
+                    self._repeats += 1
+                    self._offsets.setdefault(place, []).append(offset)
                 continue
             try:
                 payload, group, order = target.encode(event, value)
             except UnfitError as error:
-                self._die(place, offset, value, str(error))
+                if not is_done:
+                    self._die(place, offset, value, str(error))
                 continue
             yield Item(place, offset, value, event.event_id, payload, group, order)
 
@@ -150,25 +161,20 @@ class _Run:
         reason = without_secrets(reason, self._task.secrets.values())
         self._letters.append(Refused(stream, int(partition), offset, value, reason, is_event))
         self._letters_bytes += len(value)
-        self._offsets.setdefault(place, []).append(offset)
-        self._dead += 1
         if self._letters_bytes > _LETTERS_MAX_BYTES:
             self._write_letters()
 
     def _write_letters(self) -> None:
-        if self._letters:
-            self._task.letters(self._letters)
-            self._letters, self._letters_bytes = [], 0
-
-
-@dataclass(frozen=True, slots=True)
-class WithoutDone:
-    """Leaves out the records of a batch that are done."""
-
-    done: Done
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "offset"))
-            kept = [not self.done.has(f"{topic}/{part}", offset) for topic, part, offset in zip(*columns, strict=True)]
-            yield batch.filter(pa.array(kept, pa.bool_()))
+        """Where the log does not take them, the records are left for the next attempt. The task goes on: it has to tell
+        what the server has taken by then, which would be sent again otherwise."""
+        letters, self._letters, self._letters_bytes = self._letters, [], 0
+        if not letters:
+            return
+        try:
+            self._task.letters(letters)
+        except Exception as error:  # noqa: BLE001 - of the log's client, of which any means the same
+            self._failure = f"the dead letters cannot be written: {error}"
+            return
+        self._dead += len(letters)
+        for letter in letters:
+            self._offsets.setdefault(f"{letter.stream}/{letter.partition}", []).append(letter.offset)

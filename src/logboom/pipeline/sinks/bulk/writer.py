@@ -11,12 +11,11 @@ from pyspark.sql import DataFrame
 from logboom.pipeline.sinks.base import BaseWriter, Delivered, PartlyDeliveredError, SinkContext
 from logboom.pipeline.sinks.bulk.model import BulkSink
 from logboom.pipeline.sinks.bulk.progress import Progress, read_progress, write_progress
-from logboom.pipeline.sinks.bulk.ranges import Done
 from logboom.pipeline.sinks.bulk.requests import Limits
-from logboom.pipeline.sinks.bulk.task import REPORT_COLUMN, BulkTask, Report, WithoutDone
+from logboom.pipeline.sinks.bulk.task import REPORT_COLUMN, BulkTask, Report
+from logboom.pipeline.sinks.repeats.left import RECORD_SCHEMA, WithoutDone
 from logboom.pipeline.sinks.repeats.origins import marks_after
-
-_RECORD_SCHEMA = "topic string, partition int, offset bigint, key binary, value binary"
+from logboom.pipeline.sinks.repeats.ranges import Done
 
 
 class BulkWriter(BaseWriter):
@@ -44,14 +43,19 @@ class BulkWriter(BaseWriter):
         error = next((report.error for report in reports if report.error is not None), None)
         if error is not None:
             raise PartlyDeliveredError(error, rows=count, repeats=repeats, dead=dead)
-        self._progress = self._after(batch, reports)
-        write_progress(self._context.checkpoint, self._progress)
+        progress = self._after(batch, reports)
+        try:
+            write_progress(self._context.checkpoint, progress)
+        except OSError as failure:
+            reason = f"what was delivered cannot be noted in the checkpoint: {failure}"
+            raise PartlyDeliveredError(reason, rows=count, repeats=repeats, dead=dead) from failure
+        self._progress = progress
         return Delivered(self._sink.name, batch, rows=count, repeats=repeats, dead=dead)
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
         if batch != self._batch or not self._done.ranges:
             return rows
-        return rows.mapInArrow(WithoutDone(self._done), _RECORD_SCHEMA)
+        return rows.mapInArrow(WithoutDone(self._done), RECORD_SCHEMA)
 
     def _reports(self, rows: DataFrame) -> list[Report]:
         sending = self._sink.sending

@@ -103,6 +103,12 @@ class LineFiles:
         write_checked(self._committed, seen)
         self._is_in_doubt = False
         self.seen = seen
+        try:
+            self._tidy(touched)
+        except OSError as error:  # the batch is committed: nothing that comes now may take that back
+            self._notify(f"{self._sink.name}: old files are left as they are: {error}")
+
+    def _tidy(self, touched: Iterable[str]) -> None:
         self._journal.unlink(missing_ok=True)
         shutil.rmtree(self._staging, ignore_errors=True)
         for path in touched:

@@ -1,6 +1,7 @@
 """From a batch's rows to lines in files: tasks make pieces, the driver adds them. Must not know queries or attempts."""
 
 import time
+from contextlib import suppress
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -9,6 +10,7 @@ from logboom.pipeline.sinks.base import Delivered, SinkContext
 from logboom.pipeline.sinks.file import FileSink
 from logboom.pipeline.sinks.file.appending import LineFiles
 from logboom.pipeline.sinks.file.lines import REPORT_COLUMN, LinesReport, LineWriter
+from logboom.pipeline.sinks.repeats.letters import BatchLetters
 
 
 def open_files(sink: FileSink, context: SinkContext) -> "FileDelivery":
@@ -24,29 +26,36 @@ class FileDelivery:
     def __init__(self, sink: FileSink, files: LineFiles, context: SinkContext) -> None:
         self._sink = sink
         self._files = files
-        self._context = context
+        self._letters = BatchLetters(context.write_dead_letters)
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
+        self._letters.begin(batch)
+        try:
+            return self._delivered(rows, batch)
+        except Exception as error:  # BLE001 allows what is raised again: with the letters that count
+            raise self._letters.failed(error) from error
+
+    def _delivered(self, rows: DataFrame, batch: int) -> Delivered:
         if batch <= self._files.seen.batch:  # committed before the query could note it
             return Delivered(self._sink.name, batch)
         writer = LineWriter(sink=self._sink, staging=self._files.staging(), seen=self._files.seen)
         answers = rows.mapInArrow(writer, f"{REPORT_COLUMN} binary").collect()
         reports = [msgspec.json.decode(bytes(row[0]), type=LinesReport) for row in answers]
-        unreadable = tuple(record for report in reports for record in report.unreadable)
-        if unreadable:
-            self._context.write_dead_letters(unreadable)
+        dead = self._letters.write([record for report in reports for record in report.unreadable])
         self._files.commit(batch, reports)
         return Delivered(
             self._sink.name,
             batch,
             rows=sum(report.rows for report in reports),
             repeats=sum(report.repeats for report in reports),
-            dead=len(unreadable),
+            dead=dead,
         )
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
-        """All records of a batch that is given up: its files were taken back."""
-        return rows
+        """All records of a batch that is given up, but for those that have a letter: its lines are taken back."""
+        with suppress(OSError):  # then the next attempt begins with it
+            self._files.undo()
+        return self._letters.left(rows, batch)
 
     def idle(self) -> None:
         """Nothing to tidy."""

@@ -153,7 +153,7 @@ class HttpClient:
     def _read(self, response: urllib3.response.BaseHTTPResponse) -> bytes:
         ends_by = time.monotonic() + self._timeout_s
         read = bytearray()
-        while part := response.read(_CHUNK_BYTES, decode_content=True):
+        while part := response.read1(_CHUNK_BYTES, decode_content=True):
             read += part
             if len(read) > _ANSWER_MAX_BYTES:
                 raise TryAgainError(f"{self.place}: an answer of more than {_ANSWER_MAX_BYTES} bytes")

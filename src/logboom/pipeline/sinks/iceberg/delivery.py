@@ -9,6 +9,8 @@ Knows Spark's mapInArrow, pyiceberg's transactions and the checkpoint. Must not 
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ from logboom.pipeline.sinks.iceberg import IcebergSink
 from logboom.pipeline.sinks.iceberg.catalogs import needs_pyiceberg, open_catalog
 from logboom.pipeline.sinks.repeats.fresh import Seen
 from logboom.pipeline.sinks.repeats.identity import delivery_id
+from logboom.pipeline.sinks.repeats.letters import BatchLetters
 
 _KEPT_STATES: Final = 10
 _CONFLICTS_MAX: Final = 20
@@ -121,41 +124,49 @@ class IcebergDelivery(BaseWriter):
         self._tables = Tables(sink, context)
         self._states = context.checkpoint / "iceberg"
         self._id = delivery_id(context.checkpoint)
+        self._letters = BatchLetters(context.write_dead_letters)
+        self._tried: Delivered | None = None
+        """What the last attempt that came to a commit comes to, should the table have it."""
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
+        self._letters.begin(batch)
         try:
             return self._delivered(rows, batch)
-        except PipelineError:
-            raise
+        except PipelineError as error:
+            raise self._letters.failed(error) from None
         except Exception as error:  # noqa: BLE001 - of pyiceberg, a cloud's client or the network: without credentials
-            raise PipelineError(self._tables.said(error)) from None
+            raise self._letters.failed(PipelineError(self._tables.said(error))) from None
+
+    def left(self, rows: DataFrame, batch: int) -> DataFrame:
+        """None of a batch that the table has, though nobody learned it; all others that have no letter."""
+        try:
+            is_there = self._seen(self._tables.load()).batch >= batch
+        except Exception:  # noqa: BLE001 - the catalog is away: nobody can tell
+            is_there = False
+        return rows.limit(0) if is_there else self._letters.left(rows, batch)
 
     def _delivered(self, rows: DataFrame, batch: int) -> Delivered:
         from logboom.pipeline.sinks.iceberg.writing import REPORT_COLUMN, IcebergReport, IcebergWriter
 
         table = self._tables.load()
         seen = self._seen(table)
-        if batch <= seen.batch:  # committed before the query could note it
-            return Delivered(self._sink.name, batch)
+        if batch <= seen.batch:  # committed by an attempt that had no answer, or before the query could note it
+            tried = self._tried
+            return tried if tried is not None and tried.batch == batch else Delivered(self._sink.name, batch)
         writer = IcebergWriter(
             metadata=table.metadata.model_dump_json(), io=table.io, columns=self._sink.columns, seen=seen
         )
         answers = rows.mapInArrow(writer, f"{REPORT_COLUMN} binary").collect()
         reports = [msgspec.json.decode(bytes(row[0]), type=IcebergReport) for row in answers]
         parts = [report.part for report in reports]
-        unreadable = tuple(record for part in parts for record in part.unreadable)
-        if unreadable:
-            self._context.write_dead_letters(unreadable)
+        dead = self._letters.write([record for part in parts for record in part.unreadable])
         self._keep(seen.after(batch, parts))
+        rows_written, repeats = sum(part.rows for part in parts), sum(part.repeats for part in parts)
+        self._tried = Delivered(self._sink.name, batch, rows=rows_written, repeats=repeats)
         self._commit(table, batch, [file for report in reports for file in report.data_files()])
-        keep_last(self._states, _KEPT_STATES)
-        return Delivered(
-            self._sink.name,
-            batch,
-            rows=sum(part.rows for part in parts),
-            repeats=sum(part.repeats for part in parts),
-            dead=len(unreadable),
-        )
+        with suppress(OSError):  # the batch is committed: nothing that comes now may take that back
+            keep_last(self._states, _KEPT_STATES)
+        return replace(self._tried, dead=dead)
 
     def _seen(self, table: Any) -> Seen:
         """What was delivered when the table had its last commit of this delivery."""

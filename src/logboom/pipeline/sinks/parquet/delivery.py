@@ -10,11 +10,12 @@ from pyspark.sql import DataFrame
 
 from logboom.pipeline.sinks.base import BaseWriter, Delivered, SinkContext
 from logboom.pipeline.sinks.parquet import ParquetSink
-from logboom.pipeline.sinks.parquet.archive import Archive
+from logboom.pipeline.sinks.parquet.archive import NOTHING, Archive
 from logboom.pipeline.sinks.parquet.compaction import QUIET_S, Compactor
 from logboom.pipeline.sinks.parquet.object_archive import ObjectArchive
 from logboom.pipeline.sinks.parquet.staging import REPORT_COLUMN, ArchiveWriter, Report
 from logboom.pipeline.sinks.repeats.identity import delivery_id
+from logboom.pipeline.sinks.repeats.letters import BatchLetters
 
 _ALL: Final = 1_000_000
 
@@ -33,6 +34,7 @@ class ArchiveDelivery(BaseWriter):
     def __init__(self, sink: ParquetSink, archive: Archive | ObjectArchive, context: SinkContext) -> None:
         self._sink = sink
         self._context = context
+        self._letters = BatchLetters(context.write_dead_letters)
         self._archive = archive
         self._compactor: Compactor | None = None
         """None in object stores: nothing can be exchanged there in one step."""
@@ -45,10 +47,19 @@ class ArchiveDelivery(BaseWriter):
         return self._archive
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
-        settled = self._archive.settle()
+        self._letters.begin(batch)
+        try:
+            return self._delivered(rows, batch)
+        except Exception as error:  # BLE001 allows what is raised again: with the letters that count
+            raise self._letters.failed(error) from error
+
+    def left(self, rows: DataFrame, batch: int) -> DataFrame:
+        """None of a batch that is committed, though its files are not all in place: they will be, before the next."""
+        return rows.limit(0) if batch <= self._archive.state.batch else self._letters.left(rows, batch)
+
+    def _delivered(self, rows: DataFrame, batch: int) -> Delivered:
+        settled = self._archive.settle() or NOTHING
         if batch <= self._archive.state.batch:  # committed before the query could note it
-            if settled is None:
-                return Delivered(self._sink.name, batch)
             return Delivered(self._sink.name, batch, rows=settled.rows, repeats=settled.repeats)
         writer = ArchiveWriter(
             sink=self._sink,
@@ -61,11 +72,11 @@ class ArchiveDelivery(BaseWriter):
         )
         told = rows.mapInArrow(writer, f"{REPORT_COLUMN} binary").collect()
         reports = [msgspec.json.decode(bytes(row[0]), type=Report) for row in told]
-        unreadable = tuple(record for report in reports for record in report.unreadable)
-        if unreadable:
-            self._context.write_dead_letters(unreadable)
+        dead = self._letters.write([record for report in reports for record in report.unreadable])
         manifest = self._archive.commit(batch, reports)
-        return Delivered(self._sink.name, batch, rows=manifest.rows, repeats=manifest.repeats, dead=len(unreadable))
+        # A batch that was given up before its files were in place is counted with the one behind it.
+        rows_now, repeats_now = manifest.rows + settled.rows, manifest.repeats + settled.repeats
+        return Delivered(self._sink.name, batch, rows=rows_now, repeats=repeats_now, dead=dead)
 
     def idle(self) -> None:
         """A moment for one finished directory."""
