@@ -126,6 +126,15 @@ def iceberg_reader() -> list[str]:
     return _java(f"{jars}/*:{pyspark_dir()}/jars/*", str(sources / "ReadTable.java"))
 
 
+@cache
+def iceberg_rest() -> list[str]:
+    """Iceberg's REST catalog, which takes its settings from the environment (`CATALOG_REST_PORT` and others)."""
+    need("java", "openjdk-17-jdk-headless")
+    jars = _jars(HERE / "iceberg_rest", "iceberg-open-api")
+    hadoop = (str(jar) for jar in sorted((pyspark_dir() / "jars").glob("hadoop-client-*.jar")))
+    return _java(":".join([f"{jars}/*", *hadoop]), "org.apache.iceberg.rest.RESTCatalogServer")
+
+
 def java_program(sources: Path, jar: str, main_class: str, heap_mb: int = 256) -> list[str]:
     """How the program is run that is in `sources`, with the jars of the pom.xml there, of which `jar` is one."""
     need("javac", "openjdk-17-jdk-headless")
