@@ -54,9 +54,8 @@ def attached(broker: BrokerProcess, stream: str, **settings: str) -> None:
 
     @on_a_loop
     async def wait() -> None:
-        client = await nats.connect(url(broker))
-        await taken(client, f"{stream}.probe")
-        await client.close()
+        async with await nats.connect(url(broker)) as client:
+            await taken(client, f"{stream}.probe")
 
     wait()
 

@@ -54,14 +54,13 @@ async def test_what_is_not_stored_is_told_to_people(tmp_path: Path) -> None:
     with NatsServer(tmp_path) as server, BrokerProcess(tmp_path / "data", "--nats", server.url) as broker:
         attach(broker.kafka, "short", "short")
         alter(broker.kafka, "short", "max.message.bytes", "1000")
-        client = await nats.connect(server.url)
-        await taken(client, "short")
-        for _ in range(3):
-            await client.publish("short", bytes(2_000))
-        assert (await published(client, "short", bytes(2_000)))["error"]["err_code"] == 10054
-        wrong = await published(client, "short", b"x", Nats_Expected_Last_Sequence="99")
-        assert wrong["error"]["err_code"] == 10071
-        await client.close()
+        async with await nats.connect(server.url) as client:
+            await taken(client, "short")
+            for _ in range(3):
+                await client.publish("short", bytes(2_000))
+            assert (await published(client, "short", bytes(2_000)))["error"]["err_code"] == 10054
+            wrong = await published(client, "short", b"x", Nats_Expected_Last_Sequence="99")
+            assert wrong["error"]["err_code"] == 10071
         server.kill()
         found = await asyncio.to_thread(
             advisories, broker.kafka, {"nats.dropped": 3, "nats.refused": 1, "nats.disconnected": 1}
@@ -84,12 +83,11 @@ async def test_what_is_not_stored_is_told_to_people(tmp_path: Path) -> None:
 async def test_advisories_of_every_broker_are_in_one_stream(tmp_path: Path) -> None:
     with NatsServer(tmp_path) as server, ClusterBrokers(tmp_path, f"nats.servers={server.url}") as cluster:
         cluster.create("own", partitions=3, logboom_nats_subjects="own.{partition}", max_message_bytes="1000")
-        client = await nats.connect(server.url)
-        for index in range(3):
-            await taken(client, f"own.{index}")
-            await client.publish(f"own.{index}", bytes(2_000))
-        await client.flush()
-        await client.close()
+        async with await nats.connect(server.url) as client:
+            for index in range(3):
+                await taken(client, f"own.{index}")
+                await client.publish(f"own.{index}", bytes(2_000))
+            await client.flush()
         await asyncio.to_thread(advisories, cluster.bootstrap, {"nats.dropped": 3})
         held = stored(cluster.bootstrap, "__advisories", end(cluster.bootstrap, "__advisories"))
         senders = {json.loads(one.value)["broker"] for one in held}
@@ -108,11 +106,10 @@ def test_a_client_that_does_not_read_is_told_of(tmp_path: Path, monkeypatch: pyt
             address = urlsplit(server.url)
             with socket.create_connection((address.hostname, address.port), timeout=WAIT_S) as slow:
                 slow.sendall(b'CONNECT {"verbose":false,"name":"does-not-read"}\r\nSUB loud 1\r\nPING\r\n')
-                client = await nats.connect(server.url)
-                while not told.done():
-                    await client.publish("loud", bytes(1_000_000))
-                    await client.flush(WAIT_S)
-                await client.close()
+                async with await nats.connect(server.url) as client:
+                    while not told.done():
+                        await client.publish("loud", bytes(1_000_000))
+                        await client.flush(WAIT_S)
             assert "Slow Consumer Detected" in told.result()
             assert server.slow_consumers == 1
         finally:

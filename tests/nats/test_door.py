@@ -35,12 +35,11 @@ def url(broker: BrokerProcess) -> str:
 @on_a_loop
 async def test_messages_are_stored_as_they_are(broker: BrokerProcess) -> None:
     attach(broker.kafka, "plain", "plain.>")
-    client = await nats.connect(url(broker))
-    await taken(client, "plain.probe")
-    await client.publish("plain.eu.42", b'{"total": 3}', headers={"Trace": "t-1", "Logboom-Key": "k"})
-    await client.publish("plain.x", b"")
-    await client.publish("plain.x", bytes(range(256)), reply="answers.here")
-    await client.close()
+    async with await nats.connect(url(broker)) as client:
+        await taken(client, "plain.probe")
+        await client.publish("plain.eu.42", b'{"total": 3}', headers={"Trace": "t-1", "Logboom-Key": "k"})
+        await client.publish("plain.x", b"")
+        await client.publish("plain.x", bytes(range(256)), reply="answers.here")
     _, first, second, third = stored(broker.kafka, "plain", 4)
     assert (first.key, first.value) == (b"k", b'{"total": 3}')
     assert first.header("Trace") == [b"t-1"]
@@ -53,26 +52,25 @@ async def test_messages_are_stored_as_they_are(broker: BrokerProcess) -> None:
 @on_a_loop
 async def test_publishers_of_jetstream_get_their_acks(broker: BrokerProcess) -> None:
     attach(broker.kafka, "acks", "acks.>")
-    client = await nats.connect(url(broker))
-    await taken(client, "acks.probe")
-    jetstream = client.jetstream()
-    ack = await jetstream.publish("acks.a", b"1", timeout=WAIT_S, stream="acks")
-    assert (ack.stream, ack.seq, ack.duplicate) == ("acks", 2, None)
-    named = {"Nats-Msg-Id": "one"}
-    assert (await jetstream.publish("acks.a", b"2", timeout=WAIT_S, headers=named)).seq == 3
-    again = await jetstream.publish("acks.b", b"2", timeout=WAIT_S, headers=named)
-    assert (again.seq, again.duplicate) == (3, True)
-    for headers, number in (
-        ({"Nats-Expected-Last-Sequence": "17"}, 10071),
-        ({"Nats-Expected-Last-Msg-Id": "two"}, 10070),
-        ({"Nats-Expected-Stream": "other"}, 10060),
-    ):
-        with pytest.raises(nats.js.errors.APIError) as refused:
-            await jetstream.publish("acks.a", b"3", timeout=WAIT_S, headers=headers)
-        assert refused.value.err_code == number
-    fits = {"Nats-Expected-Last-Sequence": "3", "Nats-Expected-Last-Msg-Id": "one"}
-    assert (await jetstream.publish("acks.a", b"3", timeout=WAIT_S, headers=fits)).seq == 4
-    await client.close()
+    async with await nats.connect(url(broker)) as client:
+        await taken(client, "acks.probe")
+        jetstream = client.jetstream()
+        ack = await jetstream.publish("acks.a", b"1", timeout=WAIT_S, stream="acks")
+        assert (ack.stream, ack.seq, ack.duplicate) == ("acks", 2, None)
+        named = {"Nats-Msg-Id": "one"}
+        assert (await jetstream.publish("acks.a", b"2", timeout=WAIT_S, headers=named)).seq == 3
+        again = await jetstream.publish("acks.b", b"2", timeout=WAIT_S, headers=named)
+        assert (again.seq, again.duplicate) == (3, True)
+        for headers, number in (
+            ({"Nats-Expected-Last-Sequence": "17"}, 10071),
+            ({"Nats-Expected-Last-Msg-Id": "two"}, 10070),
+            ({"Nats-Expected-Stream": "other"}, 10060),
+        ):
+            with pytest.raises(nats.js.errors.APIError) as refused:
+                await jetstream.publish("acks.a", b"3", timeout=WAIT_S, headers=headers)
+            assert refused.value.err_code == number
+        fits = {"Nats-Expected-Last-Sequence": "3", "Nats-Expected-Last-Msg-Id": "one"}
+        assert (await jetstream.publish("acks.a", b"3", timeout=WAIT_S, headers=fits)).seq == 4
     assert [one.value for one in stored(broker.kafka, "acks", 4)] == [b"probe", b"1", b"2", b"3"]
     assert end(broker.kafka, "acks") == 4
 
@@ -80,12 +78,11 @@ async def test_publishers_of_jetstream_get_their_acks(broker: BrokerProcess) -> 
 @on_a_loop
 async def test_a_window_of_messages_is_acked_in_order(broker: BrokerProcess) -> None:
     attach(broker.kafka, "window", "window")
-    client = await nats.connect(url(broker))
-    await taken(client, "window")
-    jetstream = client.jetstream(publish_async_max_pending=4_000)
-    sent = [await jetstream.publish_async("window", b"%d" % number) for number in range(2_000)]
-    acks = await asyncio.wait_for(asyncio.gather(*sent), WAIT_S)
-    await client.close()
+    async with await nats.connect(url(broker)) as client:
+        await taken(client, "window")
+        jetstream = client.jetstream(publish_async_max_pending=4_000)
+        sent = [await jetstream.publish_async("window", b"%d" % number) for number in range(2_000)]
+        acks = await asyncio.wait_for(asyncio.gather(*sent), WAIT_S)
     assert [ack.seq for ack in acks] == list(range(2, 2_002))
     values = [one.value for one in stored(broker.kafka, "window", 2_001)]
     assert values[1:] == [b"%d" % number for number in range(2_000)]
@@ -94,14 +91,13 @@ async def test_a_window_of_messages_is_acked_in_order(broker: BrokerProcess) -> 
 @on_a_loop
 async def test_the_longest_payload_and_strange_subjects(broker: BrokerProcess) -> None:
     attach(broker.kafka, "strange", "strange.>")
-    client = await nats.connect(url(broker))
-    await taken(client, "strange.probe")
-    subjects = ["strange.grün.日本", "strange." + ".".join("t" * 120), "strange." + "x" * 900, "strange.a=b&c/d|e"]
-    for subject in subjects:
-        assert "seq" in await published(client, subject, subject.encode())
-    long = bytes(1_000_000)
-    assert (await published(client, "strange.long", long))["seq"] == len(subjects) + 2
-    await client.close()
+    async with await nats.connect(url(broker)) as client:
+        await taken(client, "strange.probe")
+        subjects = ["strange.grün.日本", "strange." + ".".join("t" * 120), "strange." + "x" * 900, "strange.a=b&c/d|e"]
+        for subject in subjects:
+            assert "seq" in await published(client, subject, subject.encode())
+        long = bytes(1_000_000)
+        assert (await published(client, "strange.long", long))["seq"] == len(subjects) + 2
     records = stored(broker.kafka, "strange", len(subjects) + 2)[1:]
     assert [one.header("logboom-subject") for one in records[:-1]] == [[subject.encode()] for subject in subjects]
     assert records[-1].value == long
@@ -111,10 +107,9 @@ async def test_the_longest_payload_and_strange_subjects(broker: BrokerProcess) -
 async def test_a_payload_above_the_streams_limit_is_refused(broker: BrokerProcess) -> None:
     attach(broker.kafka, "short", "short")
     alter(broker.kafka, "short", "max.message.bytes", "1000")
-    client = await nats.connect(url(broker))
-    await taken(client, "short")
-    refused = await published(client, "short", bytes(2_000))
-    await client.close()
+    async with await nats.connect(url(broker)) as client:
+        await taken(client, "short")
+        refused = await published(client, "short", bytes(2_000))
     assert refused["error"]["err_code"] == 10054
 
 
@@ -122,19 +117,18 @@ async def test_a_payload_above_the_streams_limit_is_refused(broker: BrokerProces
 async def test_attaching_and_detaching_while_messages_flow(broker: BrokerProcess) -> None:
     attach(broker.kafka, "moving", "before")
     attach(broker.kafka, "both", "after")
-    client = await nats.connect(url(broker))
-    await taken(client, "before")
-    await taken(client, "after")
-    alter(broker.kafka, "moving", "logboom.nats.subjects", "after")
-    async with asyncio.timeout(WAIT_S):
-        while True:  # `before` has nobody any more
-            try:
-                await client.request("before", b"late", timeout=WAIT_S)
-            except nats.errors.NoRespondersError:
-                break
-    await taken(client, "after")
-    await client.publish("after", b"for both")
-    await client.close()
+    async with await nats.connect(url(broker)) as client:
+        await taken(client, "before")
+        await taken(client, "after")
+        alter(broker.kafka, "moving", "logboom.nats.subjects", "after")
+        async with asyncio.timeout(WAIT_S):
+            while True:  # `before` has nobody any more
+                try:
+                    await client.request("before", b"late", timeout=WAIT_S)
+                except nats.errors.NoRespondersError:
+                    break
+        await taken(client, "after")
+        await client.publish("after", b"for both")
     assert b"for both" in [one.value for one in stored(broker.kafka, "both", 3)]
     alter(broker.kafka, "both", "logboom.nats.subjects", "")
 
@@ -142,11 +136,10 @@ async def test_attaching_and_detaching_while_messages_flow(broker: BrokerProcess
 @on_a_loop
 async def test_messages_that_nobody_is_told_of_are_counted(broker: BrokerProcess) -> None:
     attach(broker.kafka, "counted", "counted")
-    client = await nats.connect(url(broker))
-    await taken(client, "counted")
-    await client.publish("counted", b"x", headers={"Nats-Expected-Last-Sequence": "99"})
-    assert (await published(client, "counted", b"y"))["seq"] == 2
-    await client.close()
+    async with await nats.connect(url(broker)) as client:
+        await taken(client, "counted")
+        await client.publish("counted", b"x", headers={"Nats-Expected-Last-Sequence": "99"})
+        assert (await published(client, "counted", b"y"))["seq"] == 2
     assert 'logboom_nats_dropped_total{reason="wrong_last_offset"} 1.0' in metrics(broker.http)
 
 
@@ -164,18 +157,17 @@ def balance(broker: BrokerProcess) -> int:
 
 @on_a_loop
 async def test_what_comes_for_a_stream_that_was_deleted_is_counted(broker: BrokerProcess) -> None:
-    client = await nats.connect(url(broker))
-    for number in range(3):
-        stream = f"deleted-{number}"
-        attach(broker.kafka, stream, stream)
-        await taken(client, stream)
-        deletion = asyncio.create_task(asyncio.to_thread(delete, broker.kafka, stream))
-        while not deletion.done():
-            for _ in range(20):
-                await client.publish(stream, b"x")
-            await client.flush(WAIT_S)
-        await deletion
-    await client.close()
+    async with await nats.connect(url(broker)) as client:
+        for number in range(3):
+            stream = f"deleted-{number}"
+            attach(broker.kafka, stream, stream)
+            await taken(client, stream)
+            deletion = asyncio.create_task(asyncio.to_thread(delete, broker.kafka, stream))
+            while not deletion.done():
+                for _ in range(20):
+                    await client.publish(stream, b"x")
+                await client.flush(WAIT_S)
+            await deletion
     async with asyncio.timeout(WAIT_S):
         while balance(broker):
             await asyncio.sleep(0.05)

@@ -130,27 +130,26 @@ async def test_no_answer_goes_where_only_the_broker_may_publish(tmp_path: Path) 
     with NatsServer(tmp_path, store) as server, BrokerProcess(tmp_path / "data", "--nats", server.url) as broker:
         attach(broker.kafka, "orders", "orders.>")
         alter(broker.kafka, "orders", "max.message.bytes", "1000")
-        client = await nats.connect(server.url)
-        await client.jetstream().add_stream(name="PRECIOUS", subjects=["precious.>"])
-        caught: list[str] = []
+        async with await nats.connect(server.url) as client:
+            await client.jetstream().add_stream(name="PRECIOUS", subjects=["precious.>"])
+            caught: list[str] = []
 
-        async def heard(message: Msg) -> None:
-            caught.append(message.subject)
+            async def heard(message: Msg) -> None:
+                caught.append(message.subject)
 
-        await client.subscribe("caught.>", cb=heard)
-        await client.subscribe("$JS.API.>", cb=heard)
-        await taken(client, "orders.probe")
-        for number in range(20):  # one by one, and as a run
-            await client.publish("orders.a", b"%d" % number, reply="$JS.API.STREAM.DELETE.PRECIOUS")
-        await client.publish("orders.b", b"20", reply="$JS.API.STREAM.DELETE.PRECIOUS", headers={"a": "b"})
-        await client.publish("orders.b", bytes(2_000), reply="$JS.API.STREAM.DELETE.PRECIOUS")
-        inbox = b"caught.x 0\r\n\r\nPUB caught.y"
-        envelope = b"\xb9\x0e\x43\xb4\x01\x08\x00\x00" + b"\x1a\x0221" + b"\x52" + bytes([len(inbox)]) + inbox
-        await client.publish("orders.c", envelope)
-        assert (await published(client, "orders.d", b"last"))["seq"] == 24
-        await client.flush()
-        assert (await client.jetstream().stream_info("PRECIOUS")).config.name == "PRECIOUS"
-        await client.close()
+            await client.subscribe("caught.>", cb=heard)
+            await client.subscribe("$JS.API.>", cb=heard)
+            await taken(client, "orders.probe")
+            for number in range(20):  # one by one, and as a run
+                await client.publish("orders.a", b"%d" % number, reply="$JS.API.STREAM.DELETE.PRECIOUS")
+            await client.publish("orders.b", b"20", reply="$JS.API.STREAM.DELETE.PRECIOUS", headers={"a": "b"})
+            await client.publish("orders.b", bytes(2_000), reply="$JS.API.STREAM.DELETE.PRECIOUS")
+            inbox = b"caught.x 0\r\n\r\nPUB caught.y"
+            envelope = b"\xb9\x0e\x43\xb4\x01\x08\x00\x00" + b"\x1a\x0221" + b"\x52" + bytes([len(inbox)]) + inbox
+            await client.publish("orders.c", envelope)
+            assert (await published(client, "orders.d", b"last"))["seq"] == 24
+            await client.flush()
+            assert (await client.jetstream().stream_info("PRECIOUS")).config.name == "PRECIOUS"
         assert caught == ["$JS.API.STREAM.INFO.PRECIOUS"]
         records = stored(broker.kafka, "orders", 24)
         assert [one.value for one in records[1:22]] == [b"%d" % number for number in range(21)]
@@ -202,24 +201,23 @@ async def test_a_broker_that_is_cut_off_from_nats_under_load(tmp_path: Path) -> 
         async with Proxy(server.port) as proxy:
             with BrokerProcess(tmp_path / "data", "--nats", proxy.url, *settings) as broker:
                 attach(broker.kafka, "orders", "orders.>")
-                client = await nats.connect(server.url)
-                await taken(client, "orders.probe")
-                publisher = Publisher(client, "orders.x")
-                running = asyncio.create_task(publisher.run())
-                for _ in range(2):
+                async with await nats.connect(server.url) as client:
+                    await taken(client, "orders.probe")
+                    publisher = Publisher(client, "orders.x")
+                    running = asyncio.create_task(publisher.run())
+                    for _ in range(2):
+                        await publisher.after(100)
+                        proxy.fall_silent()
+                        before = publisher.tried_again
+                        async with asyncio.timeout(2 * WAIT_S):
+                            while publisher.tried_again == before:
+                                await asyncio.sleep(0.05)
+                        await proxy.come_back()
+                        await publisher.after(100)
+                        await proxy.reset()
                     await publisher.after(100)
-                    proxy.fall_silent()
-                    before = publisher.tried_again
-                    async with asyncio.timeout(2 * WAIT_S):
-                        while publisher.tried_again == before:
-                            await asyncio.sleep(0.05)
-                    await proxy.come_back()
-                    await publisher.after(100)
-                    await proxy.reset()
-                await publisher.after(100)
-                publisher.end()
-                await asyncio.wait_for(running, 2 * WAIT_S)
-                await client.close()
+                    publisher.end()
+                    await asyncio.wait_for(running, 2 * WAIT_S)
                 assert proxy.connections >= 4
                 publisher.check(broker.kafka, "orders")
 
@@ -231,16 +229,15 @@ async def test_a_hundred_thousand_subjects_in_one_stream(tmp_path: Path) -> None
     count = 100_000
     with NatsServer(tmp_path) as server, BrokerProcess(tmp_path / "data", "--nats", server.url) as broker:
         attach(broker.kafka, "many", "many.>", key="subject")
-        client = await nats.connect(server.url)
-        await taken(client, "many.probe")
-        before = memory_bytes(broker.pid)
-        for number in range(count):
-            await client.publish(f"many.{number}.{'x' * 100}", b"%d" % number)
-            if number % 1_000 == 0:
-                await client.flush(WAIT_S)
-        assert (await published(client, "many.last", b"last"))["seq"] == count + 2
-        grown = memory_bytes(broker.pid) - before
-        await client.close()
+        async with await nats.connect(server.url) as client:
+            await taken(client, "many.probe")
+            before = memory_bytes(broker.pid)
+            for number in range(count):
+                await client.publish(f"many.{number}.{'x' * 100}", b"%d" % number)
+                if number % 1_000 == 0:
+                    await client.flush(WAIT_S)
+            assert (await published(client, "many.last", b"last"))["seq"] == count + 2
+            grown = memory_bytes(broker.pid) - before
         assert end(broker.kafka, "many") == count + 2
         assert grown < 100 * MIB
         assert "logboom_nats_stored_total 100002.0" in metrics(broker.http)

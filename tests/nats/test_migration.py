@@ -32,33 +32,32 @@ async def test_a_stream_of_jetstream_is_copied_and_goes_on(tmp_path: Path, progr
         NatsServer(tmp_path, "jetstream {", f'store_dir: "{tmp_path / "jetstream"}"', "}") as server,
         BrokerProcess(tmp_path / "data", "--nats", server.url) as broker,
     ):
-        client = await nats.connect(server.url)
-        jetstream = client.jetstream(timeout=WAIT_S)
-        await jetstream.add_stream(StreamConfig(name="OLD", subjects=["parcels.>"]))
-        attach(broker.kafka, "parcels", "")
+        async with await nats.connect(server.url) as client:
+            jetstream = client.jetstream(timeout=WAIT_S)
+            await jetstream.add_stream(StreamConfig(name="OLD", subjects=["parcels.>"]))
+            attach(broker.kafka, "parcels", "")
 
-        def copied(after: str) -> str:
-            command = [sys.executable, str(program), server.url, "OLD", broker.kafka, "parcels", after]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
-            assert done.returncode == 0, done.stderr
-            return done.stdout.strip()
+            def copied(after: str) -> str:
+                command = [sys.executable, str(program), server.url, "OLD", broker.kafka, "parcels", after]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+                assert done.returncode == 0, done.stderr
+                return done.stdout.strip()
 
-        for number in range(30):
-            headers = {"Nats-Msg-Id": f"id-{number}", "Weight": str(number)}
-            await jetstream.publish(f"parcels.{number}", b"%d" % number, headers=headers)
-        first = copied("0")
-        await jetstream.publish("parcels.late", b"late", headers={"Nats-Msg-Id": "late"})
-        await jetstream.update_stream(StreamConfig(name="OLD", subjects=["retired"]))
-        assert (first, copied(first), copied("31")) == ("30", "31", "31")
-        alter(broker.kafka, "parcels", "logboom.nats.subjects", "parcels.>")
-        ack = None
-        while ack is None:  # the broker subscribes a moment later
-            try:
-                ack = await jetstream.publish("parcels.late", b"late", headers={"Nats-Msg-Id": "late"})
-            except nats.js.errors.NoStreamResponseError:
-                continue
-        new = await jetstream.publish("parcels.new", b"new", headers={"Nats-Msg-Id": "new"})
-        await client.close()
+            for number in range(30):
+                headers = {"Nats-Msg-Id": f"id-{number}", "Weight": str(number)}
+                await jetstream.publish(f"parcels.{number}", b"%d" % number, headers=headers)
+            first = copied("0")
+            await jetstream.publish("parcels.late", b"late", headers={"Nats-Msg-Id": "late"})
+            await jetstream.update_stream(StreamConfig(name="OLD", subjects=["retired"]))
+            assert (first, copied(first), copied("31")) == ("30", "31", "31")
+            alter(broker.kafka, "parcels", "logboom.nats.subjects", "parcels.>")
+            ack = None
+            while ack is None:  # the broker subscribes a moment later
+                try:
+                    ack = await jetstream.publish("parcels.late", b"late", headers={"Nats-Msg-Id": "late"})
+                except nats.js.errors.NoStreamResponseError:
+                    continue
+            new = await jetstream.publish("parcels.new", b"new", headers={"Nats-Msg-Id": "new"})
         assert (ack.stream, ack.seq, ack.duplicate) == ("parcels", 31, True)
         assert new.seq == 32
         records = stored(broker.kafka, "parcels", 32)

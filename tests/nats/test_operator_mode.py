@@ -100,11 +100,10 @@ async def test_a_broker_takes_messages_with_the_least_rights(tmp_path: Path) -> 
     with NatsServer(tmp_path, *tenants.lines) as server:
         with BrokerProcess(tmp_path / "data", "--nats", server.url, *settings) as broker:
             attach(broker.kafka, "orders", "orders.>")
-            client = await nats.connect(server.url, user_credentials=str(other))
-            await taken(client, "orders.probe")
-            assert (await published(client, "orders.a", b"1", Nats_Msg_Id="one"))["seq"] == 2
-            assert (await published(client, "orders.b", b"1", Nats_Msg_Id="one"))["duplicate"] is True
-            await client.close()
+            async with await nats.connect(server.url, user_credentials=str(other)) as client:
+                await taken(client, "orders.probe")
+                assert (await published(client, "orders.a", b"1", Nats_Msg_Id="one"))["seq"] == 2
+                assert (await published(client, "orders.b", b"1", Nats_Msg_Id="one"))["duplicate"] is True
             assert [one.value for one in stored(broker.kafka, "orders", 2)] == [b"probe", b"1"]
             attach(broker.kafka, "payments", "payments.>")
             records = await asyncio.to_thread(stored, broker.kafka, "__advisories", 1)

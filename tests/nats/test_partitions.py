@@ -37,11 +37,10 @@ async def connected(broker: BrokerProcess) -> Client:
 @on_a_loop
 async def test_a_partitioner_keeps_what_belongs_together_together(broker: BrokerProcess) -> None:
     attach(broker.kafka, "by-token", "by.*.x", partitions=3, partitioner="token:2")
-    client = await connected(broker)
-    await taken(client, "by.probe.x")
-    subjects = [f"by.{letter}.x" for letter in "abcdefgh"]
-    await publish(client, *subjects)
-    await client.close()
+    async with await connected(broker) as client:
+        await taken(client, "by.probe.x")
+        subjects = [f"by.{letter}.x" for letter in "abcdefgh"]
+        await publish(client, *subjects)
     found = values(broker, "by-token", 3)
     assert sum(map(len, found)) == COUNT * len(subjects)
     for subject in subjects:
@@ -53,11 +52,10 @@ async def test_a_partitioner_keeps_what_belongs_together_together(broker: Broker
 @on_a_loop
 async def test_the_subject_may_say_the_partition(broker: BrokerProcess) -> None:
     attach(broker.kafka, "named", "named.{partition}.>", partitions=3)
-    client = await connected(broker)
-    for index in range(3):
-        await taken(client, f"named.{index}.probe")
-    await publish(client, "named.0.a", "named.1.a", "named.2.b.c")
-    await client.close()
+    async with await connected(broker) as client:
+        for index in range(3):
+            await taken(client, f"named.{index}.probe")
+        await publish(client, "named.0.a", "named.1.a", "named.2.b.c")
     found = values(broker, "named", 3)
     assert [{value.split()[0] for value in each} for each in found] == [
         {b"named.0.a"},
@@ -70,10 +68,9 @@ async def test_the_subject_may_say_the_partition(broker: BrokerProcess) -> None:
 @on_a_loop
 async def test_round_robin_spreads_and_doubles_nothing(broker: BrokerProcess) -> None:
     attach(broker.kafka, "spread", "spread", partitions=3, partitioner="round_robin")
-    client = await connected(broker)
-    await taken(client, "spread")
-    await publish(client, "spread")
-    await client.close()
+    async with await connected(broker) as client:
+        await taken(client, "spread")
+        await publish(client, "spread")
     found = values(broker, "spread", 3)
     assert sorted(value for each in found for value in each) == sorted(f"spread {n}".encode() for n in range(COUNT))
     assert sum(1 for each in found if each) > 1
@@ -84,21 +81,20 @@ async def test_streams_of_a_group_split_the_messages_and_others_get_all(broker: 
     attach(broker.kafka, "half-1", "split", group="halves")
     attach(broker.kafka, "half-2", "split", group="halves")
     attach(broker.kafka, "whole", "split")
-    client = await connected(broker)
-    async with asyncio.timeout(WAIT_S):
-        while not all(end(broker.kafka, stream) for stream in ("half-1", "half-2", "whole")):
-            await taken(client, "split")
-    sent = [b"%d" % number for number in range(COUNT)]
-    for payload in sent:
-        await client.publish("split", payload)
-    await client.flush()
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            first, second, whole = (values(broker, stream, 1)[0] for stream in ("half-1", "half-2", "whole"))
-            if len(first) + len(second) >= COUNT and len(whole) >= COUNT:
-                break
-            await asyncio.sleep(0.05)
-    await client.close()
+    async with await connected(broker) as client:
+        async with asyncio.timeout(WAIT_S):
+            while not all(end(broker.kafka, stream) for stream in ("half-1", "half-2", "whole")):
+                await taken(client, "split")
+        sent = [b"%d" % number for number in range(COUNT)]
+        for payload in sent:
+            await client.publish("split", payload)
+        await client.flush()
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                first, second, whole = (values(broker, stream, 1)[0] for stream in ("half-1", "half-2", "whole"))
+                if len(first) + len(second) >= COUNT and len(whole) >= COUNT:
+                    break
+                await asyncio.sleep(0.05)
     assert sorted([*first, *second]) == sorted(sent)
     assert first
     assert second
@@ -110,32 +106,31 @@ async def test_members_of_a_group_come_and_go_while_messages_flow(broker: Broker
     """What the server gave to a member before it heard that the member leaves is stored as well."""
     attach(broker.kafka, "stays", "changing", group="changing")
     attach(broker.kafka, "goes", "changing", group="changing")
-    client = await connected(broker)
-    async with asyncio.timeout(WAIT_S):
-        while not all(end(broker.kafka, stream) for stream in ("stays", "goes")):
-            await taken(client, "changing")
-    sent, ending = 0, asyncio.Event()
-
-    async def flow() -> None:
-        nonlocal sent
-        while not ending.is_set():
-            for _ in range(20):
-                await client.publish("changing", b"%d" % sent)
-                sent += 1
-            await client.flush(WAIT_S)
-            await asyncio.sleep(0.002)
-
-    flowing = asyncio.create_task(flow())
-    for subjects in ("", "changing", "", "changing"):
-        before = end(broker.kafka, "goes")
-        await asyncio.to_thread(alter, broker.kafka, "goes", "logboom.nats.subjects", subjects)
+    async with await connected(broker) as client:
         async with asyncio.timeout(WAIT_S):
-            while subjects and end(broker.kafka, "goes") == before:
-                await asyncio.sleep(0.02)
-    await asyncio.to_thread(alter, broker.kafka, "goes", "logboom.nats.subjects", "")
-    ending.set()
-    await asyncio.wait_for(flowing, WAIT_S)
-    await taken(client, "changing")  # the last of them is stored before this one
-    found = [value for stream in ("stays", "goes") for value in values(broker, stream, 1)[0]]
-    await client.close()
+            while not all(end(broker.kafka, stream) for stream in ("stays", "goes")):
+                await taken(client, "changing")
+        sent, ending = 0, asyncio.Event()
+
+        async def flow() -> None:
+            nonlocal sent
+            while not ending.is_set():
+                for _ in range(20):
+                    await client.publish("changing", b"%d" % sent)
+                    sent += 1
+                await client.flush(WAIT_S)
+                await asyncio.sleep(0.002)
+
+        flowing = asyncio.create_task(flow())
+        for subjects in ("", "changing", "", "changing"):
+            before = end(broker.kafka, "goes")
+            await asyncio.to_thread(alter, broker.kafka, "goes", "logboom.nats.subjects", subjects)
+            async with asyncio.timeout(WAIT_S):
+                while subjects and end(broker.kafka, "goes") == before:
+                    await asyncio.sleep(0.02)
+        await asyncio.to_thread(alter, broker.kafka, "goes", "logboom.nats.subjects", "")
+        ending.set()
+        await asyncio.wait_for(flowing, WAIT_S)
+        await taken(client, "changing")  # the last of them is stored before this one
+        found = [value for stream in ("stays", "goes") for value in values(broker, stream, 1)[0]]
     assert sorted(found, key=int) == [b"%d" % number for number in range(sent)]

@@ -70,17 +70,16 @@ def what(one: Stored) -> tuple[bytes, bytes]:
 @on_a_loop
 async def test_requests_and_replies_have_the_reply_subject_as_their_key(broker: BrokerProcess) -> None:
     record(broker, "upper", "upper.*")
-    client, other = await nats.connect(str(broker.ready["nats"])), await nats.connect(str(broker.ready["nats"]))
-    has_slow = await answering(other, "upper.>")
-    await listened_to(broker, client, "upper.probe", "upper")
-    slow = asyncio.create_task(client.request("upper.a", b"slow", timeout=WAIT_S))
-    await asyncio.wait_for(has_slow.wait(), WAIT_S)
-    quick = await client.request("upper.b", b"quick", timeout=WAIT_S, headers={"Trace": "t-1"})
-    assert (quick.data, (await slow).data) == (b"QUICK", b"SLOW")
-    await client.publish("upper.c", b"no answer wanted")
-    await client.flush()
-    await client.close()
-    await other.close()
+    url = str(broker.ready["nats"])
+    async with await nats.connect(url) as client, await nats.connect(url) as other:
+        has_slow = await answering(other, "upper.>")
+        await listened_to(broker, client, "upper.probe", "upper")
+        slow = asyncio.create_task(client.request("upper.a", b"slow", timeout=WAIT_S))
+        await asyncio.wait_for(has_slow.wait(), WAIT_S)
+        quick = await client.request("upper.b", b"quick", timeout=WAIT_S, headers={"Trace": "t-1"})
+        assert (quick.data, (await slow).data) == (b"QUICK", b"SLOW")
+        await client.publish("upper.c", b"no answer wanted")
+        await client.flush()
     first, second, third, fourth, last = await recorded(broker, "upper", 5)
     assert [what(one) for one in (first, second, third, fourth)] == [
         (b"request", b"slow"),
@@ -105,13 +104,12 @@ async def test_requests_and_replies_have_the_reply_subject_as_their_key(broker: 
 @on_a_loop
 async def test_a_request_and_its_reply_are_in_one_partition(broker: BrokerProcess) -> None:
     record(broker, "spread", "spread.>", partitions=3)
-    client = await nats.connect(str(broker.ready["nats"]))
-    await answering(client, "spread.>")
-    await listened_to(broker, client, "spread.a", "spread", partitions=3)
-    asked = 60
-    for number in range(asked):
-        await client.request("spread.a", b"n%d" % number, timeout=WAIT_S)
-    await client.close()
+    async with await nats.connect(str(broker.ready["nats"])) as client:
+        await answering(client, "spread.>")
+        await listened_to(broker, client, "spread.a", "spread", partitions=3)
+        asked = 60
+        for number in range(asked):
+            await client.request("spread.a", b"n%d" % number, timeout=WAIT_S)
     values: dict[bytes, list[bytes]] = {}
     for one in await recorded(broker, "spread", 2 * asked, partitions=3):
         assert one.key is not None
@@ -123,24 +121,23 @@ async def test_a_request_and_its_reply_are_in_one_partition(broker: BrokerProces
 async def test_recording_ends_with_the_setting(broker: BrokerProcess) -> None:
     """Then a request that nobody answers is told so by the server again."""
     record(broker, "ended", "ended")
-    client = await nats.connect(str(broker.ready["nats"]))
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            try:
-                await client.request("ended", b"x", timeout=0.05)
-            except nats.errors.NoRespondersError:
-                continue
-            except TimeoutError:
-                break  # the broker listens, and does not answer
-        alter(broker.kafka, "ended", "logboom.nats.services", "")
-        while True:
-            try:
-                await client.request("ended", b"x", timeout=0.05)
-            except nats.errors.NoRespondersError:
-                break
-            except TimeoutError:
-                continue
-    await client.close()
+    async with await nats.connect(str(broker.ready["nats"])) as client:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                try:
+                    await client.request("ended", b"x", timeout=0.05)
+                except nats.errors.NoRespondersError:
+                    continue
+                except TimeoutError:
+                    break  # the broker listens, and does not answer
+            alter(broker.kafka, "ended", "logboom.nats.services", "")
+            while True:
+                try:
+                    await client.request("ended", b"x", timeout=0.05)
+                except nats.errors.NoRespondersError:
+                    break
+                except TimeoutError:
+                    continue
 
 
 @pytest.mark.parametrize(

@@ -88,20 +88,22 @@ def check(bootstrap: str) -> None:
 async def test_a_nats_server_that_is_killed(tmp_path: Path) -> None:
     with NatsServer(tmp_path) as server, BrokerProcess(tmp_path / "data", "--nats", server.url) as broker:
         attach(broker.kafka, "doubled", "", services="double")
-        clients = [
-            await nats.connect(server.url, max_reconnect_attempts=-1, reconnect_time_wait=0.05) for _ in range(2)
-        ]
-        await clients[0].subscribe("double", "group", cb=double)
-        asker = Asker(clients[1])
-        running = asyncio.create_task(asker.run())
-        await grown(broker.kafka, 50)
-        server.kill()
-        server.start()
-        await grown(broker.kafka, 50)
-        asker.end()
-        await asyncio.wait_for(running, WAIT_S)
-        for client in clients:
-            await client.close()
+        async with contextlib.AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(
+                    await nats.connect(server.url, max_reconnect_attempts=-1, reconnect_time_wait=0.05)
+                )
+                for _ in range(2)
+            ]
+            await clients[0].subscribe("double", "group", cb=double)
+            asker = Asker(clients[1])
+            running = asyncio.create_task(asker.run())
+            await grown(broker.kafka, 50)
+            server.kill()
+            server.start()
+            await grown(broker.kafka, 50)
+            asker.end()
+            await asyncio.wait_for(running, WAIT_S)
         check(broker.kafka)
 
 
@@ -110,18 +112,17 @@ async def test_a_nats_server_that_is_killed(tmp_path: Path) -> None:
 async def test_a_leader_that_is_killed(tmp_path: Path) -> None:
     with NatsServer(tmp_path) as server, ClusterBrokers(tmp_path, f"nats.servers={server.url}") as cluster:
         cluster.create("doubled", logboom_nats_services="double")
-        clients = [await nats.connect(server.url) for _ in range(2)]
-        await clients[0].subscribe("double", "group", cb=double)
-        asker = Asker(clients[1])
-        running = asyncio.create_task(asker.run())
-        await grown(cluster.bootstrap, 50)
-        leader = await asyncio.to_thread(cluster.leader, "doubled", 0)
-        cluster[leader].kill9()
-        await grown(cluster.bootstrap, 50)
-        await asyncio.to_thread(cluster.start, leader)
-        await asyncio.to_thread(cluster.wait_in_sync, "doubled")
-        asker.end()
-        await asyncio.wait_for(running, WAIT_S)
-        for client in clients:
-            await client.close()
+        async with contextlib.AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(await nats.connect(server.url)) for _ in range(2)]
+            await clients[0].subscribe("double", "group", cb=double)
+            asker = Asker(clients[1])
+            running = asyncio.create_task(asker.run())
+            await grown(cluster.bootstrap, 50)
+            leader = await asyncio.to_thread(cluster.leader, "doubled", 0)
+            cluster[leader].kill9()
+            await grown(cluster.bootstrap, 50)
+            await asyncio.to_thread(cluster.start, leader)
+            await asyncio.to_thread(cluster.wait_in_sync, "doubled")
+            asker.end()
+            await asyncio.wait_for(running, WAIT_S)
         check(cluster.bootstrap)

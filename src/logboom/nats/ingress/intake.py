@@ -5,9 +5,9 @@ answered in one write. A message that cannot be taken is refused on its reply su
 as dropped, by reason. While the leadership of its partition changes, it is held at the partition's holding.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Final, cast
 
 from logboom.base.errors import (
@@ -17,6 +17,7 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import Offset
 from logboom.broker.partition.publications import TERM_ERRORS, AppendInDoubtError, Published, Terms
+from logboom.broker.replicas import Replicas
 from logboom.nats.ingress.answers import acks_of
 from logboom.nats.ingress.holding import MESSAGE_BYTES, Doubt, Epochs, HeldMessages, HoldingState, Unstored, sizes
 from logboom.nats.ingress.services import IngressServices
@@ -35,6 +36,7 @@ _REFUSED_BY_TERMS: Final = (*TERM_ERRORS, WrongStreamError)
 """What a publisher asked to be refused with: nothing that others need to know of."""
 _BY_ALL: Final = attrgetter("by_all")
 _MESSAGE: Final = attrgetter("message")
+_ERROR: Final = itemgetter(1)
 
 
 class _Run:
@@ -176,7 +178,7 @@ class Intake:
                 if run is not None:
                     self._publish(run)
                 elif not holdings[to].is_publishing:
-                    self._hold(holdings[to], Unstored(message, by_all))
+                    self._hold(holdings[to], [Unstored(message, by_all)])
                     continue
                 run = runs[to] = _MixedRun(holdings[to], read.acks, by_all)
             run.add(message, read, None if read.envelope is None else Sealed(read.envelope, subject, self._now_ns()))
@@ -196,8 +198,7 @@ class Intake:
         elif holdings[read.partition].is_publishing:
             self._publish(_Run(holdings[read.partition], read.acks, by_all, messages, read.contents, read.replies))
         else:
-            for message in messages:
-                self._hold(holdings[read.partition], Unstored(message, by_all))
+            self._hold(holdings[read.partition], [Unstored(message, by_all) for message in messages])
         return True
 
     def _now_ns(self) -> int:
@@ -216,15 +217,12 @@ class Intake:
     def _publish(self, run: _Run) -> None:
         services = self._services
         if not services.budget.allows():
-            error = self._overloaded()
-            for place, reply in enumerate(run.replies):
-                self._refuse([reply], error, run.sealed.get(place))
+            self._refuse_some(run, range(len(run.replies)), self._overloaded())
             return
         try:
             partition = services.replicas.find(self._name, run.holding.index)
         except LogboomError as error:
-            for place, reply in enumerate(run.replies):
-                self._refuse([reply], error, run.sealed.get(place))
+            self._refuse_some(run, range(len(run.replies)), error)
             return
         services.budget.took(run.weigh())
         services.publishing.publish(
@@ -245,10 +243,13 @@ class Intake:
         metrics = self._services.metrics
         self._services.budget.gave(run.size_bytes)
         refused: list[tuple[int, LogboomError]] = []
+        doubted: list[tuple[int, AppendInDoubtError]] = []
         if run.sealed or published.duplicates or set(map(type, published.outcomes)) != {int}:
             answers: list[bytes] = []
             for place, outcome in enumerate(published.outcomes):
-                if isinstance(outcome, LogboomError):
+                if isinstance(outcome, AppendInDoubtError):
+                    doubted.append((place, outcome))
+                elif isinstance(outcome, LogboomError):
                     refused.append((place, outcome))
                 elif run.replies[place]:
                     answers.append(self._ack(run, place, outcome, place in published.duplicates))
@@ -257,50 +258,52 @@ class Intake:
             said = acks_of(self._name, run.replies, cast("Sequence[Offset]", published.outcomes))
             count = len(run.replies) - run.replies.count(b"")
         metrics.duplicates += len(published.duplicates)
-        metrics.stored += len(run.replies) - len(refused) - len(published.duplicates)
+        metrics.stored += len(run.replies) - len(refused) - len(doubted) - len(published.duplicates)
         self._answer(said, count)
-        for place, error in refused:
-            self._not_stored(run, place, error, place in published.duplicates)
+        if doubted:
+            self._in_doubt(run, doubted, published.duplicates)
+        for error, group in groupby(refused, _ERROR):
+            self._not_stored(run, [place for place, _ in group], error)
 
     def _ack(self, run: _Run, place: int, offset: Offset, duplicate: bool) -> bytes:
         sealed = run.sealed.get(place) if run.sealed else None
         told = ack(self._name, offset, duplicate) if sealed is None else sealed.ack(self._name, offset, self._now_ns())
         return commands.publish(run.replies[place], told)
 
-    def _not_stored(self, run: _Run, place: int, error: LogboomError, duplicate: bool) -> None:
-        """A message was refused, or it is not known whether it is stored: where that is because another broker leads
-        now, that one stores it, or tells whether it has it."""
-        unstored, holding = run.unstored(place), run.holding
-        if isinstance(error, AppendInDoubtError):
-            if holding.is_handing_over:
-                told = self._ack(run, place, error.offset, duplicate) if run.replies[place] else b""
-                holding.doubts.append(Doubt(unstored, error.offset, error.epoch, told))
-            else:
-                self.give_up([unstored])
-        elif isinstance(error, NotLeaderError) and holding.is_handing_over:
-            self._hold(holding, unstored)
-        elif isinstance(error, TERM_ERRORS) and not self._is_certain(holding):
+    def _in_doubt(
+        self, run: _Run, doubted: Sequence[tuple[int, AppendInDoubtError]], duplicates: Container[int]
+    ) -> None:
+        """It is not known whether messages are stored: the broker that leads now tells, where it asks."""
+        holding = run.holding
+        if not holding.is_handing_over:
+            self.give_up([run.unstored(place) for place, _ in doubted])
+            return
+        for place, error in doubted:
+            told = self._ack(run, place, error.offset, place in duplicates) if run.replies[place] else b""
+            holding.doubts.append(Doubt(run.unstored(place), error.offset, error.epoch, told))
+
+    def _not_stored(self, run: _Run, places: Sequence[int], error: LogboomError) -> None:
+        """Messages were refused for one reason: where that is because another broker leads now, that one stores
+        them."""
+        holding = run.holding
+        if isinstance(error, NotLeaderError) and holding.is_handing_over:
+            self._hold(holding, list(map(run.unstored, places)))
+        elif isinstance(error, TERM_ERRORS) and not _is_certain(self._services.replicas, self._name, holding.index):
             # By the end of a log that may not be the partition's any more. Who leads now has heard the message, too,
             # and may store it.
-            self.give_up([unstored])
+            self.give_up(list(map(run.unstored, places)))
         else:
-            self._refuse([run.replies[place]], error, run.sealed.get(place))
-
-    def _is_certain(self, holding: HeldMessages) -> bool:
-        try:
-            role = self._services.replicas.find(self._name, holding.index).role
-        except LogboomError:
-            return False
-        return role.leads and role.leader.is_certain
+            self._refuse_some(run, places, error)
 
     # --- while the leadership changes ---------------------------------------------------------------------------
 
-    def _hold(self, holding: HeldMessages, unstored: Unstored) -> None:
+    def _hold(self, holding: HeldMessages, some: Sequence[Unstored]) -> None:
         if not self._services.budget.allows():
-            self._refuse([unstored.message.reply], self._overloaded())
+            self._refuse([one.message.reply for one in some], self._overloaded())
             return
-        holding.hold(unstored)
-        self._services.budget.took(unstored.size_bytes)
+        for unstored in some:
+            holding.hold(unstored)
+        self._services.budget.took(sizes(some))
 
     def resolve(self, holding: HeldMessages, epochs: Epochs) -> Sequence[bytes]:
         """It is known which messages in doubt the log of the next leader has: hold the others before all else. What is
@@ -344,6 +347,17 @@ class Intake:
 
     # --- answers ------------------------------------------------------------------------------------------------
 
+    def _refuse_some(self, run: _Run, places: Sequence[int], error: LogboomError) -> None:
+        """Refuse messages of a run for one reason, together: a flood of what cannot be taken must cost less than what
+        can."""
+        if not run.sealed:
+            self._refuse([run.replies[place] for place in places], error)
+            return
+        self._refuse([run.replies[place] for place in places if place not in run.sealed], error)
+        for place in places:
+            if place in run.sealed:
+                self._refuse([run.replies[place]], error, run.sealed[place])
+
     def _refuse(self, replies: Sequence[bytes], error: LogboomError, sealed: Sealed | None = None) -> None:
         metrics, reason = self._services.metrics, reason_of(error)
         told = error_ack(self._name, error) if sealed is None else sealed.ack(self._name, error, self._now_ns())
@@ -374,3 +388,12 @@ class Intake:
                 self._services.metrics.acks += count
             else:
                 self._services.metrics.lost_acks += count
+
+
+def _is_certain(replicas: Replicas, stream: str, index: int) -> bool:
+    """Whether this broker leads a partition for certain."""
+    try:
+        role = replicas.find(stream, index).role
+    except LogboomError:
+        return False
+    return role.leads and role.leader.is_certain

@@ -5,8 +5,8 @@
     UP         messages come in, acks and subscriptions go out
     LOST       told once
 
-What is sent in one turn of the loop leaves in one write. The connection is not read while a limit asks for that, or
-while the server does not read what it is sent.
+What is sent in one turn of the loop leaves in one write, and of much that arrives one read is taken in a turn. The
+connection is not read while a limit asks for that, or while the server does not read what it is sent.
 """
 
 import asyncio
@@ -17,11 +17,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, cast
 
 from logboom.base.errors import LogboomError
+from logboom.base.units import KIB
 from logboom.nats.link import commands
 from logboom.nats.link.frames import FrameError, FrameReader, Info, Ping, Pong, Refusal, Run
 
 _PINGS_UNANSWERED_MAX: Final = 2
 _UNSENT: Final = "unsent"
+_LONG_READ_BYTES: Final = 64 * KIB
+"""A read of so much has others behind it, which uvloop would do before anything else: 32 of 256 KB each (libuv,
+`uv__read`), up to a quarter of a million messages. Timers, clients of Kafka and threads that come back from the disk
+have their turn first."""
 
 
 class ConnectionLostError(LogboomError):
@@ -63,6 +68,8 @@ class Connection(asyncio.Protocol):
         self._ticker: asyncio.TimerHandle | None = None
         self._outgoing: list[bytes] = []
         self._holds: set[str] = set()
+        self._had_its_turn = False
+        self._is_reading = True
         self._reason: str | None = None
         self._is_up = False
 
@@ -71,10 +78,15 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._max_unsent_bytes)
+        self._is_reading = True
 
     def data_received(self, data: bytes) -> None:
         if self._reason is not None:
             return
+        if len(data) >= _LONG_READ_BYTES and not self._had_its_turn:
+            self._had_its_turn = True
+            self._read_or_wait()
+            self._loop.call_soon(self._next_turn)
         try:
             for event in self._reader.feed(data):
                 if isinstance(event, tuple):
@@ -183,16 +195,28 @@ class Connection(asyncio.Protocol):
     def hold(self, why: str) -> None:
         """Do not read until every reason was taken back."""
         if not self._holds and self._transport is not None:
-            self._transport.pause_reading()
             self._user.paused()
         self._holds.add(why)
+        self._read_or_wait()
 
     def release(self, why: str) -> None:
         """Take a reason back. Idempotent."""
-        if why in self._holds:
-            self._holds.remove(why)
-            if not self._holds and self._transport is not None:
-                self._transport.resume_reading()
+        self._holds.discard(why)
+        self._read_or_wait()
+
+    def _next_turn(self) -> None:
+        self._had_its_turn = False
+        self._read_or_wait()
+
+    def _read_or_wait(self) -> None:
+        wanted = not self._holds and not self._had_its_turn
+        if wanted == self._is_reading or self._transport is None or self._transport.is_closing():
+            return
+        self._is_reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     # --- sending ------------------------------------------------------------------------------------------------
 
