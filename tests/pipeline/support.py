@@ -115,6 +115,16 @@ def ledger(checkpoint: Path) -> dict[str, Any]:
     return entry
 
 
+def fill_disk(path: Path, but_bytes: int = 0) -> None:
+    """Takes all the room that a file system has, but for so much, with a file."""
+    with path.open("wb", buffering=0) as filler:
+        for size in (1 << 16, 1 << 12):
+            with contextlib.suppress(OSError):
+                while True:
+                    filler.write(bytes(size))
+        filler.truncate(filler.tell() - but_bytes)
+
+
 def descendants(root: int) -> set[int]:
     """Process ids of a process and of all below it."""
     parents: dict[int, int] = {}

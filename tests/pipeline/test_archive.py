@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.pipeline.support import fill_disk
 
 from logboom.pipeline.sinks.parquet import ParquetSink
 from logboom.pipeline.sinks.parquet import archive as archive_module
@@ -26,6 +28,7 @@ from logboom.pipeline.sinks.parquet.staging import ArchiveWriter, Report
 
 SINK = ParquetSink(name="archive", line=1, inputs=("e",), path="archive")
 EDGE = "_p.e"
+PAGE_BYTES = 4_096
 
 
 def _event(offset: int, *, partition: int = 0, **more: object) -> bytes:
@@ -282,6 +285,36 @@ def _filled(root: Path) -> Archive:
         late = _event(number, partition=1, time="2026-11-20T13:00:00Z")
         _deliver(archive, number, _batch([_event(number), late]))
     return archive
+
+
+@pytest.mark.parametrize("services", [1, 7])
+def test_a_disk_that_is_full_in_any_step_loses_and_repeats_nothing(small_disk: Path, services: int) -> None:
+    """Each batch meets a disk with a little more room than the last, until one is taken."""
+    chance, root, filler = random.Random(7), small_disk / "archive", small_disk / "filler"
+    sink = msgspec.structs.replace(SINK, partition_by=("service",))
+    failed, taken, offset = 0, 0, 0
+    while not taken:
+        archive = Archive(root, "me")
+        number = archive.state.batch + 1
+        events = [
+            _event(offset + at, service=f"s{at % services}", body=chance.randbytes(300).hex()) for at in range(services)
+        ]
+        fill_disk(filler, but_bytes=failed * services * PAGE_BYTES)
+        try:
+            _deliver(archive, number, _batch(events), sink=sink)
+            taken += 1
+        except OSError:
+            failed += 1
+        filler.unlink()
+        if failed % 2:  # by the same process, or by one that starts anew
+            archive = Archive(root, "me")
+        archive.settle()
+        if archive.state.batch < number:
+            _deliver(archive, number, _batch(events), sink=sink)
+        offset += services
+        assert _ids(root) == Counter({f"web-0-{at}": 1 for at in range(offset)})
+    assert failed
+    assert not list(root.rglob("*.staged"))
 
 
 def test_small_files_of_finished_hours_become_one(tmp_path: Path) -> None:

@@ -1,11 +1,8 @@
 """kill -9 of the router between the turn of a dial and its batch, and in a reload; and a disk that is full beneath its
 checkpoint: nothing is lost, and what was asked for holds afterwards."""
 
-import contextlib
 import json
-import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ from tests.cli.running import ok
 from tests.pipeline.support import (
     RouterProcess,
     archive_ids,
+    fill_disk,
     ledger,
     make_stream,
     needs_java,
@@ -109,29 +107,6 @@ def test_dials_and_reloads_survive_the_router(broker: BrokerProcess, tmp_path: P
     assert len(_ids(bootstrap, f"{name}-all")) >= ROUND
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of 24 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a file system takes root")
-    path = tmp_path / "disk"
-    path.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(path)], check=False)
-    if mounted.returncode != 0:
-        pytest.skip("file systems cannot be mounted here")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-def _fill(path: Path) -> None:
-    """Takes all the room that there is."""
-    with path.open("wb", buffering=0) as filler:
-        for size in (1 << 16, 1 << 12):
-            with contextlib.suppress(OSError):
-                while True:
-                    filler.write(bytes(size))
-
-
 def test_a_full_disk_beneath_the_checkpoint_loses_nothing(
     broker: BrokerProcess, tmp_path: Path, small_disk: Path
 ) -> None:
@@ -143,7 +118,7 @@ def test_a_full_disk_beneath_the_checkpoint_loses_nothing(
         publish(bootstrap, f"{name}-web", _lines(0, ROUND), 2)
         until(lambda: len(archive_ids(tmp_path / "archive")) == ROUND or not router.alive(), "events", every_s=1)
         filler = small_disk / "filler"
-        _fill(filler)
+        fill_disk(filler)
         publish(bootstrap, f"{name}-web", _lines(ROUND, ROUND), 2)
         assert router.wait() == 1, "it gives up after some attempts"
         assert "No space left on device" in router.log_text().splitlines()[-1]

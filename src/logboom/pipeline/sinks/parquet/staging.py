@@ -4,6 +4,7 @@ Knows Arrow, Parquet and the JSON form of an event. Must not know Spark or how f
 under a name that no reader of the archive takes for data, and synced before it is reported.
 """
 
+import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -61,10 +62,13 @@ class ArchiveWriter:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fresh = FreshEvents(Seen(high_water=dict(self.high_water), retried=self.retried))
         files = _Files(self)
-        for batch in batches:
-            for piece in fresh.read(batch):
-                files.add(piece.events)
-        report = Report(**msgspec.structs.asdict(fresh.report()), files=tuple(files.finished()))
+        try:
+            for batch in batches:
+                for piece in fresh.read(batch):
+                    files.add(piece.events)
+            report = Report(**msgspec.structs.asdict(fresh.report()), files=tuple(files.finished()))
+        finally:
+            files.give_up()
         yield pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([msgspec.json.encode(report)], pa.binary())})
 
 
@@ -88,17 +92,26 @@ class _Files:
     def finished(self) -> list[StagedFile]:
         """Everything written, synced and closed."""
         self._flush()
-        for file in self._open.values():
-            self._done.append(file.close())
-        self._open.clear()
+        while self._open:
+            self._close_oldest()
         return self._done
+
+    def give_up(self) -> None:
+        """Closes what is open still, on a disk that may be full; what it has is worth nothing."""
+        for file in self._open.values():
+            file.give_up()
+        self._open.clear()
+
+    def _close_oldest(self) -> None:
+        oldest = next(iter(self._open))
+        self._done.append(self._open[oldest].close())
+        del self._open[oldest]
 
     def _flush(self) -> None:
         for directory, tables in self._waiting.items():
             if directory not in self._open:
                 if len(self._open) >= _OPEN_FILES_MAX:
-                    oldest = next(iter(self._open))
-                    self._done.append(self._open.pop(oldest).close())
+                    self._close_oldest()
                 self._open[directory] = _OpenFile(self._job, directory, tables[0].schema)
             self._open[directory].write(pa.concat_tables(tables))
         self._waiting.clear()
@@ -124,19 +137,27 @@ class _OpenFile:
         self._writer.close()
         return StagedFile(self._staged, self._final, self._rows, self._file.close())
 
+    def give_up(self) -> None:
+        """Closes the file as it is. The writer would try its end once more, and again when it is collected."""
+        self._writer.is_open = False
+        with contextlib.suppress(OSError):
+            self._file.target.close()
+
 
 class _LocalFile:
     """A file of this machine."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.target = path
+        self._path = path
+        self.target = pa.OSFile(str(path), "wb")
 
     def close(self) -> int:
         """Syncs it; its size in bytes."""
-        with self.target.open("rb") as file:
+        self.target.close()
+        with self._path.open("rb") as file:
             os.fsync(file.fileno())
-        return self.target.stat().st_size
+            return os.fstat(file.fileno()).st_size
 
 
 class _Object:
