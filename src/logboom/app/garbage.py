@@ -25,7 +25,7 @@ _FIRST_LOOK: Final = 8
 
 
 class _Collections:
-    """Told of each collection of the interpreter, on the thread that caused it."""
+    """Called at each collection of the interpreter, on the thread that caused it."""
 
     def __init__(self) -> None:
         self._kept = 0

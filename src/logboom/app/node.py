@@ -173,7 +173,7 @@ class Node:
             raise StartError(f"cannot use the data directory {where}: {reason}; --data chooses another") from error
 
     def _listeners(self) -> dict[str, tuple[str, int]]:
-        """Where clients reach this broker, for the others. Raises StartError where they could not be told."""
+        """Where clients reach this broker, for the others. Raises StartError where the others could not be given it."""
         address = advertised_address(self._config.kafka)
         if address[1] == 0 and self._peer is not None:
             raise StartError(

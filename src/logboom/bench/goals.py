@@ -117,11 +117,11 @@ def _latencies(address: str, load: GoalsLoad, note: Note) -> Iterator[Goal]:
         note(f"latency, {size} B at {rate}/s ...")
         with bench_stream(address, config=MAX_MESSAGE_CONFIG) as stream:
             result = run_latency(address, stream, LatencyLoad(size, rate, load.latency_s, min(3.0, load.latency_s)))
-        told, name = result["end_to_end"]["percentiles_ms"], f"latency {size:,} B at {rate:,}/s"
+        percentiles, name = result["end_to_end"]["percentiles_ms"], f"latency {size:,} B at {rate:,}/s"
         yield Goal(f"{name}: rate held (1: yes)", float(result["held"]), 1, "")
         if size <= 5_120:
-            yield Goal(f"{name}: p50", told["50.0"], 1, "ms", at_most=True)
-        yield Goal(f"{name}: p99", told["99.0"], 8 if size <= 5_120 else 15, "ms", at_most=True)
+            yield Goal(f"{name}: p50", percentiles["50.0"], 1, "ms", at_most=True)
+        yield Goal(f"{name}: p99", percentiles["99.0"], 8 if size <= 5_120 else 15, "ms", at_most=True)
 
 
 def _life(work: Path, load: GoalsLoad, note: Note) -> Iterator[Goal]:

@@ -50,11 +50,11 @@ def table(rows: dict[str, dict[str, Any]]) -> list[list[str]]:
     for name, each in rows.items():
         cells = []
         for p in PERCENTILES:
-            told = _told(each["percentiles_ms"][str(p)])
-            cells.append(told if each["count"] * (100 - p) / 100 >= 1 - 1e-9 else f"({told})")
-        lines.append([name, *cells, _told(each["max_ms"]), f"{each['count']:,}"])
+            cell = _cell(each["percentiles_ms"][str(p)])
+            cells.append(cell if each["count"] * (100 - p) / 100 >= 1 - 1e-9 else f"({cell})")
+        lines.append([name, *cells, _cell(each["max_ms"]), f"{each['count']:,}"])
     return lines
 
 
-def _told(ms: float) -> str:
+def _cell(ms: float) -> str:
     return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"

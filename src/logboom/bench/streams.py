@@ -35,7 +35,7 @@ def bench_stream(
         _wait_until_in_sync(admin, name, replicas)
         yield name
     except BaseException:  # Ctrl-C too: the stream is removed before the error goes on
-        with suppress(BenchError):  # what went wrong first is what is told
+        with suppress(BenchError):  # what went wrong first is what is raised
             _remove(admin, name)
         raise
     _remove(admin, name)
@@ -72,11 +72,11 @@ def leaders_of(bootstrap: str, stream: str) -> list[str]:
     """The address of each partition's leader, by the partition's number. BenchError where one has none."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "socket.connection.setup.timeout.ms": 5_000, "log_level": 0})
     try:
-        told = admin.list_topics(stream, timeout=15)
+        metadata = admin.list_topics(stream, timeout=15)
     except KafkaException as error:
         raise BenchError(f"{bootstrap} does not tell who leads {stream}: {error.args[0].str()}") from None
-    partitions = told.topics[stream].partitions
-    leaders = [told.brokers.get(partitions[number].leader) for number in sorted(partitions)]
+    partitions = metadata.topics[stream].partitions
+    leaders = [metadata.brokers.get(partitions[number].leader) for number in sorted(partitions)]
     if not leaders or None in leaders:
         raise BenchError(f"{stream} has partitions without a leader: is every broker of {bootstrap} running?")
     return [join_address(str(leader.host), leader.port) for leader in leaders if leader is not None]

@@ -59,7 +59,7 @@ class StartAt(StrEnum):
     END = "end"
 
 
-def told(message: str) -> PydanticCustomError:
+def invalid(message: str) -> PydanticCustomError:
     """An error whose text is shown as it is."""
     return PydanticCustomError("described", "{message}", {"message": message})
 
@@ -82,7 +82,7 @@ class MultilineConfig(Settings):
         try:
             re.compile(pattern.encode())
         except re.error as error:
-            raise told(f"is no regular expression: {error}") from None
+            raise invalid(f"is no regular expression: {error}") from None
         return pattern
 
     def rule(self) -> JoinRule:
@@ -171,7 +171,7 @@ class UnixDatagramInputConfig(_Input):
     @model_validator(mode="after")
     def _joins_nothing(self) -> "UnixDatagramInputConfig":
         if self.multiline is not None:
-            raise told("multiline is not for datagrams: each one is a record")
+            raise invalid("multiline is not for datagrams: each one is a record")
         return self
 
 
@@ -211,7 +211,7 @@ class OutputConfig(Settings):
     def _not_ours(cls, options: dict[str, Any]) -> dict[str, Any]:
         for name in options:
             if name in FIXED_OPTIONS:
-                raise told(f"{name} cannot be set here: {FIXED_OPTIONS[name]}")
+                raise invalid(f"{name} cannot be set here: {FIXED_OPTIONS[name]}")
         return options
 
 
@@ -238,21 +238,21 @@ class CollectorConfig(Settings):
     def _input_names(cls, inputs: dict[str, Any]) -> dict[str, Any]:
         for name in inputs:
             if not INPUT_NAME.fullmatch(name):
-                raise told(f"{name!r} is no name for an input: letters, digits, - and _ only")
+                raise invalid(f"{name!r} is no name for an input: letters, digits, - and _ only")
         if sum(one.type == "stdin" for one in inputs.values()) > 1:
-            raise told("there is one standard input, so one input of type stdin")
+            raise invalid("there is one standard input, so one input of type stdin")
         paths = [
             one.path for one in inputs.values() if isinstance(one, UnixStreamInputConfig | UnixDatagramInputConfig)
         ]
         if twice := {path for path in paths if paths.count(path) > 1}:
-            raise told(f"two inputs cannot share the socket {min(twice)}")
+            raise invalid(f"two inputs cannot share the socket {min(twice)}")
         return inputs
 
     @model_validator(mode="after")
     def _each_has_a_stream(self) -> "CollectorConfig":
         nameless = [name for name, one in self.inputs.items() if one.stream is None]
         if nameless and self.output.stream is None:
-            raise told(f"no stream for {', '.join(nameless)}: set stream there, or output.stream for all")
+            raise invalid(f"no stream for {', '.join(nameless)}: set stream there, or output.stream for all")
         return self
 
     def stream_of(self, name: str) -> str:
@@ -265,5 +265,5 @@ class CollectorConfig(Settings):
 def check_stream_name(name: str) -> str:
     """A name that a stream may have."""
     if not STREAM_NAME.fullmatch(name) or name in (".", ".."):
-        raise told(f"{name!r} is no name for a stream: up to 249 letters, digits, '.', '_' and '-'")
+        raise invalid(f"{name!r} is no name for a stream: up to 249 letters, digits, '.', '_' and '-'")
     return name

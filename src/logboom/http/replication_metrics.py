@@ -52,7 +52,7 @@ def _observer_metrics(observed: Sequence[Partition]) -> Iterator[Metric]:
         ),
         (
             "observer_lag_seconds",
-            "How old what the oldest of them shows is, at most; +Inf where one has not heard of its leader yet.",
+            "How old what the oldest of them shows is, at most; +Inf where one has nothing from its leader yet.",
             max((lag.seconds for lag in lags), default=0),
         ),
     ):

@@ -30,7 +30,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """The newest known state of a key, told to those who watch."""
+    """The newest known state of a key, given to those who watch."""
 
     key: bytes
     entry: Entry | None

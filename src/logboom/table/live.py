@@ -48,7 +48,7 @@ class LiveView:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[dict[bytes, Change]]:
-        """While the view is changed: put the changes into what this gives, newest last, to have them told."""
+        """While the view is changed: put the changes into what this gives, newest last, to have watchers get them."""
         changes: dict[bytes, Change] = {}
         with self._changed:
             yield changes
@@ -64,8 +64,8 @@ class LiveView:
     def replace(self, view: TableView, info: StreamInfo, known_at_s: float) -> None:
         """Put a view in place that was read from the start, and tell how it differs from the one before."""
         with self._changed:
-            told = view.difference(self._view) if len(self._watches) else ()
-            changes = {change.key: change for change in told}
+            changed = view.difference(self._view) if len(self._watches) else ()
+            changes = {change.key: change for change in changed}
             self._view, self.info, self._known_at_s = view, info, known_at_s
             self._tell(changes)
 

@@ -1,7 +1,7 @@
 """The thread that reads a table's stream into its view, from the start and then on and on.
 
 A life of the reader: ask what the stream is and where it ends; read a new view from the start; once it has reached
-that end, put it in the place of the one before, so that watchers are told the difference; keep it up to date. It begins
+that end, put it in the place of the one before, so that watchers get the difference; keep it up to date. It begins
 again where the view can no longer be trusted:
 
     another topic id    the stream was deleted and made anew; its offsets mean other records now
@@ -100,7 +100,7 @@ class Reader:
             self._begin_until_it_works()
             while not self._stop.is_set():
                 self._step()
-        except Exception as error:  # noqa: BLE001  # the outermost edge of a thread: whoever waits for it is told
+        except Exception as error:  # noqa: BLE001  # the outermost edge of a thread: raised to whoever waits
             failure = TableError(f"the reader of table {self._stream.name!r} failed: {error!r}")
             failure.__cause__ = error
             self._live.fail(failure)

@@ -151,14 +151,14 @@ class TableView:
 
     def changes_since(self, positions: Mapping[int, int]) -> Iterator[Change]:
         """The state of every key with a record at or above these positions, as far as deletions are remembered."""
-        told = set[bytes]()
+        given = set[bytes]()
         for entry in self._entries.values():
             values = self._rivals[entry.key].values() if entry.key in self._rivals else (entry,)
             if any(each.version >= positions.get(each.partition, 0) for each in values):
-                told.add(entry.key)
+                given.add(entry.key)
                 yield self.state(entry)
         for key, tombstone in self._tombstones.items():
-            if key not in told and tombstone.version >= positions.get(tombstone.partition, 0):
+            if key not in given and tombstone.version >= positions.get(tombstone.partition, 0):
                 held = self._entries.get(key)
                 yield self.state(held) if held else Change(key, None, tombstone.version, tombstone.partition)
 

@@ -147,7 +147,7 @@ class Writer:
             return found
 
     def close(self) -> None:
-        """Give up what is under way; whoever waits for it is told that its outcome is unknown."""
+        """Give up what is under way; whoever waits for it gets UnknownOutcomeError."""
         with self._lock:
             for producer in self._producers.values():
                 producer.close()
@@ -173,13 +173,15 @@ class _PolledProducer:
     ) -> "Future[Stored]":
         sent: Future[Stored] = Future()
 
-        def told(error: KafkaError | None, message: Message) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 sent.set_exception(KafkaException(error))
             else:
                 sent.set_result(Stored(message.offset() or 0, message.timestamp()[1]))
 
-        self._producer.produce(stream, value=value, key=key, partition=partition, headers=headers, on_delivery=told)
+        self._producer.produce(
+            stream, value=value, key=key, partition=partition, headers=headers, on_delivery=delivered
+        )
         return sent
 
     def _run(self) -> None:

@@ -3,7 +3,7 @@
     child       one `logboom serve` in a process of its own: its ready line, its log, its end
     launch      what a child runs first: from then on it dies with the supervisor, however that ends
     nats_server a nats-server beside a broker or a cluster, kept running
-    supervisor  all children: start, stop, kill, pause, resume; starts a crashed one again where it is told to
+    supervisor  all children: start, stop, kill, pause, resume; starts a crashed one again where it is asked to
     folder      what is kept in one folder: cluster.json, the cluster's key, a data directory for each node
     remote      a socket in that folder, on which commands of other terminals ask the supervisor to do something
     run         all of it, from the first start to the last stop, with the signals that ask for it

@@ -74,7 +74,7 @@ class Folder:
         self.path = path
         self.places = places
         self.founded = founded
-        """Whether a first node has made the cluster; from then on every node is told of the others."""
+        """Whether a first node has made the cluster; from then on every node is given the others."""
         self._lock = lock
 
     @classmethod
@@ -86,14 +86,14 @@ class Folder:
         lock = os.open(path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            told = read_list(path) if (path / LIST_NAME).exists() else _new(path)
+            listing = read_list(path) if (path / LIST_NAME).exists() else _new(path)
         except BlockingIOError:
             os.close(lock)
             raise FolderError(f"{path} is in use: its nodes run already; `logboom cluster status` shows them") from None
         except BaseException:
             os.close(lock)
             raise
-        return cls(path, lock, places_of(told), founded=bool(told["founded"]))
+        return cls(path, lock, places_of(listing), founded=bool(listing["founded"]))
 
     def lay_out(self, node_ids: Sequence[int], listeners: Listeners, *, keep: bool) -> None:
         """Give each of the nodes its place, the n-th the n-th ports. With `keep` those that have one stay there."""
@@ -138,9 +138,9 @@ class Folder:
         for place in self.places:
             pid, state = processes.get(place.id, (None, "down"))
             nodes.append({**asdict(place), "pid": pid, "state": state})
-        told = {"version": _VERSION, "supervisor": os.getpid(), "founded": self.founded, "nodes": nodes}
+        listing = {"version": _VERSION, "supervisor": os.getpid(), "founded": self.founded, "nodes": nodes}
         fresh = self.path / f".{LIST_NAME}.new"
-        fresh.write_text(json.dumps(told, indent=2) + "\n")
+        fresh.write_text(json.dumps(listing, indent=2) + "\n")
         fresh.replace(self.path / LIST_NAME)
 
     def close(self) -> None:
@@ -152,16 +152,16 @@ def read_list(path: Path) -> dict[str, Any]:
     """What a folder's list says. Raises FolderError."""
     file = path / LIST_NAME
     try:
-        told = json.loads(file.read_bytes())
-        places_of(told)
+        listing = json.loads(file.read_bytes())
+        places_of(listing)
     except FileNotFoundError:
         raise FolderError(
             f"there is no cluster in {path}: `logboom cluster up` makes one, --data names another"
         ) from None
     except (ValueError, KeyError, TypeError):
         raise FolderError(f"{file} is no list of nodes that this version of Logboom can read") from None
-    assert isinstance(told, dict)
-    return told
+    assert isinstance(listing, dict)
+    return listing
 
 
 def _new(path: Path) -> dict[str, Any]:
@@ -171,9 +171,9 @@ def _new(path: Path) -> dict[str, Any]:
     return {"nodes": [], "founded": False}
 
 
-def places_of(told: dict[str, Any]) -> list[Place]:
+def places_of(listing: dict[str, Any]) -> list[Place]:
     """The places in a list."""
-    return [Place(**{name: node[name] for name in Place.__slots__}) for node in told["nodes"]]
+    return [Place(**{name: node[name] for name in Place.__slots__}) for node in listing["nodes"]]
 
 
 def _addresses(place: Place) -> Iterator[str]:

@@ -97,7 +97,7 @@ def _ack_gap(server: LogboomNodes, stream: str, node: int, load: FailoverLoad) -
 def _decision_gap(server: LogboomNodes, node: int) -> float:
     """Seconds from the kill of the controller until another broker has created a stream.
 
-    Each try is by a client of its own, as each call of a tool is: one of librdkafka's that has been told of the dead
+    Each try is by a client of its own, as each call of a tool is: one of librdkafka's that knows of the dead
     controller does not ask for another one for five minutes.
     """
     alive = ",".join(address for address in server.brokers if address != server.address_of(node))

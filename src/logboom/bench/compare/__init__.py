@@ -1,6 +1,6 @@
 """Logboom beside its peers in one run: the same load in turns, each server warm, the others paused meanwhile.
 
-`contestants` says who, `cases` what, `run` in which order, `outcome` what is told of it.
+`contestants` says who, `cases` what, `run` in which order, `outcome` what is shown of it.
 """
 
 from logboom.bench.compare.contestants import CLUSTERS, CONTESTANTS, Contestant

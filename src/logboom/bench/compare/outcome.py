@@ -1,6 +1,6 @@
 """The report of a comparison: JSON, a table in Markdown, pictures, and the goals it decides.
 
-A ratio is taken within each round, where both had the same machine, and the median of the rounds is told.
+A ratio is taken within each round, where both had the same machine, and the median of the rounds is shown.
 """
 
 import statistics
@@ -72,12 +72,12 @@ def goals(outcome: Outcome) -> list[dict[str, Any]]:
                 *(produce, "cpu_s_per_million", "logboom-rf1", lambda got: got <= RF3_CPU_MAX),
             ),
         ]
-    told = []
+    decided = []
     for goal, case, metric, peer, holds in wanted:
         got = ratio(outcome, case, metric, peer)
         if got is not None:
-            told.append({"goal": goal, "ratio": round(got, 3), "held": holds(got)})
-    return told
+            decided.append({"goal": goal, "ratio": round(got, 3), "held": holds(got)})
+    return decided
 
 
 def as_markdown(outcome: Outcome, machine: dict[str, object]) -> str:

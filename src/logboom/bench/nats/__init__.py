@@ -1,6 +1,6 @@
 """Messages of NATS: Logboom as their subscriber beside JetStream, and beside subscribers that do nothing.
 
-`contestants` says who takes the messages, `cases` which load, `run` in which order, `outcome` what is told of it;
+`contestants` says who takes the messages, `cases` which load, `run` in which order, `outcome` what is shown of it;
 `subscriber` is what does nothing, `attached` what many attached streams cost. The load is one Go program (`servers`).
 """
 

@@ -1,4 +1,4 @@
-"""Who takes the messages: each with its processes, and how it is told to take those of a subject.
+"""Who takes the messages: each with its processes, and how it is made to take those of a subject.
 
 All of them are started anew for each measurement, and nothing else runs meanwhile.
 """

@@ -1,6 +1,6 @@
 """The report of a run: JSON, tables in Markdown, pictures, and the goals that it decides.
 
-A ratio is taken within each round, where both had the same machine, and the median of the rounds is told.
+A ratio is taken within each round, where both had the same machine, and the median of the rounds is shown.
 """
 
 import statistics
@@ -56,12 +56,12 @@ def goals(outcome: NatsOutcome) -> list[Goal]:
             found.append(Goal(f"plain {size} B: at least {_PLAIN_RATE:,}/s", rate, rate >= _PLAIN_RATE))
         wanted = [(f"plain-{size}", f"plain {size} B", peer, 0.8) for peer in ("reader", "nats-py")]
         for window in outcome.load.windows:
-            case, told = f"acked-{size}-{window}", f"acked {size} B, {window:,} in flight"
-            wanted += [(case, told, "jetstream-always", 30.0), (case, told, "jetstream", 1.0)]
-        for case, told, peer, least in wanted:
+            case, label = f"acked-{size}-{window}", f"acked {size} B, {window:,} in flight"
+            wanted += [(case, label, "jetstream-always", 30.0), (case, label, "jetstream", 1.0)]
+        for case, label, peer, least in wanted:
             got = ratio(outcome, case, "records_per_s", peer)
             if got is not None:
-                goal = f"{told}: at least {least:g} times {_LABELS[peer]}"
+                goal = f"{label}: at least {least:g} times {_LABELS[peer]}"
                 found.append(Goal(goal, round(got, 3), got >= least))
         got = _latency_ratio(outcome, f"sync-{size}")
         if got is not None:

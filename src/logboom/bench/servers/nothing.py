@@ -133,8 +133,8 @@ class _Link(asyncio.Protocol):
         name, at = _name(body, 2 + max(transaction, 0) + 2 + 4 + 4)
         (size,) = struct.unpack_from(">i", body, at + 8)
         base = self._log(name).append(body[at + 12 : at + 12 + size])
-        told = struct.pack(">iihqqi", 1, 0, 0, base, -1, 0)
-        self.answer(head, struct.pack(">i", 1), name, told)
+        response = struct.pack(">iihqqi", 1, 0, 0, base, -1, 0)
+        self.answer(head, struct.pack(">i", 1), name, response)
 
     def _metadata(self, head: bytes, body: memoryview) -> None:
         (count,) = struct.unpack_from(">i", body)

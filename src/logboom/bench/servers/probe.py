@@ -73,12 +73,12 @@ def nats_takes(port: int, subject: str) -> bool:
     try:
         with connection(port) as link:
             link.sendall(ask)
-            heard = b""
-            while b'"seq"' not in heard:
+            received = b""
+            while b'"seq"' not in received:
                 got = link.recv(4096)
-                if not got or b"-ERR" in heard or b"503" in heard or b'"error"' in heard:
+                if not got or b"-ERR" in received or b"503" in received or b'"error"' in received:
                     return False
-                heard += got
+                received += got
     except OSError:
         return False
     return True
@@ -91,12 +91,12 @@ def nats_answers(port: int, *, with_jetstream: bool = True) -> bool:
     try:
         with connection(port) as link:
             link.sendall(ask)
-            heard = b""
-            while b"PONG" not in heard or (with_jetstream and b'"memory"' not in heard):
+            received = b""
+            while b"PONG" not in received or (with_jetstream and b'"memory"' not in received):
                 got = link.recv(4096)
                 if not got:
                     return False
-                heard += got
+                received += got
     except OSError:
         return False
     return True

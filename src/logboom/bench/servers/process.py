@@ -1,6 +1,6 @@
 """One server over several processes: started, paused, killed, started again on the same data.
 
-Knows processes; what a server's command is and when it answers is told by its subclass.
+Knows processes; what a server's command is and when it answers is what its subclass says.
 """
 
 import contextlib

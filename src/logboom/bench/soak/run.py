@@ -69,7 +69,7 @@ class _Crew:
         def guarded() -> None:
             try:
                 work()
-            except Exception as error:  # noqa: BLE001 - outermost edge of a thread: what ends it is told as a fault
+            except Exception as error:  # noqa: BLE001 - outermost edge of a thread: what ends it is reported as a fault
                 self._ledger.fault(f"{name} ended: {type(error).__name__}: {error}")
 
         thread = threading.Thread(target=guarded, name=name, daemon=True)

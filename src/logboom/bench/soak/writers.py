@@ -58,7 +58,7 @@ def _send(producer: Producer, flow: Flow, partition: int, ledger: Ledger) -> Non
     place = (flow.stream, partition)
     number = ledger.next_number(place)
 
-    def told(error: KafkaError | None, message: Any) -> None:
+    def delivered(error: KafkaError | None, message: Any) -> None:
         if error is not None:
             ledger.fault(f"{place}: record {number} was refused: {error}")
         else:
@@ -66,7 +66,7 @@ def _send(producer: Producer, flow: Flow, partition: int, ledger: Ledger) -> Non
 
     while True:
         try:
-            producer.produce(flow.stream, flow.value(number), partition=partition, on_delivery=told)
+            producer.produce(flow.stream, flow.value(number), partition=partition, on_delivery=delivered)
         except BufferError:
             producer.poll(0.1)
         else:
