@@ -1,5 +1,6 @@
 """A pipeline as a picture: every node and edge once, no box over another, and documents that can be read."""
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -41,6 +42,38 @@ def test_boxes_lie_beside_each_other() -> None:
         for other in boxes[number + 1 :]:
             apart = x + width < other[0] or other[0] + other[2] < x or y + height < other[1] or other[1] + other[3] < y
             assert apart
+
+
+PASSING = """
+name: passing
+sources:
+  web: {type: stream, stream: web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  split: {type: route, inputs: [parsed], routes: {bad: "severity_number >= 17", odd: "body IS NULL"}}
+  sampled: {type: sample, inputs: [split.unmatched], rate: 10}
+sinks:
+  far: {type: console, inputs: [parsed, sampled, split.odd]}
+  both: {type: console, inputs: [split.bad, split.odd]}
+"""
+
+
+def test_no_arrow_passes_behind_a_box_and_no_name_of_an_output_lies_on_another() -> None:
+    root = ElementTree.fromstring(svg(graph_of(compile_pipeline(PASSING, "passing.yaml")), "passing"))
+    space = "{http://www.w3.org/2000/svg}"
+    labels = [text for text in root.iter(f"{space}text") if text.get("class") == "label"]
+    assert sorted(text.text or "" for text in labels) == ["bad, odd", "odd", "unmatched"]
+    assert len({(text.get("x"), text.get("y")) for text in labels}) == len(labels)
+    boxes = [[float(rect.attrib[key]) for key in ("x", "y", "width", "height")] for rect in root.iter(f"{space}rect")]
+    straight = 0
+    for path in root.iter(f"{space}path"):
+        for before, end in re.findall(r" ([\d.]+)H([\d.]+)", path.attrib["d"]):
+            straight += 1
+            assert not any(
+                x < float(end) - 1 and float(end) <= x + wide and y <= float(before) <= y + high
+                for x, y, wide, high in boxes
+            )
+    assert straight == 3, "one arrow passes two columns, and one a single column"
 
 
 def test_the_command_writes_either(tmp_path: Path) -> None:
