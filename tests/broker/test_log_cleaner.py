@@ -16,7 +16,15 @@ from tests.support.waiting import WAIT_S
 from logboom.base.errors import InvalidRecordError
 from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
-from logboom.broker.disk.cleaning_schedule import Candidate, RateLimit, most_urgent
+from logboom.broker.disk.cleaning_schedule import (
+    MANY_READ_BYTES_PER_S,
+    PAUSE_MAX_S,
+    PAUSE_SHARE,
+    Candidate,
+    ConsumerBackoff,
+    RateLimit,
+    most_urgent,
+)
 from logboom.broker.partition.replica import AppendResult, Partition
 from logboom.records import Record, build_batch, iter_batches, iter_records
 from logboom.storage import Dirt
@@ -106,6 +114,21 @@ def test_never_more_than_the_limit_from_any_moment_on(steps: list[tuple[int, flo
             spent = sum(size_bytes for _, size_bytes in done[start:end])
             assert spent <= limit * (done[end][0] - done[start][0]) * (1 + 1e-6) + 1
     assert RateLimit().spend(1 << 40, None, 5.0) == 0
+
+
+def test_a_compaction_rests_as_long_as_consumers_read_much() -> None:
+    backoff, read_bytes, now_s = ConsumerBackoff(), 5_000, 100.0
+    backoff.begin(read_bytes, now_s)
+    now_s += 0.03
+    read_bytes += int(0.02 * MANY_READ_BYTES_PER_S)
+    assert backoff.pause_s(read_bytes, now_s) == 0
+    read_bytes += int(0.02 * MANY_READ_BYTES_PER_S)
+    assert backoff.pause_s(read_bytes, now_s) == pytest.approx(PAUSE_SHARE * 0.03)
+    backoff.begin(read_bytes, now_s)
+    assert backoff.pause_s(read_bytes, now_s + 0.03) == 0, "what was read before counts no more"
+    backoff.begin(read_bytes, now_s)
+    assert backoff.pause_s(read_bytes + (1 << 40), now_s + 9.0) == PAUSE_MAX_S
+    assert backoff.pause_s(read_bytes + 1, now_s) == 0, "in simulated time work takes none"
 
 
 # --- in a broker ------------------------------------------------------------------------------------------------------

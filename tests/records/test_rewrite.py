@@ -67,7 +67,7 @@ def stored(builder: type, codec: Codec) -> tuple[bytearray, BatchHeader]:
 def test_what_is_left_of_a_clients_batch(builder: type, reader: type, codec: Codec, horizon_ms: int | None) -> None:
     buffer, before = stored(builder, codec)
     body = records_body(buffer, 0, before, 4 << 20)
-    retained = [record for n, record in enumerate(keyed_records(body, before.records_count)) if n in KEPT]
+    retained = [record[3:] for n, record in enumerate(keyed_records(body, before.records_count)) if n in KEPT]
     rewritten = retain_records(before, body, retained, delete_horizon_ms=horizon_ms)
     header = read_header(rewritten)
     assert crc_ok(rewritten, 0, header)
@@ -139,7 +139,7 @@ def test_any_records_may_be_retained(
         assert records_without_key(buffer, 0, before, 1 << 20, most=most) == keyless[:most]
     kept = sorted(data.draw(st.sets(st.sampled_from(range(len(records))), min_size=1)))
     horizon_ms = data.draw(st.none() | st.integers(0, 1 << 45))
-    rewritten = retain_records(before, body, [found[n] for n in kept], delete_horizon_ms=horizon_ms)
+    rewritten = retain_records(before, body, [found[n][3:] for n in kept], delete_horizon_ms=horizon_ms)
     assert list(iter_records(rewritten, 0, read_header(rewritten), 1 << 20)) == [records[n] for n in kept]
 
 
@@ -156,6 +156,6 @@ def test_a_client_may_not_set_the_delete_horizon() -> None:
     buffer = build_batch([Record(Offset(0), 1, b"k", b"v")])
     header = read_header(buffer)
     body = records_body(buffer, 0, header, 1 << 20)
-    marked = retain_records(header, body, list(keyed_records(body, 1)), delete_horizon_ms=1)
+    marked = retain_records(header, body, [(0, len(body))], delete_horizon_ms=1)
     with pytest.raises(InvalidRecordError, match="delete horizon"):
         validate_produced(marked, LIMITS)

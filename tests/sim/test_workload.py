@@ -1,7 +1,7 @@
 """The clients of a run find what they are there to find."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -161,9 +161,12 @@ def test_the_trimmer_deletes_what_it_asks_for_and_no_more() -> None:
 
 def test_a_compaction_that_keeps_the_first_value_of_a_key_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     class KeepsTheFirst(KeyMap):
-        def put(self, key: bytes, offset: Offset) -> int | None:
-            earlier = super().put(key, offset)
-            return earlier if earlier in (None, -1) else offset
+        def put(self, keys: Sequence[bytes], offsets: Sequence[int]) -> tuple[int, list[int]]:
+            superseded: list[int] = []
+            for key, offset in zip(keys, offsets, strict=True):
+                _, before = super().put((key,), (offset,))
+                superseded += [offset] if before else []
+            return len(keys), superseded
 
     table = replace(
         Scenario(),

@@ -179,8 +179,9 @@ def test_a_batch_does_not_grow_above_its_limit() -> None:
     hard = build_batch([Record(Offset(0), 1000, b"%d" % n, plain) for n in range(3)])
     header = read_header(hard)
     body = records_body(hard, 0, header, 1 << 20)
-    packed = retain_records(header._replace(attributes=Codec.ZSTD), body, list(keyed_records(body, 3)), level=22)
-    usual = retain_records(header._replace(attributes=Codec.ZSTD), body, list(keyed_records(body, 3))[1:])
+    bounds = [record[3:] for record in keyed_records(body, 3)]
+    packed = retain_records(header._replace(attributes=Codec.ZSTD), body, bounds, level=22)
+    usual = retain_records(header._replace(attributes=Codec.ZSTD), body, bounds[1:])
     assert len(usual) > len(packed), "the example shows nothing"
     append(log, packed)
     put(log, ("0", "2"))

@@ -13,10 +13,10 @@ a batch is stored and given out as its producer sent it, and three things make t
 
 `header` reads and patches headers, `validate` holds the rules for produced batches (their errors are Kafka's, see
 docs/bad-input.md), `walk` and `columns` the walk, `codec` compression with a limit on what comes out, `record` single
-records for what needs them: groups, tools, tests, searches by time. `keys` and `rewrite` are for key compaction: they
-read the keys of a batch, and make batches from which records are missing. `conditions` takes the headers of
-conditional records out of a batch. `contents` makes batches of what came through other front ends than Kafka's, one
-content after another, and finds one header in many records.
+records for what needs them: groups, tools, tests, searches by time. `keys`, `key_columns` and `rewrite` are for key
+compaction: they read the keys of a batch, and make batches from which records are missing. `conditions` takes the
+headers of conditional records out of a batch. `contents` makes batches of what came through other front ends than
+Kafka's, one content after another, and finds one header in many records.
 
 It knows bytes. It must not know partitions, files, or what the wire around a batch looks like.
 """
@@ -34,11 +34,13 @@ from logboom.records.contents import (
 )
 from logboom.records.header import (
     CODEC_MASK,
+    CONTROL_BIT,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     MAGIC,
     MAX_SEQUENCE,
     MIN_BATCH_LENGTH,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     Codec,
     add_to_sequence,
@@ -49,7 +51,9 @@ from logboom.records.header import (
     read_header,
     stamp_append_time,
     whole_batches,
+    whole_headers,
 )
+from logboom.records.key_columns import KeyColumns, key_columns
 from logboom.records.keys import KeyedRecord, keyed_records, records_without_key
 from logboom.records.record import (
     Headers,
@@ -63,6 +67,7 @@ from logboom.records.record import (
 )
 from logboom.records.rewrite import (
     MAX_OFFSET_DELTA,
+    RecordBounds,
     gap_batch,
     is_gap,
     replace_records,
@@ -74,6 +79,7 @@ from logboom.records.varint import varint
 
 __all__ = [
     "CODEC_MASK",
+    "CONTROL_BIT",
     "EXPECTED_OFFSET",
     "HEADER_BYTES",
     "LENGTH_PREFIX_BYTES",
@@ -85,14 +91,17 @@ __all__ = [
     "NO_TIMESTAMP",
     "READ_TO",
     "STREAM_ID",
+    "TRANSACTIONAL_BIT",
     "BatchHeader",
     "Codec",
     "ConditionHeaders",
     "HeaderFields",
     "Headers",
+    "KeyColumns",
     "KeyedRecord",
     "Produced",
     "Record",
+    "RecordBounds",
     "RecordLimits",
     "add_to_sequence",
     "batch_bytes_max",
@@ -109,6 +118,7 @@ __all__ = [
     "is_gap",
     "iter_batches",
     "iter_records",
+    "key_columns",
     "keyed_records",
     "patch_batch",
     "read_header",
@@ -125,5 +135,6 @@ __all__ = [
     "validate_produced",
     "varint",
     "whole_batches",
+    "whole_headers",
     "without_records",
 ]

@@ -186,6 +186,34 @@ def whole_batches(
     return at, expected
 
 
+def whole_headers(
+    buffer: Bytes, expected: Offset, ceiling: Offset, epoch_at: Callable[[Offset], Epoch]
+) -> list[tuple[int, BatchHeader]]:
+    """Position and header of each of the batches that `whole_batches` counts; the epochs must rise with the offsets."""
+    view, at, size = memoryview(buffer), 0, len(buffer)
+    found: list[tuple[int, BatchHeader]] = []
+    unpack, make, checksum = _HEADER.unpack_from, _header, crc32c
+    epoch = epoch_at(expected)
+    is_one_epoch = epoch_at(Offset(max(expected, ceiling - 1))) == epoch
+    while size - at >= HEADER_BYTES and expected < ceiling:
+        fields = unpack(buffer, at)
+        base, length, own_epoch, magic, crc, _, delta = fields[:7]
+        end, following = at + LENGTH_PREFIX_BYTES + length, base + delta + 1
+        if (
+            base != expected
+            or magic != MAGIC
+            or not MIN_BATCH_LENGTH <= length <= size - at - LENGTH_PREFIX_BYTES
+            or delta < 0
+            or following > ceiling
+            or (epoch if is_one_epoch else epoch_at(expected)) != own_epoch
+            or checksum(view[at + CRC_START : end]) != crc
+        ):
+            break
+        found.append((at, make(BatchHeader, fields)))
+        at, expected = end, following
+    return found
+
+
 def iter_batches(buffer: Bytes) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each whole batch; stops before an incomplete one.
 

@@ -5,51 +5,49 @@ For what must know keys and nothing else: key compaction, and the check that a c
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final
 
 from logboom.base.errors import CorruptBatchError
 from logboom.base.ports import Bytes
 from logboom.records.header import BatchHeader
 from logboom.records.record import records_body
-from logboom.records.varint import read_varint
+from logboom.records.varint import CONTINUES, read_varint
 
 KeyedRecord = tuple[int, bytes | None, bool, int, int]
 """Offset delta, key, whether there is a value (a record without one is a tombstone), and where the record begins and
 ends in the plain records of its batch."""
 
-_CONTINUES: Final = 0x80
 
-
-def keyed_records(body: bytes, count: int) -> Iterator[KeyedRecord]:
-    """The `count` records that `body` consists of, as the batch's records are when they are not compressed.
+def keyed_records(body: bytes, count: int, position: int = 0) -> Iterator[KeyedRecord]:
+    """The `count` records that `body` consists of from `position` on, as the batch's records are when they are not
+    compressed.
 
     CorruptBatchError where a length contradicts another. The records were checked when they were produced, so this
     finds only what is damaged, and looks no further than at the length of the value.
     """
-    end = 0
+    end = position
     try:
         for _ in range(count):
             start = end
             # Numbers of one byte, and lengths of two, are read in place, as nearly all are: a call for each would take
             # twice the time.
             first, second = body[start], body[start + 1]
-            if first >= _CONTINUES > second and not first & 1:
+            if first >= CONTINUES > second and not first & 1:
                 length, at = (first & 0x7F | second << 7) >> 1, start + 2
             else:
                 length, at = read_varint(body, start)
             end = at + length
             at += 1  # attributes
-            while body[at] >= _CONTINUES:  # the timestamp's delta is not needed
+            while body[at] >= CONTINUES:  # the timestamp's delta is not needed
                 at += 1
             at += 1
             delta = body[at]
-            if delta < _CONTINUES:
+            if delta < CONTINUES:
                 at += 1
                 delta >>= 1
             else:
                 delta, at = read_varint(body, at)
             key_length = body[at]
-            if key_length < _CONTINUES:
+            if key_length < CONTINUES:
                 at += 1
                 key_length = (key_length >> 1) ^ -(key_length & 1)
             else:

@@ -5,6 +5,7 @@ leader epoch, its codec and its records' deltas, so that the records that stay a
 """
 
 from collections.abc import Sequence
+from itertools import repeat
 
 from logboom.base.ids import NO_PRODUCER, Epoch, Offset
 from logboom.records.codec import compress
@@ -21,10 +22,12 @@ from logboom.records.header import (
     read_header,
     write_crc,
 )
-from logboom.records.keys import KeyedRecord
 from logboom.records.record import batch_codec
 from logboom.records.validate import NO_TIMESTAMP
-from logboom.records.varint import MAX_LONG_BYTES, read_varint, varint
+from logboom.records.varint import CONTINUES, MAX_LONG_BYTES, read_varint, varint
+
+RecordBounds = tuple[int, int]
+"""Where a record begins and ends in the plain records of its batch."""
 
 MAX_OFFSET_DELTA = 2**31 - 1
 """The last offset delta of a batch is a signed 32-bit number."""
@@ -33,7 +36,7 @@ MAX_OFFSET_DELTA = 2**31 - 1
 def retain_records(
     header: BatchHeader,
     body: bytes,
-    retained: Sequence[KeyedRecord],
+    retained: Sequence[RecordBounds],
     *,
     delete_horizon_ms: int | None = None,
     level: int | None = None,
@@ -44,17 +47,16 @@ def retain_records(
     tombstones may be removed. It takes the place of the base timestamp (KIP-534), and the records' deltas follow it.
     `level` is that of the codec, its default in Kafka without one.
     """
-    times = [_timestamp_delta(body, record) for record in retained]
     base, attributes = header.base_timestamp, header.attributes
     if delete_horizon_ms is None:
-        plain = b"".join([body[start:end] for _, _, _, start, end in retained])
+        plain = b"".join([body[start:end] for start, end in retained])
     else:
         shift = base - delete_horizon_ms
         plain = b"".join([_with_delta(body, record, shift) for record in retained])
         base, attributes = delete_horizon_ms, attributes | DELETE_HORIZON_BIT
     newest = header.max_timestamp
     if not attributes & APPEND_TIME_BIT:
-        newest = header.base_timestamp + max(delta for delta, _ in times)
+        newest = header.base_timestamp + max(map(_timestamp_delta, repeat(body), retained))
     return _sealed(
         header._replace(attributes=attributes, base_timestamp=base, max_timestamp=newest, records_count=len(retained)),
         compress(batch_codec(header), plain, level=level),
@@ -120,15 +122,18 @@ def _sealed(header: BatchHeader, body: bytes) -> bytearray:
     return buffer
 
 
-def _timestamp_delta(body: bytes, record: KeyedRecord) -> tuple[int, int]:
-    """The timestamp delta of a record and where the field behind it begins."""
-    _, after_length = read_varint(body, record[3])
-    return read_varint(body, after_length + 1, MAX_LONG_BYTES)
+def _timestamp_delta(body: bytes, record: RecordBounds) -> int:
+    at = record[0]
+    while body[at] >= CONTINUES:
+        at += 1
+    at += 2  # behind the length, the attributes
+    raw = body[at]
+    return (raw >> 1) ^ -(raw & 1) if raw < CONTINUES else read_varint(body, at, MAX_LONG_BYTES)[0]
 
 
-def _with_delta(body: bytes, record: KeyedRecord, shift_ms: int) -> bytes:
+def _with_delta(body: bytes, record: RecordBounds, shift_ms: int) -> bytes:
     """The record's bytes with so much added to its timestamp delta."""
-    _, attributes_at = read_varint(body, record[3])
+    _, attributes_at = read_varint(body, record[0])
     delta, rest_at = read_varint(body, attributes_at + 1, MAX_LONG_BYTES)
-    content = body[attributes_at : attributes_at + 1] + varint(delta + shift_ms) + body[rest_at : record[4]]
+    content = body[attributes_at : attributes_at + 1] + varint(delta + shift_ms) + body[rest_at : record[1]]
     return varint(len(content)) + content

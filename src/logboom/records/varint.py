@@ -6,6 +6,8 @@ from logboom.base.errors import CorruptBatchError
 
 MAX_INT_BYTES: Final = 5
 MAX_LONG_BYTES: Final = 10
+CONTINUES: Final = 0x80
+"""Set in each byte of a number but its last."""
 
 _SMALL: Final = tuple(bytes((n,)) for n in range(128))
 

@@ -2,11 +2,19 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+from logboom.base.units import MIB
 from logboom.storage import Dirt
 
 Log = TypeVar("Log")
+
+MANY_READ_BYTES_PER_S: Final = 256 * MIB
+"""What consumers read in a second where a compaction beside them is to step back."""
+PAUSE_SHARE: Final = 2
+"""It then rests for so many times as long as it has worked: on two cores a consumer that reads more than 1 GB/s lost a
+fifth of its rate to one that never rests, which niceness does not help, since the caches and the memory are shared."""
+PAUSE_MAX_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +59,22 @@ class RateLimit:
             return 0.0
         self._free_at_s = max(self._free_at_s, now_s) + size_bytes / bytes_per_s
         return self._free_at_s - now_s
+
+
+class ConsumerBackoff:
+    """Rests between the steps of a compaction, as long as consumers read much. Times are of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._since_s = 0.0
+        self._read_bytes = 0
+
+    def begin(self, read_bytes: int, now_s: float) -> None:
+        """Work begins, or goes on; consumers have read so many bytes in all."""
+        self._since_s, self._read_bytes = now_s, read_bytes
+
+    def pause_s(self, read_bytes: int, now_s: float) -> float:
+        """How many seconds to rest before the work goes on."""
+        worked_s = now_s - self._since_s
+        if read_bytes - self._read_bytes <= MANY_READ_BYTES_PER_S * worked_s:
+            return 0.0
+        return min(PAUSE_SHARE * worked_s, PAUSE_MAX_S)

@@ -28,7 +28,7 @@ from logboom.base.ids import Offset, StreamName
 from logboom.base.ports import Clock, Mailbox, SyncFailedError
 from logboom.base.units import SECOND_MS
 from logboom.broker.config import BrokerConfig
-from logboom.broker.disk.cleaning_schedule import Candidate, RateLimit, most_urgent
+from logboom.broker.disk.cleaning_schedule import Candidate, ConsumerBackoff, RateLimit, most_urgent
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.maintenance import Pause
 from logboom.broker.disk.remote_passes import PassProcess
@@ -107,7 +107,7 @@ class LogCleaner:
         self._log = log
         self._thread = ReaderThreads(runtime.workers.pool("cleaner", 1), runtime.clock)
         self._process = PassProcess(runtime.workers)
-        self._pace = _Pace(runtime.workers.mailbox(), config, runtime.clock)
+        self._pace = _Pace(runtime.workers.mailbox(), config, runtime.clock, counters)
         self._seen: dict[Partition, tuple[object, ...] | None] = {}
         """What the last look at each log depended on."""
         self._left_at: dict[Partition, Offset] = {}
@@ -323,14 +323,16 @@ def _what_dirt_depends_on(partition: Partition) -> tuple[object, ...] | None:
 
 
 class _Pace:
-    """Slows the cleaner's thread down to the rate limit, and tells it to stop."""
+    """Slows the cleaner's thread down, to the rate limit and for consumers' sake, and tells it to stop."""
 
-    def __init__(self, wake: Mailbox[None], config: Current[BrokerConfig], clock: Clock) -> None:
+    def __init__(self, wake: Mailbox[None], config: Current[BrokerConfig], clock: Clock, counters: Counters) -> None:
         self._loop = asyncio.get_running_loop()
         self._wake = wake
         self._config = config
         self._clock = clock
+        self._counters = counters
         self._limit = RateLimit()
+        self._backoff = ConsumerBackoff()
         self._cancelled = True
         self._waits = False
         self._unwanted: Callable[[], bool] = bool
@@ -338,6 +340,7 @@ class _Pace:
     def begin(self, unwanted: Callable[[], bool]) -> None:
         """Loop: a run begins, which is to end early once `unwanted`."""
         self._cancelled, self._unwanted = False, unwanted
+        self._backoff.begin(self._counters.read_bytes, self._clock.monotonic_s())
 
     def cancel(self) -> None:
         """Loop: the run is over, or is to be."""
@@ -350,11 +353,16 @@ class _Pace:
         return self._cancelled or self._unwanted()
 
     def spend(self, size_bytes: int) -> None:
-        """Thread: so many bytes were read or written; wait as the limit asks."""
-        limit = self._config.now.cleaner.max_io_bytes_per_s
-        wait_s = self._limit.spend(size_bytes, limit, self._clock.monotonic_s())
-        if wait_s <= 0:
-            return
+        """Thread: so many bytes were read or written; wait as the limit and busy consumers ask."""
+        limit, now_s = self._config.now.cleaner.max_io_bytes_per_s, self._clock.monotonic_s()
+        pause_s = self._backoff.pause_s(self._counters.read_bytes, now_s)
+        wait_s = max(self._limit.spend(size_bytes, limit, now_s), pause_s)
+        if wait_s > 0:
+            self._wait(wait_s)
+            now_s = self._clock.monotonic_s()
+        self._backoff.begin(self._counters.read_bytes, now_s)
+
+    def _wait(self, wait_s: float) -> None:
         # `cancel` sets its flag first and then looks at this one, so one of the two sees the other. A wait that ends
         # early, by an older wake-up, is made up for by the next one.
         self._waits = True

@@ -1,17 +1,24 @@
 """The first pass of a cleaning: reading the dirty section of a log, to know which of its records are superseded."""
 
+from bisect import bisect_left
+from dataclasses import dataclass, field
 from typing import Final
 
 from logboom.base.errors import LogboomError, StorageError, with_cause
 from logboom.base.ids import Offset
 from logboom.base.ports import File
-from logboom.records import BatchHeader, keyed_records
+from logboom.base.units import MIB
+from logboom.records import BatchHeader, key_columns
 from logboom.storage.compaction.key_map import KeyMap, OffsetSet
-from logboom.storage.compaction.source import Source, Step, checked_batches, is_compacted_by_key, plain_records
+from logboom.storage.compaction.source import Source, Step, checked_reads, is_compacted_by_key, plain_records
 from logboom.storage.segment import EpochAt
 
 _SETS_SHARE: Final = 16
 """One part in so many of the memory is for sets of offsets, the others are for the keys."""
+
+_NOTED_BYTES: Final = MIB
+"""After so many bytes of records their keys are noted, so that the next ones need no more memory beside the map. A read
+may have as many, or many more where they are compressed."""
 
 
 class DirtySection:
@@ -35,40 +42,66 @@ class DirtySection:
 
         BadBatchError or StorageError where a batch is damaged or cannot be opened. Raises OSError.
         """
-        for batch in checked_batches(source, file, self.start, epoch_at, step):
-            header = batch[2]
-            if is_compacted_by_key(header):
-                body = plain_records(batch, source, max_decompressed_bytes)
-                try:
-                    if not self._take(body, header):
-                        return False
-                except LogboomError as error:
-                    raise with_cause(
-                        StorageError(f"The batch at offset {header.base_offset} is wrong: {error}"), error
-                    ) from error
-            self.end = header.next_offset
-            if self.superseded.size_bytes + self.with_tombstones.size_bytes > self._max_set_bytes:
+        for batches in checked_reads(source, file, self.start, epoch_at, step):
+            found = _Keys()
+            for batch in batches:
+                header = batch[2]
+                if is_compacted_by_key(header):
+                    body = plain_records(batch, source, max_decompressed_bytes)
+                    try:
+                        self._look_into(body, header, found)
+                    except LogboomError as error:
+                        raise with_cause(
+                            StorageError(f"The batch at offset {header.base_offset} is wrong: {error}"), error
+                        ) from error
+                    if found.looked_into_bytes >= _NOTED_BYTES:
+                        if not self._note(found, header.next_offset):
+                            return False
+                        found = _Keys()
+            if batches and not self._note(found, batches[-1][2].next_offset):
                 return False
         return True
 
-    def _take(self, body: bytes, header: BatchHeader) -> bool:
-        """Note the keys of a batch; False where there was no room for one, at which this part ends."""
-        base, start = header.base_offset, self.start
-        put, supersede = self.keys.put, self.superseded.add
-        for delta, key, has_value, _, _ in keyed_records(body, header.records_count):
-            offset = Offset(base + delta)
-            if offset < start:
-                continue
-            if key is None:
-                supersede(offset)
-                self.has_keyless = True
-                continue
-            before = put(key, offset)
-            if before is None:
-                self.end = offset
-                return False
-            if before >= 0:
-                supersede(before)
-            if not has_value:
-                self.with_tombstones.add(base)
-        return True
+    def _look_into(self, body: bytes, header: BatchHeader, found: "_Keys") -> None:
+        """Add the keys of a batch to those that were found."""
+        found.looked_into_bytes += len(body)
+        base, start, columns = header.base_offset, self.start, key_columns(body, header.records_count)
+        keys, offsets = columns.keys, [base + delta for delta in columns.deltas]
+        if base < start:
+            first = bisect_left(offsets, start)
+            keys, offsets = keys[first:], offsets[first:]
+        if None in keys:
+            found.keyless += [offset for key, offset in zip(keys, offsets, strict=True) if key is None]
+            offsets = [offset for key, offset in zip(keys, offsets, strict=True) if key is not None]
+        found.keys += [key for key in keys if key is not None]
+        found.offsets += offsets
+        if columns.tombstones:
+            found.with_tombstones.append(base)
+
+    def _note(self, found: "_Keys", end: Offset) -> bool:
+        """Note the keys of all batches up to `end`; False where this part ends, with them or before one that had no
+        room."""
+        self.superseded.add(found.keyless)
+        self.has_keyless |= bool(found.keyless)
+        self.with_tombstones.add(found.with_tombstones)
+        count, before = self.keys.put(found.keys, found.offsets)
+        self.superseded.add(before)
+        if count < len(found.keys):
+            self.end = Offset(found.offsets[count])
+            return False
+        self.end = end
+        return self.superseded.size_bytes + self.with_tombstones.size_bytes <= self._max_set_bytes
+
+
+@dataclass(slots=True)
+class _Keys:
+    """Of some batches, one behind the other: each record's key and offset, and what stands out."""
+
+    keys: list[bytes] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    keyless: list[int] = field(default_factory=list)
+    """Offsets of records without a key."""
+    with_tombstones: list[int] = field(default_factory=list)
+    """Base offsets of batches."""
+    looked_into_bytes: int = 0
+    """Of all their records."""

@@ -5,6 +5,7 @@ It opens no file and knows nothing of the log's state, so that it may run beside
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from logboom.base.ids import Epoch, Offset
@@ -13,7 +14,7 @@ from logboom.storage.compaction.dirty_section import DirtySection
 from logboom.storage.compaction.record_filter import FilterCounts, RecordFilter, Verdict
 from logboom.storage.compaction.segment_writer import SegmentWriter
 from logboom.storage.compaction.settings import CompactionSettings
-from logboom.storage.compaction.source import Source, checked_batches
+from logboom.storage.compaction.source import Source, checked_reads
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.segment import SparseIndex
 
@@ -119,7 +120,8 @@ class FilePasses:
         writer = SegmentWriter(files.target, only, plan.index_interval_bytes, files.did_write)
         for number, source in enumerate(sources):
             file = only or files.source(number)
-            for batch in checked_batches(source, file, source.first_offset, self._epoch_at, files.did_read):
+            reads = checked_reads(source, file, source.first_offset, self._epoch_at, files.did_read)
+            for batch in chain.from_iterable(reads):
                 verdict = record_filter.judge(batch, source)
                 if verdict is Verdict.KEEP:
                     writer.copy(batch)

@@ -1,16 +1,17 @@
 """Which records of a batch stay, and the batch without the others (Kafka's Cleaner.shouldRetainRecord)."""
 
+from bisect import bisect_left
 from collections.abc import Set
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import chain
 from typing import Final
 
 from logboom.base.errors import LogboomError, StorageError, with_cause
-from logboom.base.ids import Offset
-from logboom.records import BatchHeader, Codec, KeyedRecord, keyed_records, retain_records, without_records
+from logboom.records import BatchHeader, Codec, RecordBounds, key_columns, retain_records, without_records
 from logboom.storage.compaction.dirty_section import DirtySection
 from logboom.storage.compaction.settings import CompactionSettings
-from logboom.storage.compaction.source import Batch, Source, is_compacted_by_key, plain_records
+from logboom.storage.compaction.source import NEVER_BY_KEY, Batch, Source, is_compacted_by_key, plain_records
 
 _BEST_LEVELS: Final = {Codec.GZIP: 9, Codec.LZ4: 17, Codec.ZSTD: 22}
 
@@ -66,14 +67,15 @@ class RecordFilter:
     def judge(self, batch: Batch, source: Source) -> Verdict | bytearray:
         """The batch as it is to be, or what becomes of it. StorageError where it cannot be opened."""
         header, dirty = batch[2], self._dirty
-        if header.base_offset >= dirty.end or header.is_control or header.is_transactional:
+        base, end = header.base_offset, header.next_offset
+        if base >= dirty.end or header.attributes & NEVER_BY_KEY:
             return Verdict.KEEP
         if not header.records_count:
-            return Verdict.KEEP if header.base_offset in self._remembered else Verdict.REMOVE
-        if header.base_offset >= dirty.start and header.next_offset <= dirty.end:
+            return Verdict.KEEP if base in self._remembered else Verdict.REMOVE
+        if base >= dirty.start and end <= dirty.end:
             # The first pass knows what becomes of each record, so that most batches need not be opened again.
-            superseded = dirty.superseded.count_in(header.base_offset, header.next_offset)
-            if not superseded and header.base_offset not in dirty.with_tombstones:
+            superseded = dirty.superseded.count_in(base, end)
+            if not superseded and base not in dirty.with_tombstones:
                 return Verdict.KEEP
             if superseded == header.records_count and not dirty.has_keyless:
                 self.counts.records += superseded
@@ -83,21 +85,19 @@ class RecordFilter:
         try:
             retained, has_tombstones = self._retained(body, header)
         except LogboomError as error:
-            raise with_cause(
-                StorageError(f"The batch at offset {header.base_offset} is wrong: {error}"), error
-            ) from error
+            raise with_cause(StorageError(f"The batch at offset {base} is wrong: {error}"), error) from error
         removed = header.records_count - len(retained)
         self.counts.records += removed
         if not retained:
             return self._emptied(header)
         # Older records of a tombstone's key are gone after this cleaning, so from now on its time runs (KIP-534).
-        starts_horizon = has_tombstones and header.delete_horizon_ms is None and header.next_offset <= dirty.end
+        starts_horizon = has_tombstones and header.delete_horizon_ms is None and end <= dirty.end
         if not removed and not starts_horizon:
             return Verdict.KEEP
         return self._rewritten(header, body, retained, starts_horizon=starts_horizon)
 
     def _rewritten(
-        self, header: BatchHeader, body: bytes, retained: list[KeyedRecord], *, starts_horizon: bool
+        self, header: BatchHeader, body: bytes, retained: list[RecordBounds], *, starts_horizon: bool
     ) -> Verdict | bytearray:
         max_bytes = max(header.size_bytes, self._settings.max_batch_bytes)
         if starts_horizon:
@@ -121,26 +121,29 @@ class RecordFilter:
         """What becomes of a batch of which no record stays."""
         return without_records(header) if header.base_offset in self._remembered else Verdict.REMOVE
 
-    def _retained(self, body: bytes, header: BatchHeader) -> tuple[list[KeyedRecord], bool]:
-        """The records that stay, and whether one of them is a tombstone below the end of the dirty section."""
+    def _retained(self, body: bytes, header: BatchHeader) -> tuple[list[RecordBounds], bool]:
+        """Where the records lie that stay, and whether one is a tombstone below the end of the dirty section."""
         dirty, base, horizon_ms = self._dirty, header.base_offset, header.delete_horizon_ms
-        keys, superseded, removes_tombstones = dirty.keys, dirty.superseded, False
-        if horizon_ms is not None:
-            removes_tombstones = horizon_ms <= self._now_ms
-        retained: list[KeyedRecord] = []
-        has_tombstones = False
-        for record in keyed_records(body, header.records_count):
-            delta, key, has_value, _, _ = record
-            offset = Offset(base + delta)
-            if offset < dirty.end:
-                if key is None:
-                    self.counts.without_key += 1
-                    continue
-                if offset in superseded if offset >= dirty.start else key in keys:
-                    continue
-                if not has_value:
-                    if removes_tombstones:
-                        continue
-                    has_tombstones = True
-            retained.append(record)
-        return retained, has_tombstones
+        columns = key_columns(body, header.records_count)
+        keys, deltas = columns.keys, columns.deltas
+        below_end = len(deltas) if header.next_offset <= dirty.end else bisect_left(deltas, dirty.end - base)
+        below_start = 0 if base >= dirty.start else bisect_left(deltas, dirty.start - base, 0, below_end)
+        # Those below the start are superseded by any record of their key above it; of the others it is known of each.
+        removed = dirty.keys.known([key or b"" for key in keys[:below_start]]) if below_start else []
+        if below_start < below_end:
+            bits = dirty.superseded.bits_in(base, base + deltas[below_end - 1] + 1)
+            removed += [bool(bits >> delta & 1) for delta in deltas[below_start:below_end]]
+        if None in keys:
+            keyless = [place for place, key in enumerate(keys[:below_end]) if key is None]
+            self.counts.without_key += len(keyless)
+            for place in keyless:
+                removed[place] = True
+        tombstones = [place for place in columns.tombstones if place < below_end and not removed[place]]
+        if tombstones and horizon_ms is not None and horizon_ms <= self._now_ms:
+            for place in tombstones:
+                removed[place] = True
+            tombstones = []
+        kept = [place for place, is_removed in enumerate(removed) if not is_removed]
+        bounds = columns.bounds
+        retained = [(bounds[place], bounds[place + 1]) for place in chain(kept, range(below_end, len(deltas)))]
+        return retained, bool(tombstones)

@@ -8,9 +8,20 @@ from logboom.base.errors import LogboomError, StorageError, with_cause
 from logboom.base.ids import Offset
 from logboom.base.ports import File
 from logboom.base.units import MIB
-from logboom.records import CODEC_MASK, HEADER_BYTES, BatchHeader, read_header, records_body, whole_batches
+from logboom.records import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    read_header,
+    records_body,
+    whole_headers,
+)
 from logboom.storage.segment import UNREADABLE, BadBatchError, EpochAt, batch_fault
 
+NEVER_BY_KEY: Final = CONTROL_BIT | TRANSACTIONAL_BIT
+"""Attributes of batches whose records no key removes."""
 _READ_BYTES: Final = MIB
 
 Batch = tuple[bytes, int, BatchHeader]
@@ -33,8 +44,8 @@ class Source:
     size_bytes: int
 
 
-def checked_batches(source: Source, file: File, start: Offset, epoch_at: EpochAt, step: Step) -> Iterator[Batch]:
-    """Each batch from the one that holds `start` on.
+def checked_reads(source: Source, file: File, start: Offset, epoch_at: EpochAt, step: Step) -> Iterator[list[Batch]]:
+    """The batches from the one that holds `start` on, those of one read together.
 
     BadBatchError where one is damaged or missing, or where the disk does not give it back. Raises OSError.
     """
@@ -45,25 +56,28 @@ def checked_batches(source: Source, file: File, start: Offset, epoch_at: EpochAt
             data = _read(file, position, read_header(data).size_bytes, source, expected)
         step(len(data))
         # All of it nearly always, in one loop; what ends it is looked at again to tell a cut last batch from damage.
-        sure, _ = whole_batches(data, expected, source.end, epoch_at)
+        batches = [(data, at, header) for at, header in whole_headers(data, expected, source.end, epoch_at)]
         within = 0
-        while within < sure:
-            header = read_header(data, within)
-            expected = header.next_offset
-            if expected > start:
-                yield data, within, header
-            within += header.size_bytes
+        if batches:
+            _, at, last = batches[-1]
+            expected, within = last.next_offset, at + last.size_bytes
+        bad: BadBatchError | None = None
         while len(data) - within >= HEADER_BYTES:
             header = read_header(data, within)
             if within and header.size_bytes > len(data) - within:
                 break  # it begins the next read
             fault = batch_fault(data, within, header, expected, size - position - within, epoch_at)
             if fault is not None:
-                raise BadBatchError(position + within, expected, fault, source.path)
+                bad = BadBatchError(position + within, expected, fault, source.path)
+                break
+            batches.append((data, within, header))
             expected = header.next_offset
-            if expected > start:
-                yield data, within, header
             within += header.size_bytes
+        if batches and batches[0][2].base_offset < start:
+            batches = [batch for batch in batches if batch[2].next_offset > start]
+        yield batches
+        if bad is not None:
+            raise bad
         if not within:
             raise BadBatchError(position, expected, "the file ends inside a batch", source.path)
         position += within
@@ -101,4 +115,4 @@ def is_compacted_by_key(header: BatchHeader) -> bool:
     Those of transactions are not: whether they were committed is not known here, and a record of an aborted one must
     not supersede any. Control batches have keys of their own.
     """
-    return header.records_count > 0 and not header.is_control and not header.is_transactional
+    return header.records_count > 0 and not header.attributes & NEVER_BY_KEY
