@@ -131,7 +131,8 @@ class ClusterBrokers:
         """A stream, with all replicas in sync."""
         settings = {name.replace("_", "."): value for name, value in config.items()}
         admin = self._admin()  # its futures end with it
-        (done,) = admin.create_topics([NewTopic(stream, partitions, replicas, config=settings)]).values()
+        topic = NewTopic(stream, partitions, replicas, config=settings)
+        (done,) = admin.create_topics([topic], request_timeout=WAIT_S).values()  # it is asked once, not again
         done.result(WAIT_S)
         self.wait_in_sync(stream)
 
@@ -147,7 +148,7 @@ class ClusterBrokers:
         """Who decides; waits until somebody does."""
 
         def found() -> int | None:
-            controller = self._admin().describe_cluster(request_timeout=REQUEST_S).result(REQUEST_S).controller
+            controller = self._admin().describe_cluster(request_timeout=REQUEST_S).result(WAIT_S).controller
             return None if controller is None or controller.id < 1 else int(controller.id)
 
         return self.wait_for(found, "a controller")
