@@ -70,8 +70,9 @@ def test_a_letter_is_written_once_though_its_batch_is_tried_again(
     with pytest.raises(PartlyDeliveredError, match="No space left") as first:
         writer.deliver(batch, 0)
     assert first.value.dead == 1
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as second:
         writer.deliver(batch, 0)
+    assert second.value.__cause__ is None
     assert writer.deliver(batch, 0) == Delivered("out", 0, rows=1)
     assert [letter.value for letter in letters.refused] == [b"no event"]
 

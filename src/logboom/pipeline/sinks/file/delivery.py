@@ -29,11 +29,8 @@ class FileDelivery:
         self._letters = BatchLetters(context.write_dead_letters)
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
-        self._letters.begin(batch)
-        try:
+        with self._letters.attempt(batch):
             return self._delivered(rows, batch)
-        except Exception as error:  # BLE001 allows what is raised again: with the letters that count
-            raise self._letters.failed(error) from error
 
     def _delivered(self, rows: DataFrame, batch: int) -> Delivered:
         if batch <= self._files.seen.batch:  # committed before the query could note it

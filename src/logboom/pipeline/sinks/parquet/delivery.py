@@ -47,11 +47,8 @@ class ArchiveDelivery(BaseWriter):
         return self._archive
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
-        self._letters.begin(batch)
-        try:
+        with self._letters.attempt(batch):
             return self._delivered(rows, batch)
-        except Exception as error:  # BLE001 allows what is raised again: with the letters that count
-            raise self._letters.failed(error) from error
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
         """None of a batch that is committed, though its files are not all in place: they will be, before the next."""

@@ -5,7 +5,8 @@ Knows records that are refused and what a failed attempt comes to. Must not know
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from logboom.pipeline.sinks.base import PartlyDeliveredError, Refused, RefusedLetters
@@ -35,6 +36,18 @@ class BatchLetters:
         if batch != self._batch:
             self._batch, self._done = batch, Done()
         self._count = 0
+
+    @contextmanager
+    def attempt(self, batch: int) -> Iterator[None]:
+        """An attempt at this batch, whose letters count though it fails behind them."""
+        self.begin(batch)
+        try:
+            yield
+        except Exception as error:  # BLE001 allows what is raised again: here with the letters that count
+            failure = self.failed(error)
+            if failure is error:
+                raise
+            raise failure from error
 
     def write(self, refused: Sequence[Refused]) -> int:
         """Writes those that no attempt at the batch has; how many this attempt has written now."""
