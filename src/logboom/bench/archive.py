@@ -7,36 +7,21 @@ time of the manifest is that moment, and the number of rows is in it.
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from logboom.bench.delivery import run_delivery
 from logboom.bench.processes import cpu_by_role
-from logboom.bench.router import (
-    MASKED_EVENTS,
-    PipelineProcess,
-    RouterLoad,
-    TimedBatch,
-    fill,
-    pipeline_process,
-    rates,
-    router_batches,
-)
+from logboom.bench.router import PipelineProcess, RouterLoad, TimedBatch
 from logboom.pipeline.checkpoint.files import numbered
 from logboom.pipeline.sinks.parquet.archive import HIDDEN, Manifest
 
 _POLL_S: Final = 0.02
 _ARCHIVE: Final = "archive"
 
-PIPELINE: Final = (
-    MASKED_EVENTS
-    + """\
-sinks:
-  archive: {{type: parquet, inputs: [masked], path: archive}}
-"""
-)
+SINK: Final = "archive: {type: parquet, inputs: [masked], path: archive}"
 
 
 def run_archive(
@@ -50,32 +35,17 @@ def run_archive(
 ) -> dict[str, Any]:
     """Fill `stream`, run a pipeline with a Parquet sink over it and time router and delivery, each by itself.
 
-    Rates count events; MB are 10^6 bytes of the lines they were made from. `line_to_file_events_per_s` is what both
-    give one after the other: on a machine that both keep busy it is also what they give side by side.
+    Beside what `run_delivery` gives: how many bytes of its files an event takes.
     """
-    progress(f"writing {load.records:,} lines ...")
-    value_bytes = fill(bootstrap, stream, load.records)
-    text = PIPELINE.format(stream=stream, batch_records=load.batch_records)
-    progress("running the router ...")
-    with pipeline_process(text, bootstrap, data) as running:
-        routed = []
-        for batch in router_batches(running.process, server_pid, progress):
-            routed.append(batch)
-            if sum(one.records for one in routed) >= load.records:
-                break
-        progress("delivering ...")
-        delivered = list(delivery_batches(running, server_pid, progress))
-        files = [path.stat().st_size for path in (running.directory / _ARCHIVE).glob("date=*/hour=*/*.parquet")]
-    router, delivery = (rates(batches, load.records, value_bytes) for batches in (routed, delivered))
-    pace = sum(1 / one["warm_events_per_s"] for one in (router, delivery))
-    return {
-        "load": asdict(load),
-        "bytes": value_bytes,
-        "pipeline": PIPELINE,
-        "router": router,
-        "delivery": {**delivery, "file_bytes_per_event": round(sum(files) / load.records, 1)},
-        "line_to_file_events_per_s": round(1 / pace),
-    }
+    sizes: list[int] = []
+
+    def batches(running: PipelineProcess) -> Iterator[TimedBatch]:
+        yield from delivery_batches(running, server_pid, progress)
+        sizes.extend(path.stat().st_size for path in (running.directory / _ARCHIVE).glob("date=*/hour=*/*.parquet"))
+
+    result = run_delivery(bootstrap, stream, load, SINK, batches, progress=progress, server_pid=server_pid, data=data)
+    delivery = {**result["delivery"], "file_bytes_per_event": round(sum(sizes) / load.records, 1)}
+    return {**result, "delivery": delivery}
 
 
 def delivery_batches(

@@ -2,10 +2,12 @@
 
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -13,6 +15,7 @@ from logboom.bench import baseline, histogram, plots, report
 from logboom.bench.archive import run_archive
 from logboom.bench.compare import CASES, CONTESTANTS, CompareLoad, run_compare, write_outcome
 from logboom.bench.consume import run_consume
+from logboom.bench.delivery import run_sink, sink_type
 from logboom.bench.goals import GoalsLoad, run_goals
 from logboom.bench.latency import WELL_KNOWN, LatencyLoad, run_latency
 from logboom.bench.produce import ProduceLoad
@@ -22,6 +25,7 @@ from logboom.bench.servers import NothingServer
 from logboom.bench.soak import SoakLoad, run_soak, write_soak
 from logboom.bench.streams import bench_stream
 from logboom.bench.throughput import SIZES, ThroughputLoad, run_throughput
+from logboom.bench.wire import BenchError
 from logboom.cli import bench_cluster, bench_nats, bench_node
 from logboom.cli.bench_common import OUT, PREFIX, Out, chosen, show_comparison
 from logboom.cli.client import reach
@@ -30,7 +34,6 @@ from logboom.host import keep_buffers
 
 ServerPid = Annotated[int | None, typer.Option("--server-pid", help="Process whose CPU time is reported, if local.")]
 Probe = Annotated[Path, typer.Option("--probe-dir", help="Directory on the disk that the plain write loop uses.")]
-Sink = Literal["stream", "parquet"]
 
 bench = typer.Typer(no_args_is_help=True, help="Measure a broker, or the router.")
 
@@ -212,7 +215,14 @@ def throughput(
 @bench.command()
 def pipeline(
     bootstrap: Bootstrap = "127.0.0.1:9092",
-    sink: Annotated[Sink, typer.Option(help="stream: five routes to streams; parquet: files.")] = "stream",
+    sink: Annotated[
+        str,
+        typer.Option(
+            metavar="stream|parquet|KEYS",
+            help="stream: five routes to streams; parquet: files; or the keys of a sink that sends requests, "
+            "as in \"type: webhook, url: 'http://127.0.0.1:8080/'\".",
+        ),
+    ] = "stream",
     through: Annotated[
         Through | None, typer.Option(help="With stream: one more transform, on the way to the routes or beside them.")
     ] = None,
@@ -230,18 +240,23 @@ def pipeline(
     out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
-    """Events a second through the router, or of an archive's delivery, out of a stream of four partitions."""
+    """Events a second through the router, or of a sink's delivery, out of a stream of four partitions."""
     is_cluster = workers > 0 or master is not None
     if sink != "stream" and (through is not None or is_cluster):
         fail("--through, --workers and --master go with --sink stream")
     if workers and master is not None:
         fail("--workers makes a cluster, --master names one: choose one of them")
+    try:
+        kind = "pipeline" if sink == "stream" else f"pipeline-{sink if sink == 'parquet' else sink_type(sink)}"
+    except BenchError as error:
+        fail(str(error))
     reach(bootstrap)
-    run = run_router if sink == "stream" else run_archive
+    run: Callable[..., dict[str, Any]] = {"stream": run_router, "parquet": run_archive}.get(
+        sink, partial(run_sink, keys=sink)
+    )
     load = RouterLoad(records, through=through, workers=workers, master=master)
     with bench_stream(bootstrap, partitions=4) as stream:
         result = run(bootstrap, stream, load, progress=note, server_pid=server_pid, data=data)
-    kind = "pipeline" if sink == "stream" else f"pipeline-{sink}"
     where = f"{workers}-workers" if workers else None if master is None else "cluster"
     name = "-".join(filter(None, (kind, through, where)))
     target = report.write(out, name, {"result": result})
@@ -253,13 +268,13 @@ def pipeline(
         used = ", ".join(f"{role} {seconds}" for role, seconds in rates["warm_cpu_s_per_million_events"].items())
         speed = f"{rates['warm_events_per_s']:,} events/s, {rates['warm_mb_per_s']} MB/s warm"
         lines.append(f"{name}: {speed}; CPU s per million events: {used}")
-    if sink == "parquet":
-        bars["line to file"] = _number(result["line_to_file_events_per_s"])
-        lines.append(f"line to file: {result['line_to_file_events_per_s']:,} events/s")
+    if sink != "stream":
+        bars["line to sink"] = _number(result["line_to_sink_events_per_s"])
+        lines.append(f"line to sink: {result['line_to_sink_events_per_s']:,} events/s")
     title = (
         f"Router: five routes with masking{f' and {through}' if through else ''}"
         if sink == "stream"
-        else "From lines to an archive of Parquet files"
+        else f"From lines to {kind.removeprefix('pipeline-')}"
     )
     plots.bars(target, title, bars, "events/s")
     _tell("\n".join(lines), target, result, as_json)
