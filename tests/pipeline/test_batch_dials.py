@@ -30,7 +30,7 @@ def test_a_control_stream_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
         dials = BatchDials(compile_pipeline(FILE, "deleted.yaml"), admin, told.append)
         assert dials.values() == {}
         dials.declare()
-        control = ControlStream(admin, "deleted", told.append)
+        control = ControlStream(admin, "deleted", ["sampled"], told.append)
         change = Change(dial="sampled", value=50, by="ann", at_ms=1)
         control.write(dict([change_record("deleted", change, 0)]))
         assert dials.values() == {"sampled": 50}

@@ -1,16 +1,30 @@
 """Dials turned on the command line, with the router of a real pipeline behind them."""
 
 import json
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from tests.cli.running import ok, refused
-from tests.pipeline.support import Said, ledger, make_stream, needs_java, publish, records
+from tests.pipeline.support import (
+    RouterProcess,
+    Said,
+    ledger,
+    make_stream,
+    needs_java,
+    publish,
+    records,
+    wait_until,
+)
 from tests.support.server import BrokerProcess
 
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.plan.names import DIALS_STREAM
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.run.runner import Runner, RunOptions
 
@@ -112,3 +126,83 @@ def test_a_batch_that_runs_again_keeps_the_dials_it_began_with(
     assert ledger(tmp_path / "checkpoints" / "again")["dials"] == {"noise": 4}
     ids = [json.loads(message.value())["event_id"] for message in records(bootstrap, "again-out")]
     assert len(ids) == 2 * len(set(ids)) > 0
+
+
+def _strange(number: int) -> tuple[bytes, bytes | None]:
+    """What a stranger may write among the dials of the pipeline `flooded`."""
+    name = f"made-up-{number}"
+    change = {"dial": name, "value": number, "by": "x", "at_ms": number}
+    return [
+        (f"flooded/{name}/{number}-0".encode(), json.dumps(change).encode()),
+        (f"flooded/noise/{number}-0".encode(), b"{"),
+        (f"flooded/noise/{number}-0".encode(), b"x" * 10_000),
+        (b"flooded/" + b"\xff" * 1_000 + str(number).encode(), None),
+        (f"flooded/noise/{number}-0".encode(), b'{"dial": "noise", "value": -7, "by": "x", "at_ms": 1}'),
+        (f"other/noise/{number}-0".encode(), json.dumps({**change, "dial": "noise"}).encode()),
+    ][number % 6]
+
+
+@contextmanager
+def _flood(bootstrap: str) -> Iterator[list[int]]:
+    """Records among the dials, as fast as they are taken, until the end; how many there have been."""
+    count, ends = [0], threading.Event()
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+
+    def write() -> None:
+        while not ends.is_set():
+            key, value = _strange(count[0])
+            try:
+                producer.produce(DIALS_STREAM, key=key, value=value)
+                count[0] += 1
+            except BufferError:
+                producer.poll(0.1)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield count
+    finally:
+        ends.set()
+        writer.join(60)
+        producer.flush(60)
+
+
+@pytest.mark.slow
+def test_a_strangers_flood_of_the_dials_stops_no_event_and_no_change(broker: BrokerProcess, tmp_path: Path) -> None:
+    bootstrap = broker.kafka
+    make_stream(bootstrap, "flooded-web", 2)
+    file = tmp_path / "flooded.yaml"
+    file.write_text(
+        FILE.replace("turned", "flooded").replace("name: flooded", "name: flooded\nbatch: {interval: 100ms}")
+    )
+    lines = [json.dumps({"level": "INFO", "msg": str(number)}).encode() for number in range(LINES)]
+
+    def read() -> int:
+        found = ledger(tmp_path / "checkpoints" / "flooded") if books.exists() and any(books.iterdir()) else None
+        return 0 if found is None else int(found["total"]["records_in"]["web"])
+
+    books = tmp_path / "checkpoints" / "flooded" / "ledger"
+    with RouterProcess(file, bootstrap) as router:
+        publish(bootstrap, "flooded-web", lines, 2)
+        wait_until(lambda: read() == LINES, "the first batch")
+        with _flood(bootstrap) as written:
+            wait_until(lambda: written[0] > 50_000, "a flood")
+            for number in range(2, 5):
+                publish(bootstrap, "flooded-web", lines, 2)
+                wait_until(lambda wanted=number * LINES: read() == wanted, "batches under the flood")  # type: ignore[misc]
+        ok("pipeline", "dial", "set", "flooded", "noise", "4", "--by", "ann", bootstrap=bootstrap)
+        told = ok("pipeline", "dial", "history", "flooded", "--json", bootstrap=bootstrap).json_lines
+        assert [one["by"] for one in told][-1] == "ann"
+        assert len(told) <= 200
+        wait_until(lambda: "the dial noise stands at 4" in _after_more(bootstrap, lines, router), "the change holds")
+        assert router.sigterm() == 0
+    said = router.log_text()
+    assert said.count("is no change of a dial") + said.count("which the pipeline does not have") <= 5
+    assert said.count("more records of the dials are left out") >= 1
+    assert said.count("not read yet") < 20
+
+
+def _after_more(bootstrap: str, lines: list[bytes], router: RouterProcess) -> str:
+    """What the router has said, once there is more to read."""
+    publish(bootstrap, "flooded-web", lines[:2], 2)
+    return router.log_text()

@@ -5,9 +5,9 @@ import pytest
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
-from logboom.pipeline.dials import changes
 from logboom.pipeline.dials.changes import (
     KEPT_CHANGES,
+    RECORD_BYTES_MAX,
     Change,
     Declared,
     Dials,
@@ -15,6 +15,7 @@ from logboom.pipeline.dials.changes import (
     declared_record,
     values_of,
 )
+from logboom.pipeline.dials.faults import Faults
 from logboom.pipeline.plan.dials import Dial, value_text
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import Plan
@@ -124,6 +125,102 @@ def test_windows_caps_and_rules_of_transforms_with_a_state_have_dials() -> None:
     assert read_plan(turned.to_json()) == turned
 
 
+EVERY = (
+    FILE.partition("sinks:")[0]
+    + """\
+  once: {type: dedupe, inputs: [part], window: 10m}
+  load: {type: aggregate, inputs: [once], window: 1m, metrics: {n: {type: count}}}
+  traces:
+    type: tail_sample
+    inputs: [once]
+    keep: {errors: severity_number >= 17}
+    slower_than: 2s
+    rare_by: service
+    wait: {dial: patience, default: 20, max: 60}
+  few: {type: sample, inputs: [once], rate: 4, exclude: severity_number >= 17}
+  fair: {type: sample, inputs: [once], target_per_second: 50, by: service, exclude: severity_number >= 17}
+  most: {type: sample, inputs: [once], per_second: 50, by: service}
+  capped: {type: limit, inputs: [once], bytes: 1MB, over: sample, rate: 10, max_keys: {dial: teams, default: 64}}
+  pairs: {type: join, left: few, right: fair, into: error}
+  known: {type: patterns, inputs: [once]}
+sinks:
+  out: {type: stream, inputs: [sampled, load, traces, few, fair, most, capped, pairs, "pairs.*", known], stream: out}
+"""
+)
+EVERY_DIAL = {
+    "once": ("window", 2.5, 2_500),
+    "once.max_keys": ("max_keys", 20_000, 20_000),
+    "load": ("max_groups", 32, 32),
+    "load.lateness": ("lateness", 0.5, 500),
+    "traces.errors": ("off", False, ("errors",)),
+    "patience": ("wait", 60, 60_000),
+    "traces.slower_than": ("slower_than", 1, 1_000),
+    "traces.rare_first": ("rare_first", 7, 7),
+    "traces.max_events": ("max_events", 100, 100),
+    "traces.max_bytes": ("max_bytes", 2**21, 2**21),
+    "few": ("rate", 8, 8),
+    "few.exclude": ("exclude", False, False),
+    "fair": ("target_per_second", 5, 5),
+    "fair.max_keys": ("max_keys", 160, 160),
+    "fair.over": ("over", 2, 2_000),
+    "fair.exclude": ("exclude", False, False),
+    "most": ("per_second", 5, 5),
+    "most.max_keys": ("max_keys", 160, 160),
+    "capped": ("bytes", 5, 5),
+    "capped.rate": ("rate", 3, 3),
+    "teams": ("max_keys", 160, 160),
+    "pairs": ("window", 2, 2_000),
+    "pairs.max_matches": ("max_matches", 9, 9),
+    "pairs.max_events": ("max_events", 100, 100),
+    "pairs.max_bytes": ("max_bytes", 2**21, 2**21),
+    "known": ("max_templates", 50, 50),
+    "known.max_keys": ("max_keys", 160, 160),
+}
+FIELDS = {
+    "window": "window_ms",
+    "lateness": "lateness_ms",
+    "wait": "wait_ms",
+    "slower_than": "slower_ms",
+    "over": "over_ms",
+    "exclude": "exclude_enabled",
+}
+
+
+def test_every_rate_limit_and_condition_of_transforms_with_a_state_has_a_dial() -> None:
+    of_file = {dial.name for dial in plan_of().dials()}
+    assert {dial.name for dial in plan_of(EVERY).dials()} - of_file == set(EVERY_DIAL)
+
+
+@pytest.mark.parametrize("name", EVERY_DIAL)
+def test_a_turned_dial_changes_its_field_and_turns_back(name: str) -> None:
+    setting, value, expected = EVERY_DIAL[name]
+    plan = plan_of(EVERY)
+    (node,) = (node for node in plan.transforms if name in {dial.name for dial in node.dials})
+    turned_plan = plan.turned({name: float(value) if type(value) is int else value})  # JSON may say 5.0 for 5
+    (turned,) = (other for other in turned_plan.transforms if other.name == node.name)
+    field = FIELDS.get(setting, setting)
+    assert getattr(turned, field) == expected
+    assert isinstance(getattr(turned, field), float) == setting.endswith(("rate", "per_second"))
+    assert read_plan(turned_plan.to_json()) == turned_plan
+    if isinstance(node, StatefulTransform):
+        assert isinstance(turned, StatefulTransform)
+        assert turned.state_form == node.state_form
+    back = turned_plan.turned({dial.name: dial.value for dial in plan.dials() if dial.name == name})
+    assert {dial.name: dial.value for dial in back.dials()} == {dial.name: dial.value for dial in plan.dials()}
+
+
+def test_a_sample_takes_what_it_excluded_while_that_is_off() -> None:
+    few = plan_of(EVERY).turned({"few.exclude": False}).transforms
+    assert [node.sampling.exclude for node in few if isinstance(node, SampleTransform) and node.name == "few"] == [None]
+
+
+def test_whole_numbers_are_asked_for() -> None:
+    assert problems_of(EVERY.replace("{dial: teams, default: 64}", "{dial: teams, default: 64.5, max: 99.5}")) == [
+        "shop.yaml:25: transforms.capped.max_keys.default: should be a whole number, got 64.5",
+        "shop.yaml:25: transforms.capped.max_keys.max: should be a whole number, got 99.5",
+    ]
+
+
 def test_what_a_dial_does_not_take_changes_nothing() -> None:
     plan = plan_of()
     assert plan.turned({"noise": 5_000, "clean": 3, "gone": 1, "split.errors": 0.5}) == plan
@@ -197,7 +294,7 @@ def test_values_are_read_as_people_write_them(dial: Dial, text: str, expected: o
 
 
 def dials_with(*changes: Change) -> Dials:
-    dials = Dials("shop")
+    dials = Dials("shop", ["noise"])
     for number, change in enumerate(changes):
         assert dials.take(*change_record("shop", change, number)) is None
     return dials
@@ -241,18 +338,46 @@ def test_a_flood_of_changes_takes_bounded_memory() -> None:
     assert holding(dials, 0) == 10 * KEPT_CHANGES - 1
 
 
-def test_a_flood_of_names_takes_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "DIALS_MAX", 3)
+def test_changes_of_dials_that_the_pipeline_does_not_have_are_told_and_left_out() -> None:
     dials = dials_with(change(20, 1))
-    told = []
     for number in range(10):
-        stranger = Change(dial=f"made-up-{number}", value=1, by="x", at_ms=number)
-        told.append(dials.take(*change_record("shop", stranger, 0)))
-    assert [one is None for one in told] == [True] * 2 + [False] * 8
-    assert "beyond 3: it is left out" in str(told[-1])
-    assert len(dials.history()) == 3
-    assert dials.take(*change_record("shop", change(30, 2), 7)) is None, "known ones turn on"
+        stranger = Change(dial="made-up" * 300, value=1, by="x", at_ms=number)
+        told = dials.take(*change_record("shop", stranger, number))
+        assert told is not None
+        assert "which the pipeline does not have" in told
+        assert len(told) < 400
+    assert len(dials.history()) == 1
+    assert dials.take(*change_record("shop", change(30, 2), 7)) is None, "its own turn on"
     assert holding(dials, 3) == 30
+
+
+def test_a_change_that_is_larger_than_any_is_none() -> None:
+    dials = dials_with(change(20, 1))
+    large = Change(dial="noise", value=7, by="ann", why="x" * RECORD_BYTES_MAX, at_ms=2)
+    told = dials.take(*change_record("shop", large, 0))
+    assert told is not None
+    assert "larger than 4,096 bytes" in told
+    assert dials.take("shop/" + "k" * RECORD_BYTES_MAX, b"{}") is not None
+    assert holding(dials, 3) == 20
+
+
+def test_a_flood_of_faults_is_no_flood_of_messages() -> None:
+    told: list[str] = []
+    now = [0.0]
+    faults = Faults(told.append, lambda: now[0])
+    for second in range(150):
+        now[0] = second
+        for _ in range(1_000):
+            faults.found("it is none")
+        faults.tell(unread=7 if 10 <= second < 20 else 0)
+    assert told == [
+        *["it is none"] * 5,
+        "995 more records of the dials are left out",
+        "7 records of the dials are not read yet: changes among them hold later",
+        "the records of the dials are all read again",
+        "60,000 more records of the dials are left out",
+        "60,000 more records of the dials are left out",
+    ]
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"\xff", b'{"dial": 1}', b"[]"])

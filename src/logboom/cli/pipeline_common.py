@@ -83,7 +83,7 @@ def dials_now(plan: Any, admin: Any) -> dict[str, Any]:
     from logboom.pipeline.dials.changes import values_of
     from logboom.pipeline.dials.control import ControlStream
 
-    control = ControlStream(admin, plan.name, note)
+    control = ControlStream(admin, plan.name, [dial.name for dial in plan.dials()], note)
     if not plan.dials() or not control.exists():
         return {}
     values, complaints = values_of(control.refresh().in_effect(time.time_ns() // 1_000_000), plan.dials())

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from logboom.cli.common import AsJson, fail, print_json, print_table
+from logboom.cli.common import AsJson, fail, note, print_json, print_table
 from logboom.cli.moments import span_ms
 from logboom.cli.pipeline_common import Where, bootstrap_of, plan_of
 
@@ -130,19 +130,14 @@ class _Opened:
         plan = _plan(pipeline)
         self.pipeline = pipeline if plan is None else plan.name
         where = bootstrap_of(plan, bootstrap)
-        self.control = ControlStream(StreamAdmin(where), self.pipeline, fail)
-        has_stream = self.control.exists()
-        if not has_stream and plan is not None:
-            self.control.ensure()
-        elif not has_stream:
-            _unknown(pipeline, where)
-        self.dials = self.control.refresh()
-        if plan is not None:
-            self.declared: dict[str, Any] = {found.name: found for found in plan.dials()}
-        elif self.dials.declared is None:
-            _unknown(pipeline, where)
+        admin = StreamAdmin(where)
+        if plan is None:
+            self.declared: dict[str, Any] = _declared(admin, pipeline, where)
         else:
-            self.declared = self.dials.declared.named()
+            self.declared = {found.name: found for found in plan.dials()}
+        self.control = ControlStream(admin, self.pipeline, list(self.declared), note)
+        self.control.ensure()
+        self.dials = self.control.refresh()
 
     def dial(self, name: str) -> Any:
         """One dial; ends the command where there is none of this name."""
@@ -153,8 +148,19 @@ class _Opened:
         return self.declared[name]
 
 
-def _unknown(pipeline: str, where: str) -> None:
-    fail(f"no pipeline {pipeline!r} has run on {where}; name its file instead, or another broker with --bootstrap")
+def _declared(admin: Any, pipeline: str, where: str) -> dict[str, Any]:
+    """The dials that a pipeline had when it last started; ends the command where it never has."""
+    from logboom.pipeline.dials.control import ControlStream
+
+    control = ControlStream(admin, pipeline, (), _pass_over)
+    declared = control.refresh().declared if control.exists() else None
+    if declared is None:
+        fail(f"no pipeline {pipeline!r} has run on {where}; name its file instead, or another broker with --bootstrap")
+    return declared.named()
+
+
+def _pass_over(_: str) -> None:
+    """What is wrong with records is told when they are read for the dials that are known then."""
 
 
 def _plan(pipeline: str) -> Any:

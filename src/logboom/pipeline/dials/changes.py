@@ -15,8 +15,8 @@ from logboom.pipeline.plan.dials import Dial, Value
 
 KEPT_CHANGES: Final = 100
 """Of each dial; older ones are taken out of the stream when the next is written."""
-DIALS_MAX: Final = 10_000
-"""So many names are known of one pipeline. Whoever may write to the log can write there at any speed."""
+RECORD_BYTES_MAX: Final = 4_096
+"""A larger key or value is no change. Whoever may write to the log can write there what they like."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,23 +47,31 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
         return {dial.name: dial for dial in self.dials}
 
 
+_SHOWN: Final = 100
+"""Characters of what a stranger may have written, in a message."""
+
 _change = msgspec.json.Decoder(Change)
 _declared = msgspec.json.Decoder(Declared)
 _encode = msgspec.json.Encoder().encode
 
 
 class Dials:
-    """What the control stream says of one pipeline."""
+    """What the control stream says of one pipeline.
 
-    def __init__(self, pipeline: str) -> None:
+    `names`: the dials whose changes are kept, up to 2 * KEPT_CHANGES of each. A change of any other is left out, so
+    that nobody who writes to the stream can make this larger.
+    """
+
+    def __init__(self, pipeline: str, names: Iterable[str]) -> None:
         self._pipeline = pipeline
+        self._names = frozenset(names)
         self._changes: dict[str, Change] = {}
         self._keys: dict[str, list[str]] = {}
         """By dial: the keys of its changes, oldest first."""
         self.declared: Declared | None = None
 
     def take(self, key: str, value: bytes | None) -> str | None:
-        """The next record of the stream; what is wrong with it, where it is left out."""
+        """The next record of the stream; what is wrong with it, where it is left out: up to some 300 characters."""
         if key == self._pipeline:
             return self._take_declared(value)
         if not key.startswith(f"{self._pipeline}/"):
@@ -73,15 +81,17 @@ class Dials:
             if gone is not None and key in self._keys[gone.dial]:
                 self._keys[gone.dial].remove(key)
             return None
+        named = f"the record {key[:_SHOWN]} of the dials"
+        if len(key) > RECORD_BYTES_MAX or len(value) > RECORD_BYTES_MAX:
+            return f"{named} is no change of a dial: it is larger than {RECORD_BYTES_MAX:,} bytes"
         try:
             change = _change.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return f"the record {key} of the dials is no change of a dial: {error}"
+            return f"{named} is no change of a dial: {str(error)[:_SHOWN]}"
+        if change.dial not in self._names:
+            return f"{named} turns {change.dial[:_SHOWN]!r}, which the pipeline does not have"
         self._changes.pop(key, None)  # a record that was written again counts where it stands now
         mine = self._keys.setdefault(change.dial, [])
-        if not mine and len(self._keys) > DIALS_MAX:
-            del self._keys[change.dial]
-            return f"the record {key} of the dials names another one, beyond {DIALS_MAX:,}: it is left out"
         self._changes[key] = change
         if key not in mine:
             mine.append(key)
@@ -93,7 +103,8 @@ class Dials:
         try:
             self.declared = None if value is None else _declared.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return f"the record {self._pipeline} of the dials does not say which dials there are: {error}"
+            problem = str(error)[:_SHOWN]
+            return f"the record {self._pipeline} of the dials does not say which dials there are: {problem}"
         return None
 
     def history(self, dial: str | None = None) -> list[Change]:

@@ -3,12 +3,15 @@
 Knows the log and records. Must not know plans, or what holds when.
 """
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from logboom.pipeline.dials.changes import Dials
+from logboom.pipeline.dials.faults import Faults
 from logboom.pipeline.edge.reading import read_ranges
 from logboom.pipeline.edge.streams import LogUnreachableError, StreamAdmin
 from logboom.pipeline.errors import PipelineError
@@ -16,19 +19,22 @@ from logboom.pipeline.plan.names import DIALS_STREAM
 
 _CONFIGS: Final = {"cleanup.policy": "compact"}
 _TIMEOUT_S: Final = 30.0
-_TOLD_MAX: Final = 5
-"""Faults that are told one by one: a stranger may write any number of them."""
+_CLOCK_EVERY: Final = 100
+"""Records between two looks at the clock."""
 
 
 class ControlStream:
-    """The dials of one pipeline on one log."""
+    """The dials of one pipeline on one log. `names`: those that it has; changes of others are faults."""
 
-    def __init__(self, admin: StreamAdmin, pipeline: str, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self, admin: StreamAdmin, pipeline: str, names: Collection[str], notify: Callable[[str], None]
+    ) -> None:
         self._admin = admin
         self._pipeline = pipeline
-        self._notify = notify
+        self._names = names
         self._read_to = 0
-        self.dials = Dials(pipeline)
+        self._faults = Faults(notify, time.monotonic)
+        self.dials = Dials(pipeline, names)
 
     def exists(self) -> bool:
         """Whether any pipeline of this log has dials."""
@@ -38,24 +44,32 @@ class ControlStream:
         """Makes the stream where it is missing."""
         self._admin.ensure({DIALS_STREAM: 1}, _CONFIGS)
 
-    def refresh(self) -> Dials:
-        """All that the stream says now. It must exist. LogUnreachableError where no broker answers."""
+    def refresh(self, within_s: float | None = None) -> Dials:
+        """All that the stream says now. It must exist. LogUnreachableError where no broker answers.
+
+        `within_s`: the time for reading, in seconds; what is not read by then, is read by the next call, and is told.
+        """
         end = self._admin.ends({DIALS_STREAM: 1})[DIALS_STREAM]["0"]
         if end < self._read_to:  # it was deleted and made anew
-            self.dials, self._read_to = Dials(self._pipeline), 0
-        told = 0
-        for message in read_ranges(self._admin.bootstrap, {(DIALS_STREAM, 0): (self._read_to, end)}):
-            key, value = message.key(), message.value()
-            if isinstance(key, bytes):
-                text = value if isinstance(value, bytes) else None
-                problem = self.dials.take(key.decode(errors="replace"), text)
-                told += problem is not None
-                if problem is not None and told <= _TOLD_MAX:
-                    self._notify(problem)
-        if told > _TOLD_MAX:
-            self._notify(f"{told - _TOLD_MAX:,} more records of the dials are none")
-        self._read_to = max(self._read_to, end)
+            self.dials, self._read_to = Dials(self._pipeline, self._names), 0
+        until = None if within_s is None else time.monotonic() + within_s
+        with closing(read_ranges(self._admin.bootstrap, {(DIALS_STREAM, 0): (self._read_to, end)})) as messages:
+            for count, message in enumerate(messages, 1):
+                self._take(message)
+                self._read_to = int(message.offset() or 0) + 1
+                if until is not None and count % _CLOCK_EVERY == 0 and time.monotonic() > until:
+                    break
+            else:
+                self._read_to = max(self._read_to, end)
+        self._faults.tell(end - self._read_to)
         return self.dials
+
+    def _take(self, message: Message) -> None:
+        key, value = message.key(), message.value()
+        if isinstance(key, bytes):
+            problem = self.dials.take(key.decode(errors="replace"), value if isinstance(value, bytes) else None)
+            if problem is not None:
+                self._faults.found(problem)
 
     def write(self, records: Mapping[str, bytes | None]) -> None:
         """Writes records; returns when they are committed. PipelineError where one is refused."""

@@ -1,7 +1,7 @@
 """Reads a bounded part of streams on the driver. Knows Kafka's consumer and nothing of what records mean."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Final
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -14,7 +14,7 @@ Ranges = Mapping[tuple[str, int], tuple[int, int]]
 """(stream, partition) -> first offset and the offset behind the last."""
 
 
-def read_ranges(bootstrap: str, ranges: Ranges) -> Iterator[Message]:
+def read_ranges(bootstrap: str, ranges: Ranges) -> Generator[Message, None, None]:
     """The records that these ranges still hold; LogUnreachableError where the log falls silent."""
     left = {place: end for place, (start, end) in ranges.items() if end > start}
     if not left:

@@ -55,6 +55,12 @@ class Dial(msgspec.Struct, frozen=True, kw_only=True):
         above = self.max is not None and value > self.max
         return f"should be {self.range_text()}" if below or above else None
 
+    def fitted(self, value: Value) -> Value:
+        """A value that the dial takes, as its setting has it: a whole number may have been written as 5.0."""
+        if self.kind == "switch":
+            return value
+        return int(value) if self.kind == "whole" else float(value)
+
     def range_text(self) -> str:
         """What it takes.
 
@@ -86,7 +92,7 @@ class Dial(msgspec.Struct, frozen=True, kw_only=True):
         problem = self.problem(value)
         if problem is not None:
             raise ValueError(problem)
-        return int(value) if self.kind == "whole" or value == int(value) else value
+        return int(value) if value == int(value) else value
 
     def named(self, own: NamedDial) -> Dial:
         """The dial as a file names and bounds it."""

@@ -471,7 +471,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         nodes = []
         for node in self.transforms:
             taken = {
-                dial.setting: values[dial.name]
+                dial.setting: dial.fitted(values[dial.name])
                 for dial in node.dials
                 if dial.name in values and dial.problem(values[dial.name]) is None
             }

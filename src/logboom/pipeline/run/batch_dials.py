@@ -5,6 +5,7 @@ Knows the control stream and a plan's dials. Must not know Spark or how a batch 
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 from logboom.pipeline.dials.changes import Declared, Dials, declared_record, values_of
 from logboom.pipeline.dials.control import ControlStream
@@ -13,13 +14,16 @@ from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.dials import Value, value_text
 from logboom.pipeline.plan.nodes import Plan
 
+_READING_MAX_S: Final = 1.0
+"""Of a batch, for the control stream: whoever floods it delays batches by no more, and changes of dials instead."""
+
 
 class BatchDials:
     """Answers where the dials of a plan stand. A plan without dials asks nobody."""
 
     def __init__(self, plan: Plan, admin: StreamAdmin, notify: Callable[[str], None]) -> None:
         self._dials = plan.dials()
-        self._control = ControlStream(admin, plan.name, notify)
+        self._control = ControlStream(admin, plan.name, [dial.name for dial in self._dials], notify)
         self._pipeline = plan.name
         self._notify = notify
         self._complaints: frozenset[str] = frozenset()
@@ -52,7 +56,7 @@ class BatchDials:
     def _refreshed(self) -> Dials:
         """What the control stream says now. One that was deleted is made anew: all dials stand as the file says."""
         try:
-            return self._control.refresh()
+            return self._control.refresh(_READING_MAX_S)
         except LogUnreachableError:
             raise
         except PipelineError:

@@ -1,7 +1,7 @@
 """The transform `aggregate`: metrics of events in windows, by groups. The work is `logboom.pipeline.aggregate`."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
 import msgspec
 import numpy as np
@@ -16,13 +16,13 @@ from logboom.pipeline.aggregate.measures import Kind, Metric, Touched, touched, 
 from logboom.pipeline.aggregate.opened import Limit, OpenWindows
 from logboom.pipeline.aggregate.results import result_events
 from logboom.pipeline.findings import Part
-from logboom.pipeline.plan.dials import Dial
+from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.stateful import Advanced, Asked, BatchContext, State, StatefulTransform, dropped_by
 from logboom.pipeline.route.values import attribute_name, simple_numbers, simple_texts
 from logboom.pipeline.state.keys import fingerprints
 from logboom.pipeline.state.memory import SHARDS
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
-from logboom.pipeline.transforms.dialled import Dialled, DialParts
+from logboom.pipeline.transforms.dialled import Dialled, DialParts, fields_of, time_dial
 
 _US_IN_MS: Final = 1_000
 _DAY_MS: Final = 86_400_000
@@ -62,7 +62,7 @@ class AggregateModel(TransformModel):
     time: Literal["event", "arrival"] = "event"
     """Which time puts an event into a window: its `time`, or its `observed_time`."""
 
-    lateness: DurationMs = Field(default=10_000, ge=0, le=_DAY_MS)
+    lateness: Dialled[Annotated[DurationMs, Field(ge=0, le=_DAY_MS)]] = 10_000
     """How long after its end a window takes events, by the times of events."""
 
     max_groups: Dialled[Annotated[int, Field(ge=SHARDS, le=_GROUPS_MAX)]] = 10_000
@@ -91,7 +91,13 @@ class AggregateTransform(StatefulTransform, frozen=True, kw_only=True, tag="aggr
 
     @property
     def settings_with_dials(self) -> tuple[Dial, ...]:
-        return (Dial(setting="max_groups", value=self.max_groups, kind="whole", min=SHARDS, max=_GROUPS_MAX),)
+        return (
+            Dial(setting="max_groups", value=self.max_groups, kind="whole", min=SHARDS, max=_GROUPS_MAX),
+            time_dial("lateness", self.lateness_ms, at_least=0, at_most=_DAY_MS),
+        )
+
+    def turned(self, values: DialValues) -> Self:
+        return msgspec.structs.replace(self, **fields_of(values, {"lateness": "lateness_ms"}))
 
     @property
     def time_column(self) -> str:
@@ -224,8 +230,8 @@ def _compile(model: AggregateModel, common: CommonFields, part: Part) -> Aggrega
         by=tuple(labels.items()),
         metrics=metrics,
         time=model.time,
-        lateness_ms=model.lateness,
-        max_groups=int(dials.number("max_groups", model.max_groups, at_least=SHARDS, at_most=_GROUPS_MAX)),
+        lateness_ms=dials.milliseconds("lateness", model.lateness, at_least=0, at_most=_DAY_MS),
+        max_groups=dials.whole("max_groups", model.max_groups, at_least=SHARDS, at_most=_GROUPS_MAX),
         named_dials=dials.named(),
     )
 

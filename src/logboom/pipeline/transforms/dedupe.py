@@ -32,14 +32,14 @@ from logboom.pipeline.route.values import attribute_name, simple_texts
 from logboom.pipeline.state.keys import fingerprints, mixed
 from logboom.pipeline.state.memory import SHARDS
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
-from logboom.pipeline.transforms.dialled import Dialled, DialParts, NumberDial
+from logboom.pipeline.transforms.dialled import Dialled, DialParts, fields_of, time_dial
 from logboom.pipeline.transforms.stateful_parts import answers_for, asked_column
 
-_S_IN_MS: Final = 1_000
 _US_IN_MS: Final = 1_000
 _FILE_KEYS: Final = ("host", "attributes['log.file.id']", "attributes['log.file.position']")
 """What no two lines of the collector share (docs/collector.md)."""
-_DAY_MS: Final = 86_400_000
+_WINDOW_MIN_MS, _WINDOW_MAX_MS = 1_000, 30 * 86_400_000
+_KEYS_MIN, _KEYS_MAX = 10_000, 1_000_000_000
 PART_OF_ID: Final = r"(?P<part>[.][0-9.]+)$"
 """What a split adds to the id of an event."""
 REPEATS: Final = "repeats"
@@ -56,13 +56,13 @@ class DedupeModel(TransformModel):
     """What makes two events the same. Without it: the place in its file of a line that the collector read, and the
     event id of any other event."""
 
-    window: Dialled[Annotated[DurationMs, Field(ge=1_000, le=30 * _DAY_MS)]] = 600_000
+    window: Dialled[Annotated[DurationMs, Field(ge=_WINDOW_MIN_MS, le=_WINDOW_MAX_MS)]] = 600_000
     """How long a key is remembered; a dial for it has seconds."""
 
     time: Literal["arrival", "event"] = "arrival"
     """The clock of the window: `observed_time` of events, or their `time`."""
 
-    max_keys: int = Field(default=10_000_000, ge=10_000, le=1_000_000_000)
+    max_keys: Dialled[Annotated[int, Field(ge=_KEYS_MIN, le=_KEYS_MAX)]] = 10_000_000
     """How many keys are remembered at most; beyond it the oldest are forgotten, which is counted."""
 
     keep: Literal["first"] = "first"
@@ -92,10 +92,13 @@ class DedupeTransform(StatefulTransform, frozen=True, kw_only=True, tag="dedupe"
 
     @property
     def settings_with_dials(self) -> tuple[Dial, ...]:
-        return (Dial(setting="window", value=self.window_ms / _S_IN_MS, min=1, max=30 * _DAY_MS / _S_IN_MS),)
+        return (
+            time_dial("window", self.window_ms, at_least=_WINDOW_MIN_MS, at_most=_WINDOW_MAX_MS),
+            Dial(setting="max_keys", value=self.max_keys, kind="whole", min=_KEYS_MIN, max=_KEYS_MAX),
+        )
 
     def turned(self, values: DialValues) -> Self:
-        return msgspec.structs.replace(self, window_ms=round(values["window"] * _S_IN_MS))
+        return msgspec.structs.replace(self, **fields_of(values, {"window": "window_ms"}))
 
     @property
     def time_column(self) -> str:
@@ -213,20 +216,13 @@ def _compile(model: DedupeModel, common: CommonFields, part: Part) -> DedupeTran
     return DedupeTransform(
         **common,
         by=tuple(model.by),
-        window_ms=_window_ms(dials, model.window),
+        window_ms=dials.milliseconds("window", model.window, at_least=_WINDOW_MIN_MS, at_most=_WINDOW_MAX_MS),
         time=model.time,
-        max_keys=model.max_keys,
+        max_keys=dials.whole("max_keys", model.max_keys, at_least=_KEYS_MIN, at_most=_KEYS_MAX),
         condition_line=lines[0] if lines else 0,
         count_repeats=model.count_repeats or msgspec.UNSET,
         named_dials=dials.named(),
     )
-
-
-def _window_ms(dials: DialParts, given: int | NumberDial) -> int:
-    """The window; a dial for it has seconds."""
-    if not isinstance(given, NumberDial):
-        return given
-    return round(dials.number("window", given, at_least=1, at_most=30 * _DAY_MS / _S_IN_MS) * _S_IN_MS)
 
 
 SIMPLE_ONLY: Final = (

@@ -4,7 +4,7 @@
 Knows models of settings. Must not know any particular transform.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -12,11 +12,12 @@ from pydantic import Discriminator, Field, Tag
 
 from logboom.base.settings import Settings
 from logboom.pipeline.findings import Findings, Part
-from logboom.pipeline.plan.dials import NamedDial
+from logboom.pipeline.plan.dials import Dial, DialValues, NamedDial, Value
 from logboom.pipeline.plan.nodes import Transform
 
 _Number = TypeVar("_Number", bound=float)
 _DIAL, _PLAIN = "a dial", "a value"
+_S_IN_MS: Final = 1_000
 DIAL_NAME: Final = r"[A-Za-z_][A-Za-z0-9_.-]{0,159}"
 
 
@@ -71,6 +72,22 @@ class DialParts:
         self._named.append(NamedDial(setting=key, name=given.dial, min=given.min, max=given.max))
         return given.default
 
+    def whole(self, key: str, given: int | NumberDial, *, at_least: int, at_most: int | None = None) -> int:
+        """As `number`, for a setting that is a whole number."""
+        if isinstance(given, NumberDial):
+            for name in ("default", "min", "max"):
+                value = getattr(given, name)
+                if value is not None and value != int(value):
+                    self._part.problem((key, name), f"should be a whole number, got {value:g}")
+        return int(self.number(key, given, at_least=at_least, at_most=at_most))
+
+    def milliseconds(self, key: str, given: int | NumberDial, *, at_least: int, at_most: int) -> int:
+        """As `number`, for a span of time: in milliseconds here and in a plan, in seconds where there is a dial."""
+        if not isinstance(given, NumberDial):
+            return given
+        bounds = {"at_least": at_least / _S_IN_MS, "at_most": at_most / _S_IN_MS}
+        return round(self.number(key, given, **bounds) * _S_IN_MS)
+
     def _check(self, key: str, given: NumberDial, at_least: float | None, at_most: float | None) -> None:
         for name in ("default", "min", "max"):
             value = getattr(given, name)
@@ -95,6 +112,31 @@ class DialParts:
     def named(self) -> tuple[NamedDial, ...] | msgspec.UnsetType:
         """For the node."""
         return tuple(self._named) or msgspec.UNSET
+
+
+def time_dial(setting: str, value_ms: int, *, at_least: int, at_most: int, name: str = "") -> Dial:
+    """The dial of a span of time, in seconds; the setting itself and its bounds are in milliseconds."""
+    return Dial(setting=setting, name=name, value=value_ms / _S_IN_MS, min=at_least / _S_IN_MS, max=at_most / _S_IN_MS)
+
+
+def fields_of(values: DialValues, times: Mapping[str, str]) -> dict[str, Value]:
+    """The fields of a node that dials were turned of. `times`: of each setting that is a span of time, its field."""
+    return {
+        times.get(name, name): round(value * _S_IN_MS) if name in times else value for name, value in values.items()
+    }
+
+
+def exclude_dials(exclude: str | None, enabled: bool | msgspec.UnsetType) -> tuple[Dial, ...]:
+    """The dial of the condition that keeps events out of a sample's choice, where it has one."""
+    return () if exclude is None else (Dial(setting="exclude", kind="switch", value=enabled is not False),)
+
+
+def with_exclude(values: DialValues) -> dict[str, Value]:
+    """Values by the fields of a sample: its `exclude` is a condition, its dial says whether that holds."""
+    fields = dict(values)
+    if "exclude" in fields:
+        fields["exclude_enabled"] = fields.pop("exclude")
+    return fields
 
 
 def check_dials(findings: Findings, transforms: Sequence[Transform]) -> None:

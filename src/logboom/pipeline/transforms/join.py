@@ -3,8 +3,9 @@
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -16,12 +17,21 @@ from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.findings import Part
 from logboom.pipeline.keyed import pairs
 from logboom.pipeline.keyed.columns import sizes_of, text_words, times_ms
+from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.stateful import EXIT, TAKEN, Advanced, Asked, BatchContext, State, StatefulTransform
 from logboom.pipeline.state.memory import SHARDS
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
-from logboom.pipeline.transforms.stateful_parts import checked_text, texts_of
+from logboom.pipeline.transforms.dialled import Dialled, DialParts, fields_of, time_dial
+from logboom.pipeline.transforms.stateful_parts import (
+    HELD_BYTES_MAX,
+    HELD_EVENTS_MAX,
+    checked_text,
+    held_dials,
+    texts_of,
+)
 
-_DAY_MS: Final = 86_400_000
+_WINDOW_MIN_MS, _DAY_MS = 1_000, 86_400_000
+_MATCHES_MAX: Final = 10_000
 
 
 class JoinModel(TransformModel):
@@ -46,19 +56,19 @@ class JoinModel(TransformModel):
     into: str = Field(min_length=1)
     """The attribute of a joined event that holds the right one: fields as in the event, attributes in `attributes`."""
 
-    window: DurationMs = Field(default=60_000, ge=1_000, le=_DAY_MS)
+    window: Dialled[Annotated[DurationMs, Field(ge=_WINDOW_MIN_MS, le=_DAY_MS)]] = 60_000
     """How far apart the times of two events may be, and how long an event waits for another after it has come."""
 
     unmatched: Literal["separate", "merged"] = "separate"
     """Where events go that met nobody: to the outputs `left` and `right`, or with the joined ones."""
 
-    max_matches: int = Field(default=100, ge=1, le=10_000)
+    max_matches: Dialled[Annotated[int, Field(ge=1, le=_MATCHES_MAX)]] = 100
     """With how many of the other side an event is joined at most in one batch."""
 
-    max_events: int = Field(default=1_000_000, ge=16, le=100_000_000)
+    max_events: Dialled[Annotated[int, Field(ge=SHARDS, le=HELD_EVENTS_MAX)]] = 1_000_000
     """How many events may wait; beyond it the oldest ones cease to wait."""
 
-    max_bytes: SizeBytes = Field(default=GIB, ge=MIB)
+    max_bytes: Dialled[Annotated[SizeBytes, Field(ge=MIB, le=HELD_BYTES_MAX)]] = GIB
     """How many bytes may wait."""
 
 
@@ -79,6 +89,17 @@ class JoinTransform(StatefulTransform, frozen=True, kw_only=True, tag="join"):
     @property
     def outputs(self) -> tuple[str, ...]:
         return (self.name,) if self.merged else (self.name, f"{self.name}.left", f"{self.name}.right")
+
+    @property
+    def settings_with_dials(self) -> tuple[Dial, ...]:
+        return (
+            time_dial("window", self.window_ms, at_least=_WINDOW_MIN_MS, at_most=_DAY_MS),
+            Dial(setting="max_matches", value=self.max_matches, kind="whole", min=1, max=_MATCHES_MAX),
+            *held_dials(self.max_events, self.max_bytes),
+        )
+
+    def turned(self, values: DialValues) -> Self:
+        return msgspec.structs.replace(self, **fields_of(values, {"window": "window_ms"}))
 
     @property
     def drop_rules(self) -> tuple[str, ...]:
@@ -153,6 +174,7 @@ def _compile(model: JoinModel, common: CommonFields, part: Part) -> JoinTransfor
     for name in model.left:
         if any(fnmatchcase(name, pattern) or fnmatchcase(pattern, name) for pattern in model.right):
             part.problem("right", f"has {name!r}, which is left too; events are joined with those of other inputs")
+    dials = DialParts(part)
     return JoinTransform(
         name=common["name"],
         line=common["line"],
@@ -161,12 +183,13 @@ def _compile(model: JoinModel, common: CommonFields, part: Part) -> JoinTransfor
         on=model.on,
         on_right=model.on_right or model.on,
         into=model.into,
-        window_ms=model.window,
+        window_ms=dials.milliseconds("window", model.window, at_least=_WINDOW_MIN_MS, at_most=_DAY_MS),
         merged=model.unmatched == "merged",
-        max_matches=model.max_matches,
-        max_events=model.max_events,
-        max_bytes=model.max_bytes,
+        max_matches=dials.whole("max_matches", model.max_matches, at_least=1, at_most=_MATCHES_MAX),
+        max_events=dials.whole("max_events", model.max_events, at_least=SHARDS, at_most=HELD_EVENTS_MAX),
+        max_bytes=dials.whole("max_bytes", model.max_bytes, at_least=MIB, at_most=HELD_BYTES_MAX),
         condition_line=line,
+        named_dials=dials.named(),
     )
 
 

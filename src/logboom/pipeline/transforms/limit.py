@@ -33,6 +33,7 @@ OVER: Final = "over"
 _KEY, _SIZE, _DRAW, _FACTOR = "key", "size", "draw", "factor"
 _DAY_MS: Final = 86_400_000
 _WEEK_MS: Final = 7 * _DAY_MS
+_KEYS_MAX: Final = 10_000_000
 
 
 class LimitModel(TransformModel):
@@ -60,7 +61,7 @@ class LimitModel(TransformModel):
     key: str = "trace_id"
     """Of `over: sample`: events with the same key are kept or dropped together."""
 
-    max_keys: int = Field(default=100_000, ge=16, le=10_000_000)
+    max_keys: Dialled[Annotated[int, Field(ge=SHARDS, le=_KEYS_MAX)]] = 100_000
     """Keys that come when there are so many in one window share a cap."""
 
 
@@ -85,7 +86,8 @@ class LimitTransform(StatefulTransform, frozen=True, kw_only=True, tag="limit"):
     def settings_with_dials(self) -> tuple[Dial, ...]:
         setting, most = ("events", self.events) if self.events is not None else ("bytes", self.bytes)
         caps = Dial(setting=setting, value=most or 0, kind="whole", min=1)
-        return (caps, Dial(setting="rate", value=self.rate, min=1)) if self.over == "sample" else (caps,)
+        rate = (Dial(setting="rate", value=self.rate, min=1),) if self.over == "sample" else ()
+        return (caps, *rate, Dial(setting="max_keys", value=self.max_keys, kind="whole", min=SHARDS, max=_KEYS_MAX))
 
     @property
     def changes_weights(self) -> bool:
@@ -145,7 +147,7 @@ def _compile(model: LimitModel, common: CommonFields, part: Part) -> LimitTransf
         return None
     dials = DialParts(part)
     events, size = (
-        None if given is None else int(dials.number(key, given, at_least=1))
+        None if given is None else dials.whole(key, given, at_least=1)
         for key, given in (("events", model.events), ("bytes", model.bytes))
     )
     return LimitTransform(
@@ -157,7 +159,7 @@ def _compile(model: LimitModel, common: CommonFields, part: Part) -> LimitTransf
         over=model.over,
         rate=1.0 if model.rate is None else dials.number("rate", model.rate, at_least=1),
         key=model.key,
-        max_keys=model.max_keys,
+        max_keys=dials.whole("max_keys", model.max_keys, at_least=SHARDS, at_most=_KEYS_MAX),
         condition_line=line,
         named_dials=dials.named(),
     )

@@ -2,7 +2,7 @@
 `logboom.pipeline.templates`."""
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 import numpy as np
@@ -13,13 +13,16 @@ from pydantic import Field
 from logboom.pipeline.event.attributes import with_member
 from logboom.pipeline.findings import Part
 from logboom.pipeline.keyed.columns import text_words
+from logboom.pipeline.plan.dials import Dial
 from logboom.pipeline.plan.stateful import Advanced, Asked, BatchContext, State, StatefulTransform
 from logboom.pipeline.state.memory import SHARDS
 from logboom.pipeline.templates.state import TemplateLimits, advance
 from logboom.pipeline.templates.words import first_lines, openings_of, values_in, without_values
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
+from logboom.pipeline.transforms.dialled import Dialled, DialParts
 from logboom.pipeline.transforms.stateful_parts import answers_for, checked_text, texts_of
 
+_TEMPLATES_MIN, _TEMPLATES_MAX, _KEYS_MAX = 10, 100_000, 1_000_000
 _GROUP, _LINE, _ID, _TEMPLATE = "group", "line", "id", "template"
 _encode = msgspec.json.Encoder().encode
 
@@ -34,10 +37,10 @@ class PatternsModel(TransformModel):
     into: str = Field(default="pattern", min_length=1)
     """What the attributes are called: `NAME.id`, `NAME.template`, `NAME.values`."""
 
-    max_templates: int = Field(default=1_000, ge=10, le=100_000)
+    max_templates: Dialled[Annotated[int, Field(ge=_TEMPLATES_MIN, le=_TEMPLATES_MAX)]] = 1_000
     """Of each key; the one that was not seen for longest makes room."""
 
-    max_keys: int = Field(default=1_600, ge=16, le=1_000_000)
+    max_keys: Dialled[Annotated[int, Field(ge=SHARDS, le=_KEYS_MAX)]] = 1_600
     """Keys that come when there are so many share templates."""
 
 
@@ -49,6 +52,14 @@ class PatternsTransform(StatefulTransform, frozen=True, kw_only=True, tag="patte
     max_templates: int
     max_keys: int
     condition_line: int = 0
+
+    @property
+    def settings_with_dials(self) -> tuple[Dial, ...]:
+        templates, keys = self.max_templates, self.max_keys
+        return (
+            Dial(setting="max_templates", value=templates, kind="whole", min=_TEMPLATES_MIN, max=_TEMPLATES_MAX),
+            Dial(setting="max_keys", value=keys, kind="whole", min=SHARDS, max=_KEYS_MAX),
+        )
 
     @property
     def state_form(self) -> str:
@@ -96,13 +107,17 @@ def _quoted(ids: pa.Array) -> pa.Array:
 
 
 def _compile(model: PatternsModel, common: CommonFields, part: Part) -> PatternsTransform:
+    dials = DialParts(part)
     return PatternsTransform(
         **common,
         by=model.by,
         into=model.into,
-        max_templates=model.max_templates,
-        max_keys=model.max_keys,
+        max_templates=dials.whole(
+            "max_templates", model.max_templates, at_least=_TEMPLATES_MIN, at_most=_TEMPLATES_MAX
+        ),
+        max_keys=dials.whole("max_keys", model.max_keys, at_least=SHARDS, at_most=_KEYS_MAX),
         condition_line=checked_text(part, "by", model.by),
+        named_dials=dials.named(),
     )
 
 

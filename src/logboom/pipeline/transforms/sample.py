@@ -13,9 +13,10 @@ from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.nodes import RoutingTransform, Transform
 from logboom.pipeline.plan.outcomes import Choice, LayerScope, Outcome
 from logboom.pipeline.plan.sampling import Sampling
+from logboom.pipeline.state.memory import SHARDS
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
-from logboom.pipeline.transforms.dialled import Dialled, DialParts
-from logboom.pipeline.transforms.sample_by_key import PER_SECOND_MIN, SampleByKey
+from logboom.pipeline.transforms.dialled import Dialled, DialParts, exclude_dials, with_exclude
+from logboom.pipeline.transforms.sample_by_key import KEYS_MAX, OVER_MAX_MS, OVER_MIN_MS, PER_SECOND_MIN, SampleByKey
 from logboom.pipeline.transforms.stateful_parts import checked_condition, checked_text
 
 RATIO_MIN: Final = 1e-9
@@ -52,10 +53,10 @@ class SampleModel(TransformModel):
     by: str | None = None
     """The key that has a rate of its own; without it all events have the same."""
 
-    over: DurationMs | None = Field(default=None, ge=1_000, le=86_400_000)
+    over: Dialled[Annotated[DurationMs, Field(ge=OVER_MIN_MS, le=OVER_MAX_MS)]] | None = None
     """The time in which the rate for `target_per_second` follows; default 10s."""
 
-    max_keys: int | None = Field(default=None, ge=16, le=10_000_000)
+    max_keys: Dialled[Annotated[int, Field(ge=SHARDS, le=KEYS_MAX)]] | None = None
     """How many keys are told apart; default 100000."""
 
 
@@ -70,21 +71,27 @@ class SampleTransform(RoutingTransform, frozen=True, kw_only=True, tag="sample")
     condition_line: int = 0
     follows_weight: bool = False
     """Set where every sample before this one used the same key."""
+    exclude_enabled: bool | msgspec.UnsetType = msgspec.UNSET
+    """False: nothing is excluded, until its dial is on again. Left out of a plan where it is true."""
 
     @property
     def settings_with_dials(self) -> tuple[Dial, ...]:
+        exclude = exclude_dials(self.exclude, self.exclude_enabled)
         if any(named.setting == "ratio" for named in self.named_dials or ()):
-            return (Dial(setting="ratio", value=1 / self.rate, min=RATIO_MIN, max=1),)
-        return (Dial(setting="rate", value=self.rate, min=1),)
+            return (Dial(setting="ratio", value=1 / self.rate, min=RATIO_MIN, max=1), *exclude)
+        return (Dial(setting="rate", value=self.rate, min=1), *exclude)
 
     def turned(self, values: DialValues) -> Self:
-        rate = values["rate"] if "rate" in values else 1 / values["ratio"]
-        return msgspec.structs.replace(self, rate=float(rate))
+        fields = with_exclude(values)
+        if "ratio" in fields:
+            fields["rate"] = 1 / fields.pop("ratio")
+        return msgspec.structs.replace(self, **fields)
 
     @property
     def sampling(self) -> Sampling:
         """What it decides by."""
-        return Sampling(rate=self.rate, key=self.key, exclude=self.exclude, follows_weight=self.follows_weight)
+        exclude = None if self.exclude_enabled is False else self.exclude
+        return Sampling(rate=self.rate, key=self.key, exclude=exclude, follows_weight=self.follows_weight)
 
     def outcome(self, layer: LayerScope) -> Outcome:
         # What follows must see the new weight, so that its readers are not folded into this layer.
@@ -131,11 +138,15 @@ def _by_key(model: SampleModel, common: CommonFields, part: Part) -> SampleByKey
         **common,
         per_second=most,
         target_per_second=target,
-        over_ms=model.over or _OVER_DEFAULT_MS,
+        over_ms=_OVER_DEFAULT_MS
+        if model.over is None
+        else dials.milliseconds("over", model.over, at_least=OVER_MIN_MS, at_most=OVER_MAX_MS),
         by=model.by,
         key=model.key,
         exclude=model.exclude,
-        max_keys=model.max_keys or _MAX_KEYS_DEFAULT,
+        max_keys=_MAX_KEYS_DEFAULT
+        if model.max_keys is None
+        else dials.whole("max_keys", model.max_keys, at_least=SHARDS, at_most=KEYS_MAX),
         condition_line=line,
         named_dials=dials.named(),
     )

@@ -2,17 +2,19 @@
 rate by which about so many stay. The work is `logboom.pipeline.keyed`."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from logboom.pipeline.keyed import seconds, targets
 from logboom.pipeline.keyed.columns import Mask, Weights, weights_of
-from logboom.pipeline.plan.dials import Dial
+from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.stateful import Advanced, Asked, BatchContext, State, StatefulTransform, dropped_by
 from logboom.pipeline.state.memory import SHARDS
+from logboom.pipeline.transforms.dialled import exclude_dials, fields_of, time_dial, with_exclude
 from logboom.pipeline.transforms.stateful_parts import (
     answers_for,
     asked_column,
@@ -24,6 +26,8 @@ from logboom.pipeline.transforms.stateful_parts import (
 
 PER_SECOND_MIN: Final = 1e-6
 """The least that a key may be allowed."""
+OVER_MIN_MS, OVER_MAX_MS = 1_000, 86_400_000
+KEYS_MAX: Final = 10_000_000
 _KEY, _DRAW, _WEIGHT, _ALWAYS = "key", "draw", "weight", "always"
 
 
@@ -38,12 +42,21 @@ class SampleByKey(StatefulTransform, frozen=True, kw_only=True, tag="sample_by_k
     exclude: str | None = None
     max_keys: int
     condition_line: int = 0
+    exclude_enabled: bool | msgspec.UnsetType = msgspec.UNSET
+    """False: nothing is excluded, until its dial is on again. Left out of a plan where it is true."""
 
     @property
     def settings_with_dials(self) -> tuple[Dial, ...]:
+        keys = Dial(setting="max_keys", value=self.max_keys, kind="whole", min=SHARDS, max=KEYS_MAX)
+        exclude = exclude_dials(self.exclude, self.exclude_enabled)
         if self.per_second is not None:
-            return (Dial(setting="per_second", value=self.per_second, min=PER_SECOND_MIN),)
-        return (Dial(setting="target_per_second", value=self.target_per_second or 0.0, min=PER_SECOND_MIN),)
+            return (Dial(setting="per_second", value=self.per_second, min=PER_SECOND_MIN), keys, *exclude)
+        target = Dial(setting="target_per_second", value=self.target_per_second or 0.0, min=PER_SECOND_MIN)
+        over = time_dial("over", self.over_ms, at_least=OVER_MIN_MS, at_most=OVER_MAX_MS)
+        return (target, keys, over, *exclude)
+
+    def turned(self, values: DialValues) -> Self:
+        return msgspec.structs.replace(self, **fields_of(with_exclude(values), {"over": "over_ms"}))
 
     @property
     def changes_weights(self) -> bool:
@@ -60,7 +73,7 @@ class SampleByKey(StatefulTransform, frozen=True, kw_only=True, tag="sample_by_k
             _KEY: pa.array(words),
             _DRAW: pa.array(draw_words(self.key, self.name, batch)),
             _WEIGHT: pa.array(weights_of(batch)),
-            _ALWAYS: pa.array(rows_where(self.exclude, batch)),
+            _ALWAYS: pa.array(rows_where(None if self.exclude_enabled is False else self.exclude, batch)),
         }
         return Asked(pa.RecordBatch.from_pydict(columns), words)
 

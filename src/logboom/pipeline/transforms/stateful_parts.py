@@ -12,13 +12,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.base.units import GIB, MIB
 from logboom.pipeline.findings import Part
 from logboom.pipeline.keyed.columns import Mask, Words, salted, text_words
+from logboom.pipeline.plan.dials import Dial
 from logboom.pipeline.plan.stateful import EXIT
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.sample_columns import true_rows
 from logboom.pipeline.route.values import simple_texts
+from logboom.pipeline.state.memory import SHARDS
 
+HELD_EVENTS_MAX: Final = 100_000_000
+HELD_BYTES_MAX: Final = 1024 * GIB
+"""The most that a file or a dial may let wait."""
 _ONE_KEY: Final = np.uint64(0)
 _SIMPLE_TEXT: Final = (
     "should be a field, an attribute, or coalesce, concat and || of these; a reshape can set one before"
@@ -27,6 +33,14 @@ _SIMPLE_CONDITION: Final = (
     "should be made of comparisons, IN, BETWEEN, LIKE, RLIKE, IS NULL, AND, OR and NOT of fields and attributes; "
     "for anything else let a reshape set an attribute before"
 )
+
+
+def held_dials(max_events: int, max_bytes: int) -> tuple[Dial, Dial]:
+    """The dials of a transform that holds events: how many may wait, and how many bytes."""
+    return (
+        Dial(setting="max_events", value=max_events, kind="whole", min=SHARDS, max=HELD_EVENTS_MAX),
+        Dial(setting="max_bytes", value=max_bytes, kind="whole", min=MIB, max=HELD_BYTES_MAX),
+    )
 
 
 def checked_text(part: Part, key: str, sql: str) -> int:

@@ -21,27 +21,42 @@ from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.stateful import EXIT, TAKEN, Advanced, Asked, BatchContext, State, StatefulTransform
 from logboom.pipeline.state.memory import SHARDS
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
-from logboom.pipeline.transforms.dialled import Dialled, DialParts
-from logboom.pipeline.transforms.stateful_parts import checked_condition, checked_text, rows_where, texts_of
+from logboom.pipeline.transforms.dialled import Dialled, DialParts, fields_of, time_dial
+from logboom.pipeline.transforms.stateful_parts import (
+    HELD_BYTES_MAX,
+    HELD_EVENTS_MAX,
+    checked_condition,
+    checked_text,
+    held_dials,
+    rows_where,
+    texts_of,
+)
+
+_WAIT_MIN_MS, _WAIT_MAX_MS = 1_000, 3_600_000
+_SLOWER_MAX_MS: Final = 365 * 86_400_000
+_RARE_MAX: Final = 1_000_000
+_KEEP: Final = "keep."
+"""What stands before the name of a rule in the setting of its dial."""
+_TIMES: Final = {"wait": "wait_ms", "slower_than": "slower_ms"}
 
 
 class TailSampleModel(TransformModel):
     """Keeps whole traces."""
 
     type: Literal["tail_sample"]
-    wait: DurationMs = Field(default=30_000, ge=1_000, le=3_600_000)
+    wait: Dialled[Annotated[DurationMs, Field(ge=_WAIT_MIN_MS, le=_WAIT_MAX_MS)]] = 30_000
     """How long after its first event has come a trace is decided."""
 
     keep: dict[str, str] = Field(default_factory=dict)
     """Names and conditions: a trace stays that has an event which one of them is true of."""
 
-    slower_than: DurationMs | None = Field(default=None, ge=1)
+    slower_than: Dialled[Annotated[DurationMs, Field(ge=1, le=_SLOWER_MAX_MS)]] | None = None
     """A trace stays whose first and last event are at least so far apart."""
 
     rare_by: str | None = None
     """What may be rare, as `service`: of each the first `rare_first` traces a minute stay."""
 
-    rare_first: int = Field(default=1, ge=1, le=1_000_000)
+    rare_first: Dialled[Annotated[int, Field(ge=1, le=_RARE_MAX)]] = 1
     """How many, in each of 16 shards."""
 
     rate: Dialled[Annotated[float, Field(ge=1, allow_inf_nan=False)]] | None = None
@@ -50,10 +65,10 @@ class TailSampleModel(TransformModel):
     key: str = "trace_id"
     """What makes events one trace; an event without it is a trace of its own."""
 
-    max_events: int = Field(default=1_000_000, ge=16, le=100_000_000)
+    max_events: Dialled[Annotated[int, Field(ge=SHARDS, le=HELD_EVENTS_MAX)]] = 1_000_000
     """How many events may wait; beyond it the oldest traces are decided early."""
 
-    max_bytes: SizeBytes = Field(default=GIB, ge=MIB)
+    max_bytes: Dialled[Annotated[SizeBytes, Field(ge=MIB, le=HELD_BYTES_MAX)]] = GIB
     """How many bytes may wait."""
 
 
@@ -77,18 +92,31 @@ class TailSampleTransform(StatefulTransform, frozen=True, kw_only=True, tag="tai
     def settings_with_dials(self) -> tuple[Dial, ...]:
         rate = (Dial(setting="rate", value=self.rate, min=1),) if self.rate else ()
         switches = (
-            Dial(setting=f"keep.{name}", name=f"{self.name}.{name}", kind="switch", value=name not in (self.off or ()))
+            Dial(
+                setting=f"{_KEEP}{name}", name=f"{self.name}.{name}", kind="switch", value=name not in (self.off or ())
+            )
             for name, _ in self.keep
         )
-        return (*rate, *switches)
+        return (*rate, *switches, *self._limits)
+
+    @property
+    def _limits(self) -> tuple[Dial, ...]:
+        found = [time_dial("wait", self.wait_ms, at_least=_WAIT_MIN_MS, at_most=_WAIT_MAX_MS)]
+        if self.slower_ms is not None:
+            found.append(time_dial("slower_than", self.slower_ms, at_least=1, at_most=_SLOWER_MAX_MS))
+        if self.rare_by is not None:
+            found.append(Dial(setting="rare_first", value=self.rare_first, kind="whole", min=1, max=_RARE_MAX))
+        found += held_dials(self.max_events, self.max_bytes)
+        return tuple(msgspec.structs.replace(dial, name=f"{self.name}.{dial.setting}") for dial in found)
 
     def turned(self, values: DialValues) -> Self:
         off = set(self.off or ())
         for name, _ in self.keep:
-            if (on := values.get(f"keep.{name}")) is not None:
+            if (on := values.get(f"{_KEEP}{name}")) is not None:
                 off = off - {name} if on else off | {name}
         names = tuple(name for name, _ in self.keep if name in off)
-        return msgspec.structs.replace(self, off=names or msgspec.UNSET, rate=float(values.get("rate", self.rate)))
+        fields = fields_of({name: value for name, value in values.items() if not name.startswith(_KEEP)}, _TIMES)
+        return msgspec.structs.replace(self, off=names or msgspec.UNSET, **fields)
 
     @property
     def changes_weights(self) -> bool:
@@ -167,15 +195,17 @@ def _compile(model: TailSampleModel, common: CommonFields, part: Part) -> TailSa
     rate = 0.0 if model.rate is None else dials.number("rate", model.rate, at_least=1)
     return TailSampleTransform(
         **common,
-        wait_ms=model.wait,
+        wait_ms=dials.milliseconds("wait", model.wait, at_least=_WAIT_MIN_MS, at_most=_WAIT_MAX_MS),
         keep=tuple(model.keep.items()),
-        slower_ms=model.slower_than,
+        slower_ms=None
+        if model.slower_than is None
+        else dials.milliseconds("slower_than", model.slower_than, at_least=1, at_most=_SLOWER_MAX_MS),
         rare_by=model.rare_by,
-        rare_first=model.rare_first,
+        rare_first=dials.whole("rare_first", model.rare_first, at_least=1, at_most=_RARE_MAX),
         rate=rate,
         key=model.key,
-        max_events=model.max_events,
-        max_bytes=model.max_bytes,
+        max_events=dials.whole("max_events", model.max_events, at_least=SHARDS, at_most=HELD_EVENTS_MAX),
+        max_bytes=dials.whole("max_bytes", model.max_bytes, at_least=MIB, at_most=HELD_BYTES_MAX),
         condition_line=line,
         named_dials=dials.named(),
     )
