@@ -4,14 +4,19 @@ Attributes are known by OpenTelemetry's names, which the formats of a parse give
 kept: under its own name, in OCSF in `unmapped`. Knows an event's columns. Must not know who reads the result.
 
 - ecs: Elastic Common Schema 8.17 (elastic.co/docs/reference/ecs/ecs-field-reference). Names have dots, as the sink
-  `elasticsearch` writes them.
-- ocsf: Open Cybersecurity Schema Framework 1.3.0 (schema.ocsf.io/1.3.0): HTTP Activity (4002) where the event has a
-  request or a status of HTTP, else Base Event (0).
+  `elasticsearch` writes them. An attribute under the name of a field that cannot hold its value gets `_2`, so that no
+  document is refused for it.
+- ocsf: Open Cybersecurity Schema Framework 1.3.0 (schema.ocsf.io/1.3.0): HTTP Activity (4002), which requires a request
+  and a response, where the event has a method and a status of HTTP, else Base Event (0). What its types do not hold is
+  in `unmapped`.
 - cim: the fields of Splunk's Common Information Model 6.0 (docs.splunk.com/Documentation/CIM/6.0.0/User/Web), those of
   the data model Web among them.
+
+tests/pipeline_core/test_schemas.py has the tables of the schemas that outputs are held to.
 """
 
 import ipaddress
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
@@ -21,6 +26,7 @@ import pyarrow as pa
 from logboom.pipeline.event.names import find_attribute
 from logboom.pipeline.event.schema import MICROSECONDS
 from logboom.pipeline.normalise.memory import no_collections
+from logboom.pipeline.reshape.ecs_fields import ECS_ADDRESSES, ECS_NUMBERS, ECS_OBJECTS
 from logboom.pipeline.reshape.edits import Tree, free_name, take, to_int, to_text
 
 SchemaName = Literal["ecs", "ocsf", "cim"]
@@ -29,6 +35,15 @@ _HTTP_ACTIVITY: Final = 4_002
 _METHODS: Final = ("", "CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT", "TRACE")
 """By `activity_id` of HTTP Activity."""
 _OTHER: Final = 99
+_TEXT_MAX: Final = 65_535
+"""Characters of OCSF's string_t."""
+_ADDRESS_MAX: Final = 40
+_LONG_MAX: Final = 2**63
+_PORT_MAX: Final = 65_535
+_HOSTNAME: Final = re.compile(
+    r"(([a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9\-]*[a-zA-Z0-9])\.)*([A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9\-]*[A-Za-z0-9])"
+)
+"""OCSF's hostname_t."""
 _CLIENT_ERROR: Final = 400
 _SEVERITIES: Final = ("Unknown", "Informational", "Low", "Medium", "High", "Critical", "Fatal")
 _COLUMNS: Final = (
@@ -79,7 +94,7 @@ class _Field(NamedTuple):
 
 def _int(value: Any) -> int | None:
     found = to_int(value)
-    return found if isinstance(found, int) else None
+    return found if isinstance(found, int) and abs(found) < _LONG_MAX else None
 
 
 def _address(value: Any) -> str | None:
@@ -89,6 +104,32 @@ def _address(value: Any) -> str | None:
     except ValueError:
         return None
     return str(value)
+
+
+def _short(value: Any) -> str | None:
+    text = _text(value)
+    return None if text is None or len(text) > _TEXT_MAX else text
+
+
+def _short_address(value: Any) -> str | None:
+    address = _address(value)
+    return None if address is None or len(address) > _ADDRESS_MAX else address
+
+
+def _hostname(value: Any) -> str | None:
+    text = _short(value)
+    return text if text is not None and _HOSTNAME.fullmatch(text) else None
+
+
+def _port(value: Any) -> int | None:
+    number = _int(value)
+    return number if number is not None and 0 <= number <= _PORT_MAX else None
+
+
+def _method(value: Any) -> str | None:
+    """A method that OCSF has."""
+    text = (_text(value) or "").upper()
+    return text if text and text in _METHODS else None
 
 
 _ECS: Final = (
@@ -106,26 +147,43 @@ _ECS: Final = (
     _Field("process.thread.id", ("thread.id",), _int),
     _Field("user.id", ("enduser.id",)),
 )
+_ECS_TYPED: Final = (
+    *(_Field(name, (name,), _int) for name in ECS_NUMBERS),
+    *(_Field(name, (name,), _address) for name in ECS_ADDRESSES),
+)
 _OCSF_HTTP: Final = (
-    _Field("http_request.http_method", ("http.request.method",)),
-    _Field("http_request.url.path", ("url.path",)),
-    _Field("http_request.url.query_string", ("url.query",)),
-    _Field("http_request.url.url_string", ("url.full", "url.original")),
-    _Field("http_request.url.hostname", ("url.domain",)),
-    _Field("http_request.url.scheme", ("url.scheme",)),
-    _Field("http_request.user_agent", ("user_agent.original",)),
-    _Field("http_request.referrer", ("http.request.header.referer",)),
-    _Field("http_request.version", ("network.protocol.version",)),
+    _Field("http_request.http_method", ("http.request.method",), _method),
+    _Field("http_request.user_agent", ("user_agent.original",), _short),
+    _Field("http_request.referrer", ("http.request.header.referer",), _short),
+    _Field("http_request.version", ("network.protocol.version",), _short),
     _Field("http_request.length", ("http.request.size", "http.request.body.size"), _int),
     _Field("http_response.code", ("http.response.status_code",), _int),
     _Field("http_response.length", ("http.response.size", "http.response.body.size"), _int),
-    _Field("src_endpoint.ip", ("client.address",), _address),
-    _Field("src_endpoint.hostname", ("client.address",)),
-    _Field("src_endpoint.port", ("client.port",), _int),
-    _Field("dst_endpoint.ip", ("server.address",), _address),
-    _Field("dst_endpoint.hostname", ("server.address",)),
-    _Field("dst_endpoint.port", ("server.port",), _int),
+    _Field("dst_endpoint.ip", ("server.address",), _short_address),
+    _Field("dst_endpoint.hostname", ("server.address",), _hostname),
+    _Field("dst_endpoint.port", ("server.port",), _port),
 )
+_OCSF_OBJECTS: Final = (
+    (
+        (
+            _Field("http_request.url.path", ("url.path",), _short),
+            _Field("http_request.url.url_string", ("url.full", "url.original"), _short),
+        ),
+        (
+            _Field("http_request.url.query_string", ("url.query",), _short),
+            _Field("http_request.url.hostname", ("url.domain",), _hostname),
+            _Field("http_request.url.scheme", ("url.scheme",), _short),
+        ),
+    ),
+    (
+        (
+            _Field("src_endpoint.ip", ("client.address",), _short_address),
+            _Field("src_endpoint.hostname", ("client.address",), _hostname),
+        ),
+        (_Field("src_endpoint.port", ("client.port",), _port),),
+    ),
+)
+"""Objects that must have one of some fields, and what else they may have then."""
 _CIM: Final = (
     _Field("http_method", ("http.request.method",)),
     _Field("uri_path", ("url.path",)),
@@ -233,12 +291,28 @@ def _ecs(event: Event, attributes: Tree) -> Tree:
     for side in ("client", "server"):  # ECS has the address in both forms
         if f"{side}.ip" in found:
             found[f"{side}.address"] = found[f"{side}.ip"]
+    roots = {name.partition(".")[0] for name in attributes}
+    for field in _ECS_TYPED:
+        if field.name.partition(".")[0] in roots:
+            found = {**_found((field,), attributes), **found}
+            _set_apart(attributes, field.name)
+    for name in ECS_OBJECTS:
+        if name.partition(".")[0] in roots and not isinstance(find_attribute(attributes, name), dict):
+            _set_apart(attributes, name)
     return _beside(attributes, {**found, **_without_nulls(fields)})
+
+
+def _set_apart(attributes: Tree, name: str) -> None:
+    """Gives a name with `_2` to an attribute that its own cannot hold."""
+    while find_attribute(attributes, name) is not None:
+        _, value = take(attributes, name)
+        attributes[free_name({**attributes, name: None}, name)] = value
 
 
 def _cim(schema: Schema, event: Event, attributes: Tree) -> Tree:
     found = _found(_CIM, attributes)
     sizes = [found[name] for name in ("bytes_in", "bytes_out") if name in found]
+    status = _int(found.get("status"))
     micros = _when(event)
     fields = {
         "_time": None if micros is None else micros / 1_000_000,
@@ -247,7 +321,10 @@ def _cim(schema: Schema, event: Event, attributes: Tree) -> Tree:
         "app": event["service"],
         "dvc": event["host"],
         "dest": found.get("dest", event["host"]),
-        "bytes": sum(sizes) if sizes else None,
+        "bytes": sum(sizes) if len(sizes) == 2 else None,  # Splunk asks that it is the sum of both
+        "http_user_agent_length": _length(found.get("http_user_agent")),
+        "url_length": _length(found.get("url")),
+        "action": None if status is None else "success" if status < _CLIENT_ERROR else "failure",
         "vendor_product": " ".join(filter(None, (schema.vendor, schema.product or event["service"]))),
         "trace_id": event["trace_id"],
         "event_id": event["event_id"],
@@ -255,11 +332,15 @@ def _cim(schema: Schema, event: Event, attributes: Tree) -> Tree:
     return _beside(attributes, {**found, **_without_nulls(fields)})
 
 
+def _length(text: str | None) -> int | None:
+    return None if text is None else len(text)
+
+
 def _ocsf(schema: Schema, event: Event, attributes: Tree) -> Tree:
     method = _text(find_attribute(attributes, "http.request.method"))
-    is_http = method is not None or _int(find_attribute(attributes, "http.response.status_code")) is not None
-    found = _found(_OCSF_HTTP, attributes) if is_http else {}
-    method = (method or "").upper()
+    is_http = bool(method) and _int(find_attribute(attributes, "http.response.status_code")) is not None
+    found = _ocsf_http(attributes) if is_http else {}
+    method = (method or "").upper() if is_http else ""
     activity = 0 if not method else _METHODS.index(method) if method in _METHODS else _OTHER
     class_uid = _HTTP_ACTIVITY if is_http else 0
     severity = _ocsf_severity(event["severity_number"] or 0)
@@ -276,7 +357,10 @@ def _ocsf(schema: Schema, event: Event, attributes: Tree) -> Tree:
         "metadata": _without_nulls(
             {
                 "version": OCSF_VERSION,
-                "product": {"name": schema.product or event["service"] or "unknown", "vendor_name": schema.vendor},
+                "product": {
+                    "name": (schema.product or event["service"] or "unknown")[:_TEXT_MAX],
+                    "vendor_name": schema.vendor[:_TEXT_MAX],
+                },
                 "uid": event["event_id"],
                 "log_name": event["source"],
                 "logged_time": None if event["observed_time"] is None else event["observed_time"] // 1_000,
@@ -285,23 +369,35 @@ def _ocsf(schema: Schema, event: Event, attributes: Tree) -> Tree:
         ),
     }
     if event["body"] is not None:
-        document["message"] = event["body"]
+        document["message"] = event["body"][:_TEXT_MAX]
+        if len(event["body"]) > _TEXT_MAX:
+            attributes[free_name(attributes, "body")] = event["body"]
     if activity == _OTHER:
-        document["activity_name"] = method
+        document["activity_name"] = method[:_TEXT_MAX]
     code = found.get("http_response.code")
     if code is not None:
-        document["status_id"] = 1 if code < _CLIENT_ERROR else 2
+        is_success = code < _CLIENT_ERROR
+        document |= {"status_id": 1, "status": "Success"} if is_success else {"status_id": 2, "status": "Failure"}
         document["status_code"] = str(code)
     for path, value in found.items():
         _put(document, path, value)
     if is_http:
         name = event["host"] or event["service"] or "unknown"
-        document.setdefault("dst_endpoint", {}).setdefault("name", name)
+        document.setdefault("dst_endpoint", {}).setdefault("name", name[:_TEXT_MAX])
+        document.setdefault("http_request", {})
     elif event["host"] is not None:
-        attributes["host.name"] = event["host"]
+        attributes[free_name(attributes, "host.name")] = event["host"]
     if attributes:
         document["unmapped"] = attributes
     return document
+
+
+def _ocsf_http(attributes: Tree) -> dict[str, Any]:
+    found = _found(_OCSF_HTTP, attributes)
+    for one_of, others in _OCSF_OBJECTS:
+        if there := _found(one_of, attributes):
+            found |= there | _found(others, attributes)
+    return found
 
 
 def _ocsf_severity(number: int) -> int:
