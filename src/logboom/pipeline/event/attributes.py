@@ -10,41 +10,64 @@ and Arrow. Must not know conditions.
 """
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.pipeline.event.flat_attributes import flat_texts
 from logboom.pipeline.event.names import spellings
 
 NUMBER: Final = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$"
 """RE2 and Java's: the texts that are numbers."""
 
+_PLAIN_NUMBER: Final = r"^-?[0-9]{1,15}([.][0-9]{1,15})?$"
+"""Those that are converted as columns."""
+
 _number = re.compile(NUMBER.replace("$", r"\Z"))
 _encode = msgspec.json.encode
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+_NO_FIELD: Final = re.compile(r'["\\\x00-\x1f]')
+"""What no field of a struct may have in its name (msgspec)."""
 
 
 def attribute_texts(attributes: pa.Array, name: str) -> pa.Array:
     """The attribute's text by row; null where a row has none. `attributes`: JSON objects, or null."""
-    rows = rows_with_attribute(attributes, name)
-    if not len(rows):
-        return pa.nulls(len(attributes), pa.string())
-    some = attributes if len(rows) == len(attributes) else attributes.take(rows)
-    decode, tops = _reader(name)
-    joined = b"[" + b",".join(some.cast(pa.binary()).to_pylist()) + b"]"
-    texts = [_text(one, tops) for one in decode(joined)]
-    if len(rows) == len(attributes):
-        return pa.array(texts, pa.string())
-    mask = pc.is_in(pa.array(range(len(attributes)), rows.type), value_set=rows)
-    return pc.replace_with_mask(pa.nulls(len(attributes), pa.string()), mask, pa.array(texts, pa.string()))
+    found = flat_texts(attributes, f"{_encode(name).decode()}:".encode())
+    left = pa.array(np.flatnonzero(~found.known))
+    if not len(left):
+        return found.texts
+    texts = pa.array(_decoded(attributes.take(left), name), pa.string())
+    return pc.replace_with_mask(found.texts, pa.array(~found.known), texts)
+
+
+def _decoded(attributes: pa.Array, name: str) -> list[str | None]:
+    """As `attribute_texts`, each object decoded."""
+    rows = rows_with_attribute(attributes, name).to_pylist()
+    texts: list[str | None] = [None] * len(attributes)
+    if rows:
+        decode, get, tops = _reader(name)
+        joined = b"[" + b",".join(attributes.take(pa.array(rows)).cast(pa.binary()).to_pylist()) + b"]"
+        for row, one in zip(rows, decode(joined), strict=True):
+            texts[row] = _text(one, get, tops)
+    return texts
 
 
 def attribute_numbers(attributes: pa.Array, name: str) -> pa.Array:
     """The attribute as a double by row; null where it is no number."""
-    return pa.array([number_of(text) for text in attribute_texts(attributes, name).to_pylist()], pa.float64())
+    texts = attribute_texts(attributes, name)
+    is_plain = pc.fill_null(pc.match_substring_regex(texts, _PLAIN_NUMBER), False)
+    numbers = pc.if_else(is_plain, texts, None).cast(pa.float64())
+    others = pc.and_(texts.is_valid(), pc.invert(is_plain))
+    if not pc.any(others).as_py():
+        return numbers
+    found = [number_of(text) for text in texts.filter(others).to_pylist()]
+    return pc.replace_with_mask(numbers, others, pa.array(found, pa.float64()))
 
 
 def rows_with_attribute(attributes: pa.Array, name: str) -> pa.Array:
@@ -87,10 +110,15 @@ def _without_end(attributes: pa.Array) -> pa.Array:
     return pc.utf8_slice_codeunits(attributes, 0, -1)
 
 
+_Tops = tuple[tuple[str, tuple[str, ...]], ...]
+"""Where a value may be: a field of the outermost object, and the path from there."""
+
+
 @lru_cache(maxsize=256)
-def _reader(name: str) -> tuple[Any, tuple[tuple[str, tuple[str, ...]], ...]]:
-    """A decoder of many objects that reads no more of each than the attribute needs, and where the value then is: the
-    decoder's field, and the path from there."""
+def _reader(name: str) -> tuple[Callable[[bytes], Any], Callable[[Any, str], Any], _Tops]:
+    """A decoder of many objects that reads no more of each than the attribute needs, and how a field of one is had."""
+    if _NO_FIELD.search(name) is not None:
+        return _objects, _member, tuple((path[0], path[1:]) for path in spellings(name))
     fields: dict[str, str] = {}
     tops = []
     for path in spellings(name):
@@ -102,12 +130,16 @@ def _reader(name: str) -> tuple[Any, tuple[tuple[str, tuple[str, ...]], ...]]:
         rename={field: top for top, field in fields.items()},
         gc=False,
     )
-    return msgspec.json.Decoder(list[shape]).decode, tuple(tops)  # type: ignore[valid-type]
+    return msgspec.json.Decoder(list[shape]).decode, getattr, tuple(tops)  # type: ignore[valid-type]
 
 
-def _text(one: Any, tops: tuple[tuple[str, tuple[str, ...]], ...]) -> str | None:
+def _member(tree: dict[str, Any], name: str) -> Any:
+    return tree.get(name, msgspec.UNSET)
+
+
+def _text(one: Any, get: Callable[[Any, str], Any], tops: _Tops) -> str | None:
     for field, path in tops:
-        raw = getattr(one, field)
+        raw = get(one, field)
         for part in path:
             if raw is msgspec.UNSET or bytes(raw)[:1] != b"{":
                 raw = msgspec.UNSET
