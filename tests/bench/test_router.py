@@ -12,10 +12,11 @@ from logboom.pipeline.config.compile import compile_pipeline
 @pytest.mark.parametrize("through", [None, *get_args(Through)])
 def test_the_pipelines_of_the_router_compile(through: Through | None, tmp_path: Path) -> None:
     (tmp_path / "hosts.csv").write_text(hosts_table())
+    (tmp_path / "bench.key").write_text("a key that guards nothing")
     text = pipeline_text(through).format(stream="lines", batch_records=250_000)
     plan = compile_pipeline(text, str(tmp_path / "pipeline.yaml"))
     assert plan.warnings == ()
     assert len(plan.sinks) == (6 if through == "aggregate" else 5)
-    assert len(plan.transforms) == (3 if through is None else 4)
+    assert len(plan.transforms) == (3 if through is None else 5 if through in ("split", "join") else 4)
     (split,) = (node for node in plan.transforms if node.name == "split")
     assert split.inputs == (("masked",) if through in (None, "aggregate") else ("passed",))

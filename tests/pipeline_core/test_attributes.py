@@ -29,7 +29,7 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(st.sampled_from(NAMES), LEAVES | VALUES, max_size=5)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None)
 @given(st.lists(st.none() | OBJECTS, max_size=6), st.sampled_from(NAMES), st.integers(0, 2))
 def test_a_column_cut_out_is_what_reading_gives(objects: list[Any], name: str, start: int) -> None:
     texts = [None if one is None else msgspec.json.encode(one).decode() for one in objects]

@@ -65,10 +65,20 @@ sinks:
 )
 
 
-Through = Literal["dedupe", "aggregate", "enrich"]
+Through = Literal[
+    "aggregate", "dedupe", "encrypt", "enrich", "join", "limit", "patterns", "sample", "schema", "split", "tail_sample"
+]
 _IN_THE_WAY = "inputs: [masked]\n    routes:"
 _THROUGH: dict[Through, str] = {
     "dedupe": "  passed: {{type: dedupe, inputs: [masked]}}\n",
+    "encrypt": """\
+  passed:
+    type: encrypt
+    inputs: [masked]
+    fields: [attributes.url.path]
+    key_name: bench
+    key_file: bench.key
+""",
     "enrich": """\
   passed:
     type: enrich
@@ -76,6 +86,28 @@ _THROUGH: dict[Through, str] = {
     table: {{type: csv, path: hosts.csv, key: host}}
     on: host
     fields: {{team: attributes.team, zone: attributes.zone}}
+""",
+    "join": """\
+  sides: {{type: route, inputs: [masked], routes: {{paid: "service = 'payments'"}}}}
+  passed:
+    type: join
+    left: sides.paid
+    right: sides.unmatched
+    on: trace_id
+    into: other
+    window: 1s
+    unmatched: merged
+""",
+    "limit": "  passed: {{type: limit, inputs: [masked], bytes: 100GB, by: service}}\n",
+    "patterns": "  passed: {{type: patterns, inputs: [masked]}}\n",
+    "sample": "  passed: {{type: sample, inputs: [masked], per_second: 1000000, by: service}}\n",
+    "schema": "  passed: {{type: reshape, inputs: [masked], schema: ocsf}}\n",
+    "split": """\
+  listed: {{type: reshape, inputs: [masked], set: {{attributes.part: "'[1,2]'"}}}}
+  passed: {{type: reshape, inputs: [listed], cast: {{attributes.part: json}}, split: {{of: attributes.part}}}}
+""",
+    "tail_sample": """\
+  passed: {{type: tail_sample, inputs: [masked], wait: 1s, keep: {{errors: severity_number >= 17}}, rate: 1}}
 """,
     "aggregate": """\
   metrics:
@@ -233,6 +265,7 @@ def pipeline_process(text: str, bootstrap: str, data: Path | None, *arguments: s
         file = Path(name, "pipeline.yaml")
         file.write_text(text)
         Path(name, "hosts.csv").write_text(hosts_table())
+        Path(name, "bench.key").write_text("a key that guards nothing")
         command = [sys.executable, "-m", "logboom.cli", "pipeline", "run", str(file), "--once", "--json"]
         command += ["--bootstrap", bootstrap, *arguments]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -18,6 +18,7 @@ tests/pipeline_core/test_schemas.py has the tables of the schemas that outputs a
 import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -39,6 +40,8 @@ _TEXT_MAX: Final = 65_535
 """Characters of OCSF's string_t."""
 _ADDRESS_MAX: Final = 40
 _LONG_MAX: Final = 2**63
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # all times are in UTC, and written so
+_YEAR_1, _YEAR_10_000 = -62_135_596_800_000_000, 253_402_300_800_000_000
 _PORT_MAX: Final = 65_535
 _HOSTNAME: Final = re.compile(
     r"(([a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9\-]*[a-zA-Z0-9])\.)*([A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9\-]*[A-Za-z0-9])"
@@ -147,10 +150,23 @@ _ECS: Final = (
     _Field("process.thread.id", ("thread.id",), _int),
     _Field("user.id", ("enduser.id",)),
 )
-_ECS_TYPED: Final = (
-    *(_Field(name, (name,), _int) for name in ECS_NUMBERS),
-    *(_Field(name, (name,), _address) for name in ECS_ADDRESSES),
-)
+
+
+def _by_root() -> dict[str, tuple[tuple[_Field, ...], tuple[str, ...]]]:
+    """By the first part of their names: fields whose values have a type, and names that have fields inside."""
+    typed = [*(_Field(name, (name,), _int) for name in ECS_NUMBERS)]
+    typed += [_Field(name, (name,), _address) for name in ECS_ADDRESSES]
+    roots = dict.fromkeys(name.partition(".")[0] for name in (*(field.name for field in typed), *ECS_OBJECTS))
+    return {
+        root: (
+            tuple(field for field in typed if field.name.partition(".")[0] == root),
+            tuple(name for name in ECS_OBJECTS if name.partition(".")[0] == root),
+        )
+        for root in roots
+    }
+
+
+_ECS_BY_ROOT: Final = _by_root()
 _OCSF_HTTP: Final = (
     _Field("http_request.http_method", ("http.request.method",), _method),
     _Field("http_request.user_agent", ("user_agent.original",), _short),
@@ -265,6 +281,8 @@ def _when(event: Event) -> int | None:
 def _rfc3339(micros: int | None) -> str | None:
     if micros is None:
         return None
+    if _YEAR_1 <= micros < _YEAR_10_000:
+        return f"{(_EPOCH + timedelta(microseconds=micros)).isoformat(timespec='microseconds')}Z"
     text: str = pa.scalar(micros, pa.int64()).cast(MICROSECONDS).cast(pa.string()).as_py()
     return text.replace(" ", "T")
 
@@ -291,14 +309,15 @@ def _ecs(event: Event, attributes: Tree) -> Tree:
     for side in ("client", "server"):  # ECS has the address in both forms
         if f"{side}.ip" in found:
             found[f"{side}.address"] = found[f"{side}.ip"]
-    roots = {name.partition(".")[0] for name in attributes}
-    for field in _ECS_TYPED:
-        if field.name.partition(".")[0] in roots:
-            found = {**_found((field,), attributes), **found}
-            _set_apart(attributes, field.name)
-    for name in ECS_OBJECTS:
-        if name.partition(".")[0] in roots and not isinstance(find_attribute(attributes, name), dict):
-            _set_apart(attributes, name)
+    for root in {name.partition(".")[0] for name in attributes}:
+        typed, objects = _ECS_BY_ROOT.get(root, ((), ()))
+        for field in typed:
+            if find_attribute(attributes, field.name) is not None:
+                found = {**_found((field,), attributes), **found}
+                _set_apart(attributes, field.name)
+        for name in objects:
+            if not isinstance(find_attribute(attributes, name), dict):
+                _set_apart(attributes, name)
     return _beside(attributes, {**found, **_without_nulls(fields)})
 
 
