@@ -19,9 +19,9 @@ from tests.pipeline.support import (
     needs_java,
     publish,
     records,
-    wait_until,
 )
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.plan.names import DIALS_STREAM
@@ -163,8 +163,8 @@ def _flood(bootstrap: str) -> Iterator[list[int]]:
         yield count
     finally:
         ends.set()
-        writer.join(60)
-        producer.flush(60)
+        writer.join(WAIT_S)
+        producer.flush(WAIT_S)
 
 
 @pytest.mark.slow
@@ -184,17 +184,17 @@ def test_a_strangers_flood_of_the_dials_stops_no_event_and_no_change(broker: Bro
     books = tmp_path / "checkpoints" / "flooded" / "ledger"
     with RouterProcess(file, bootstrap) as router:
         publish(bootstrap, "flooded-web", lines, 2)
-        wait_until(lambda: read() == LINES, "the first batch")
+        until(lambda: read() == LINES, "the first batch")
         with _flood(bootstrap) as written:
-            wait_until(lambda: written[0] > 50_000, "a flood")
+            until(lambda: written[0] > 50_000, "a flood")
             for number in range(2, 5):
                 publish(bootstrap, "flooded-web", lines, 2)
-                wait_until(lambda wanted=number * LINES: read() == wanted, "batches under the flood")  # type: ignore[misc]
+                until(lambda wanted=number * LINES: read() == wanted, "batches under the flood")  # type: ignore[misc]
         ok("pipeline", "dial", "set", "flooded", "noise", "4", "--by", "ann", bootstrap=bootstrap)
         told = ok("pipeline", "dial", "history", "flooded", "--json", bootstrap=bootstrap).json_lines
         assert [one["by"] for one in told][-1] == "ann"
         assert len(told) <= 200
-        wait_until(lambda: "the dial noise stands at 4" in _after_more(bootstrap, lines, router), "the change holds")
+        until(lambda: "the dial noise stands at 4" in _after_more(bootstrap, lines, router), "the change holds")
         assert router.sigterm() == 0
     said = router.log_text()
     assert said.count("is no change of a dial") + said.count("which the pipeline does not have") <= 5

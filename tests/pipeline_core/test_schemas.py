@@ -350,8 +350,6 @@ def _leaves(value: Any) -> list[str]:
     name of a method as the standard has it."""
     if isinstance(value, dict):
         return [leaf for inner in value.values() for leaf in _leaves(inner)]
-    if isinstance(value, bool | float):
-        value = int(value)
     return [] if value is None else [str(value).upper()]
 
 
