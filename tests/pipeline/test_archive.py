@@ -328,6 +328,18 @@ def test_small_files_of_finished_hours_become_one(tmp_path: Path) -> None:
     assert compactor.run(quiet_s=-1, directories_max=9) == 0
 
 
+def test_merged_files_have_row_groups_as_small_as_those_that_were_merged(tmp_path: Path) -> None:
+    _filled(tmp_path)
+    hour = next(tmp_path.glob("date=*/hour=*"))
+    first = next(hour.glob("*.parquet"))
+    table = pq.ParquetFile(first).read()
+    pq.write_table(pa.concat_tables([table] * 3), first, row_group_size=table.num_rows)
+    groups = sum(pq.read_metadata(path).num_row_groups for path in hour.glob("*.parquet"))
+    assert Compactor(tmp_path, target_bytes=1 << 20, compression="zstd").run(quiet_s=-1, directories_max=9) == 2
+    (merged,) = hour.glob("*.parquet")
+    assert pq.read_metadata(merged).num_row_groups == groups >= 4
+
+
 def test_files_of_a_good_size_are_left_alone(tmp_path: Path) -> None:
     _filled(tmp_path)
     size = max(path.stat().st_size for path in tmp_path.rglob("*.parquet"))

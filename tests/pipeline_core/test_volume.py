@@ -117,6 +117,27 @@ def test_what_directories_say_is_read_back_with_the_events(tmp_path: Path) -> No
     assert [batch.num_rows for batch in reader.batches(file, ["event_id"], ids=["a", "c"])] == [2]
 
 
+def test_a_file_is_read_in_parts_that_do_not_grow_with_it(tmp_path: Path) -> None:
+    """Of two row groups one has no event of the time that is asked for; the other is larger than what may be held."""
+    rows, size_bytes = 60_000, 2_000
+    with pq.ParquetWriter(
+        tmp_path / "part.parquet",
+        pa.schema([("event_id", pa.string()), ("observed_time", pa.timestamp("us", tz="UTC")), ("body", pa.string())]),
+    ) as writer:
+        for first_us in (0, 1_000_000_000):
+            moments = pa.array(range(first_us, first_us + rows), pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+            ids = pa.array([f"{first_us}-{row}" for row in range(rows)])
+            bodies = pa.repeat(pa.scalar("x" * size_bytes), rows)
+            writer.write_table(pa.table([ids, moments, bodies], schema=writer.schema), row_group_size=rows)
+    before, most, found = pa.total_allocated_bytes(), 0, 0
+    for batch in ArchiveReader(str(tmp_path)).batches("part.parquet", ["body"], from_ms=1_000_000):
+        found += batch.num_rows
+        most = max(most, pa.total_allocated_bytes() - before)
+        assert batch.schema.names == ["body"]
+    assert found == rows
+    assert most < rows * size_bytes
+
+
 def test_figures_stand_at_the_nodes_of_the_picture() -> None:
     console = Console(width=200, record=True, color_system=None)
     console.print(live_picture(graph_of(PLAN), {"web": ["7.0 events/s"], "errors": ["2 dead letters"]}, ["errors"]))

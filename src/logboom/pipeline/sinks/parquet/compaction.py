@@ -127,8 +127,11 @@ class Compactor:
         schema = pa.unify_schemas([pq.read_schema(path) for path in group])
         with parquet_writer(beside / name, schema, self._compression) as writer:
             for path in group:
-                # `read_table` would take the directory's name for columns too.
-                writer.write_table(pq.ParquetFile(path).read().cast(schema))
+                # `read_table` would take the directory's name for columns too. Row groups stay as small as they were
+                # written: whoever reads the file holds one of them.
+                with pq.ParquetFile(path) as given:
+                    for number in range(given.num_row_groups):
+                        writer.write_table(given.read_row_group(number).cast(schema))
         with (beside / name).open("rb") as file:
             os.fsync(file.fileno())
 

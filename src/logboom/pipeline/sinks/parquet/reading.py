@@ -10,9 +10,11 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import dataset
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
+from logboom.base.units import MIB
 from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.sinks.parquet.partitioning import NO_VALUE
 from logboom.pipeline.sinks.parquet.stores import StoreRef, open_store
@@ -20,8 +22,11 @@ from logboom.pipeline.sinks.parquet.stores import StoreRef, open_store
 _SUFFIX: Final = ".parquet"
 _HIDDEN: Final = ("_", ".")
 _BATCH_ROWS: Final = 16_384
-_AHEAD: Final = 2
-"""Batches and files that are read ahead: each may be as large as the largest events make it."""
+_BUFFER_BYTES: Final = MIB
+"""Read at once of each column: a request of its own where the archive is in an object store."""
+_SEEN, _ID = "observed_time", "event_id"
+_CHOSEN_BY: Final = (_SEEN, _ID)
+_MOMENT: Final = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +58,16 @@ class ArchiveReader:
         FileNotFoundError where the file has been merged with others since `files` named it.
         """
         files, root = self._opened()
-        given = dataset.dataset(f"{root}/{file}", format="parquet", filesystem=files)
-        named = _values_of(file)
-        there = [name for name in columns if name in given.schema.names and name not in named]
-        scanned = given.to_batches(
-            columns=there, filter=_chosen(from_ms, to_ms, ids), batch_size=_BATCH_ROWS,
-            batch_readahead=_AHEAD, fragment_readahead=1,
-        )  # fmt: skip
-        for batch in scanned:
-            if batch.num_rows:
-                yield _whole(batch, columns, named)
+        named, chosen = _values_of(file), _chosen(from_ms, to_ms, ids)
+        with files.open_input_file(f"{root}/{file}") as source:
+            # A scan of Arrow's datasets holds a whole row group, twice; this holds some pages of each column.
+            given = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+            present = given.schema_arrow.names
+            read = [name for name in dict.fromkeys((*columns, *_CHOSEN_BY)) if name in present and name not in named]
+            groups = _row_groups(given.metadata, from_ms, to_ms)
+            for batch in given.iter_batches(_BATCH_ROWS, row_groups=groups, columns=read):
+                found = [batch] if chosen is None else pa.Table.from_batches([batch]).filter(chosen).to_batches()
+                yield from (_whole(part, columns, named) for part in found if part.num_rows)
 
     def _opened(self) -> tuple[FileSystem, str]:
         return (LocalFileSystem(), self.root) if self.store is None else open_store(self.store)
@@ -82,14 +87,28 @@ def _values_of(file: str) -> dict[str, str | None]:
     return {name: None if value == NO_VALUE else unquote(value) for name, _, value in pairs}
 
 
+def _row_groups(metadata: pq.FileMetaData, from_ms: int | None, to_ms: int | None) -> list[int]:
+    """Those that may have events of this time, by what the file says of each."""
+    column = next((at for at in range(metadata.num_columns) if metadata.schema.column(at).path == _SEEN), None)
+
+    def may_have(number: int) -> bool:
+        known = None if column is None else metadata.row_group(number).column(column).statistics
+        if known is None or not known.has_min_max:
+            return True
+        first_us, last_us = known.min_raw, known.max_raw
+        return (from_ms is None or last_us >= from_ms * 1_000) and (to_ms is None or first_us < to_ms * 1_000)
+
+    return [number for number in range(metadata.num_row_groups) if may_have(number)]
+
+
 def _chosen(from_ms: int | None, to_ms: int | None, ids: Collection[str]) -> Any:
-    seen, parts = dataset.field("observed_time"), []
+    seen, parts = dataset.field(_SEEN), []
     if from_ms is not None:
         parts.append(seen >= _moment(from_ms))
     if to_ms is not None:
         parts.append(seen < _moment(to_ms))
     if ids:
-        parts.append(dataset.field("event_id").isin(list(ids)))
+        parts.append(dataset.field(_ID).isin(list(ids)))
     chosen = None
     for part in parts:
         chosen = part if chosen is None else chosen & part
@@ -97,7 +116,7 @@ def _chosen(from_ms: int | None, to_ms: int | None, ids: Collection[str]) -> Any
 
 
 def _moment(at_ms: int) -> pa.Scalar:
-    return pa.scalar(at_ms * 1_000, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    return pa.scalar(at_ms * 1_000, pa.int64()).cast(_MOMENT)
 
 
 def _whole(batch: pa.RecordBatch, columns: Sequence[str], named: dict[str, str | None]) -> pa.RecordBatch:
