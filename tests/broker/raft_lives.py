@@ -315,7 +315,8 @@ class Life:
         assert host.process is not None
         assert host.group is not None
         try:
-            index = await host.process.run(_within(host.group.confirm_leadership()))
+            asked = host.group.confirm_leadership(urgent=self._number % 2 == 0)
+            index = await host.process.run(_within(asked))
         except (LogboomError, ProcessEndedError, TimeoutError):
             return
         self.book.happened["reads"] += 1

@@ -53,7 +53,7 @@ def _answers_any_term(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _confirms_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
-    def add(self: Reads, waiter: Waiter) -> None:
+    def add(self: Reads, waiter: Waiter, *, urgent: bool) -> None:
         answer(waiter, Index(0))
 
     monkeypatch.setattr(Reads, "add", add)

@@ -44,8 +44,8 @@ TICK_MS = 10
 TIMEOUT_MS = CONFIG.election_ticks * TICK_MS
 
 
-def node(*voters: int, stored: Stored | None = None) -> Node:
-    config = replace(CONFIG, check_quorum=True, pre_vote=True)
+def node(*voters: int, stored: Stored | None = None, eager_reads: bool = True) -> Node:
+    config = replace(CONFIG, check_quorum=True, pre_vote=True, eager_reads=eager_reads)
     start = stored or bootstrap(tuple(NodeId(voter) for voter in voters))
     return Node(config, start, now_ms=0, tick_ms=TICK_MS, catch_up_entries=0)
 
@@ -68,8 +68,8 @@ def single() -> Node:
     return of
 
 
-def leader_of_two() -> Node:
-    of = node(1, 2)
+def leader_of_two(*, eager_reads: bool = True) -> Node:
+    of = node(1, 2, eager_reads=eager_reads)
     settle(of, of.step(TimePassed(), TIMEOUT_MS), TIMEOUT_MS)
     for kind, term in ((MessageType.PRE_VOTE_RESP, 1), (MessageType.VOTE_RESP, 1)):
         answer = Message(type=kind, sender=NodeId(2), to=NodeId(1), term=Term(term))
@@ -140,6 +140,24 @@ def test_the_only_voter_leads_at_once() -> None:
 def test_a_read_of_one_voter_is_answered_at_once() -> None:
     of = single()
     assert of.step(RequestRead(7), TIMEOUT_MS) == (ReadReady(7, Index(2)),)
+
+
+def test_a_read_that_is_not_urgent_goes_with_the_next_heartbeats() -> None:
+    of = leader_of_two(eager_reads=False)
+    acked = Message(type=MessageType.APP_RESP, sender=NodeId(2), to=NodeId(1), term=Term(1), index=Index(2))
+    settle(of, of.step(Received(acked), TIMEOUT_MS), TIMEOUT_MS)
+    assert of.step(RequestRead(1, urgent=False), TIMEOUT_MS) == ()
+    (sent,) = of.step(TimePassed(), TIMEOUT_MS + CONFIG.heartbeat_ticks * TICK_MS)
+    (urgent,) = of.step(RequestRead(2), TIMEOUT_MS + CONFIG.heartbeat_ticks * TICK_MS)
+    for number, effect in ((1, sent), (2, urgent)):
+        assert isinstance(effect, Send)
+        beat = effect.message
+        assert beat.type is MessageType.HEARTBEAT
+        answer = Message(
+            type=MessageType.HEARTBEAT_RESP, sender=NodeId(2), to=NodeId(1), term=Term(1), context=beat.context
+        )
+        ready = of.step(Received(answer), TIMEOUT_MS + CONFIG.heartbeat_ticks * TICK_MS)
+        assert ReadReady(number, Index(2)) in ready
 
 
 def test_what_does_not_lead_drops_proposals() -> None:

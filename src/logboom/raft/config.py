@@ -47,6 +47,10 @@ class RaftConfig:
     """Ask whether an election could be won before the term is raised for it (thesis, section 9.6)."""
 
     read_only: ReadOnlyOption = ReadOnlyOption.SAFE
+    eager_reads: bool = True
+    """Whether each read has heartbeats sent at once to confirm it. Otherwise it waits for the next ones, unless it is
+    urgent: a host that asks several times a second would have twice as many heartbeats as it needs."""
+
     async_storage_writes: bool = False
     """Give writes and applications out as messages, so that several can be under way (see the package)."""
 

@@ -64,9 +64,11 @@ class ProposeConfChange:
 
 @dataclass(frozen=True, slots=True)
 class RequestRead:
-    """Find out up to where the state machine must be before a read may be answered. `token` is unique on this node."""
+    """Find out up to where the state machine must be before a read may be answered. `token` is unique on this node.
+    One that is not `urgent` may wait for the next heartbeats (`RaftConfig.eager_reads`)."""
 
     token: int
+    urgent: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,8 @@ class Leader:
         self._read_only.add(request, core.log.committed)
         context = self._read_only.heartbeat_context
         self._read_only.acknowledge(core.node_id, context)
-        self._replicator.broadcast_heartbeat(context)
+        if core.config.eager_reads:
+            self._replicator.broadcast_heartbeat(context)
 
     def _answer_read(self, request: Message, index: Index) -> None:
         core = self._core

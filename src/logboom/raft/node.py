@@ -218,8 +218,10 @@ class Node:
                 self._applied(index, effects)
             case Propose() | ProposeConfChange():
                 self._propose(event, effects)
-            case RequestRead(token):
+            case RequestRead(token, urgent):
                 self._raw.read_index(_TOKEN.pack(token))
+                if urgent and not self._raw.raft.core.config.eager_reads:
+                    self._raw.beat()
             case TransferLeadership(to):
                 self._raw.transfer_leader(to)
             case PeerUnreachable(node_id):

@@ -120,6 +120,10 @@ class RawNode:
         """Ask for an index to read at; it comes as a `ReadState` with this context, or never: then ask again."""
         self.raft.step(Message(type=MessageType.READ_INDEX, entries=(Entry(Term(0), Index(0), data=context),)))
 
+    def beat(self) -> None:
+        """Send heartbeats now, if this node leads."""
+        self.raft.step(Message(type=MessageType.BEAT))
+
     def transfer_leader(self, transferee: NodeId) -> None:
         """Ask the leader, which may be this node, to hand leadership to `transferee`."""
         self.raft.step(Message(type=MessageType.TRANSFER_LEADER, sender=transferee))

@@ -16,7 +16,7 @@ from logboom.base.errors import InvalidRequestError, NotControllerError
 from logboom.broker.control import broker_commands, commands, stream_commands
 from logboom.broker.control.commands import Answer, AnyCommand
 from logboom.broker.control.context import ControlContext
-from logboom.broker.control.liveness import Liveness
+from logboom.broker.control.liveness import ConfirmLeadership, Liveness
 from logboom.broker.control.unclean_recovery import AskEnds, UncleanRecovery
 
 Result = TypeVar("Result")
@@ -44,9 +44,7 @@ _COMMANDS: Final[Mapping[type[commands.Command], _Command]] = {
 class Controller:
     """See the module. On the loop."""
 
-    def __init__(
-        self, context: ControlContext, confirm_leadership: Callable[[], Awaitable[object]], ask_ends: AskEnds
-    ) -> None:
+    def __init__(self, context: ControlContext, confirm_leadership: ConfirmLeadership, ask_ends: AskEnds) -> None:
         """`confirm_leadership` returns once this broker led the group after the call; `ask_ends` is for `recovery`."""
         self._context = context
         self._confirm_leadership = confirm_leadership

@@ -15,7 +15,7 @@ Life: that of the broker; `begin` and `end` with each controllership.
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from logboom.base.errors import BrokerRunsError, LogboomError
 from logboom.base.ids import BrokerEpoch, BrokerId
@@ -37,6 +37,14 @@ _RETRY_S: Final = 0.1
 _PAUSED: Final = 0.5
 """A timer that is late by this share of a lease means that this process, or its machine, was paused: heartbeats that
 came meanwhile are not read yet."""
+
+
+class ConfirmLeadership(Protocol):
+    """Returns once this broker led the group at some time after the call; a little later where that is not urgent."""
+
+    async def __call__(self, *, urgent: bool = True) -> object: ...
+
+
 InOrder = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 """Runs one change of the metadata after the other."""
 
@@ -44,9 +52,7 @@ InOrder = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 class Liveness:
     """See the module. On the loop."""
 
-    def __init__(
-        self, context: ControlContext, *, confirm_leadership: Callable[[], Awaitable[object]], in_order: InOrder
-    ) -> None:
+    def __init__(self, context: ControlContext, *, confirm_leadership: ConfirmLeadership, in_order: InOrder) -> None:
         self._context = context
         self._confirm_leadership = confirm_leadership
         self._in_order = in_order
@@ -99,7 +105,9 @@ class Liveness:
         which the broker ends, so only what is certain at some time after the call."""
         broker, epoch = BrokerId(command.broker), BrokerEpoch(command.epoch)
         received_s = self._now_s()
-        await self._confirm_leadership()
+        known = self._context.image.brokers.get(broker)
+        changes = known is None or known.fenced or command.stopping or command.stalled
+        await self._confirm_leadership(urgent=changes)
         found = checked_epoch(self._context.image, broker, epoch)
         self._heard[broker] = epoch, received_s
         if broker in self._ending:

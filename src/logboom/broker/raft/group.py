@@ -187,7 +187,9 @@ class RaftGroup:
         self._configured: list[Waiter] = []
         self._configured_index = Index(0)
         self._proposals = Proposals()
-        self._reads = Reads(lambda number: self._driver.feed(RequestRead(number)), settings.timing.election_s)
+        self._reads = Reads(
+            lambda number, urgent: self._driver.feed(RequestRead(number, urgent)), settings.timing.election_s
+        )
         self._snapshots = Snapshots(settings, len(opened.snapshot), log)
         self._writer = Writer(
             opened.files,
@@ -333,9 +335,10 @@ class RaftGroup:
         self._driver.feed(event(waiter))
         return await waiter
 
-    async def confirm_leadership(self) -> Index:
+    async def confirm_leadership(self, *, urgent: bool = True) -> Index:
         """Return once it is certain that this node led at some time after the call, and that it has applied everything
-        that was committed before the call; up to where that is.
+        that was committed before the call; up to where that is. What is not urgent waits for the group's next
+        heartbeats, which come anyway.
 
         Raises NotControllerError where it does not lead, or not any more. While it leads and cannot commit the first
         entry of its term, for example on a full disk, it waits.
@@ -344,7 +347,7 @@ class RaftGroup:
         if not self._leads:
             raise NotControllerError("this broker is not the controller")
         waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._reads.add(waiter)
+        self._reads.add(waiter, urgent=urgent)
         return await waiter
 
     def transfer_leadership(self, to: NodeId) -> None:

@@ -74,32 +74,37 @@ class Proposals:
 class Reads:
     """Linearizable reads: each waits until a majority has confirmed that this node leads (ReadIndex, thesis 6.4). One
     request is under way at a time; readers that come meanwhile share the next one, since a confirmation counts only for
-    readers that came before it was asked for."""
+    readers that came before it was asked for. Readers that are not urgent wait for the group's next heartbeats."""
 
-    def __init__(self, ask: Callable[[int], None], timeout_s: float) -> None:
-        """`ask` puts the question of that number to the group; after `timeout_s` without an answer it is put again."""
+    def __init__(self, ask: Callable[[int, bool], None], timeout_s: float) -> None:
+        """`ask` puts the question of that number to the group, and says whether it is urgent; after `timeout_s` without
+        an answer it is put again."""
         self._ask = ask
         self._timeout_s = timeout_s
         self._number = 0
         self._asked: list[Waiter] = []
         self._next: list[Waiter] = []
+        self._is_urgent = self._next_is_urgent = False
         self._confirmed: list[tuple[Index, Waiter]] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, waiter: Waiter) -> None:
-        """A reader came."""
+    def add(self, waiter: Waiter, *, urgent: bool) -> None:
+        """A reader came. An urgent one does not wait for a question that waits for heartbeats."""
         self._next.append(waiter)
-        if not self._asked:
+        self._next_is_urgent = self._next_is_urgent or urgent
+        if not self._asked or (urgent and not self._is_urgent):
             self._put()
 
     def _put(self) -> None:
+        self._is_urgent = self._next_is_urgent or (self._is_urgent and bool(self._asked))
         self._asked.extend(waiter for waiter in self._next if not waiter.done())
         self._next.clear()
+        self._next_is_urgent = False
         self._stop_timer()
         if self._asked:
             self._number += 1
             self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._put)
-            self._ask(self._number)
+            self._ask(self._number, self._is_urgent)
 
     def answered(self, number: int, index: Index, applied: Index) -> None:
         """This node led when the question of that number was asked, and `index` was committed then."""
@@ -136,6 +141,7 @@ class Reads:
             fail(waiter, error)
         self._asked.clear()
         self._next.clear()
+        self._next_is_urgent = False
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -72,4 +72,5 @@ class RaftSettings:
             max_inflight_bytes=_INFLIGHT_BYTES,
             check_quorum=True,
             pre_vote=True,
+            eager_reads=False,
         )
