@@ -73,8 +73,12 @@ class Proposals:
 
 class Reads:
     """Linearizable reads: each waits until a majority has confirmed that this node leads (ReadIndex, thesis 6.4). One
-    request is under way at a time; readers that come meanwhile share the next one, since a confirmation counts only for
-    readers that came before it was asked for. Readers that are not urgent wait for the group's next heartbeats."""
+    question is under way at a time; readers that come meanwhile share the next one, since a confirmation counts only
+    for readers that came before it was asked for. Readers that are not urgent wait for the group's next heartbeats.
+
+    A question that is put again leaves the one before it valid: were only the latest answer taken, a group whose
+    answers take longer than the timeout, as on a machine without processor time to spare, would confirm nothing.
+    """
 
     def __init__(self, ask: Callable[[int, bool], None], timeout_s: float) -> None:
         """`ask` puts the question of that number to the group, and says whether it is urgent; after `timeout_s` without
@@ -82,7 +86,8 @@ class Reads:
         self._ask = ask
         self._timeout_s = timeout_s
         self._number = 0
-        self._asked: list[Waiter] = []
+        self._asked: list[tuple[int, Waiter]] = []
+        """Each with the first question that was put for it."""
         self._next: list[Waiter] = []
         self._is_urgent = self._next_is_urgent = False
         self._confirmed: list[tuple[Index, Waiter]] = []
@@ -97,7 +102,8 @@ class Reads:
 
     def _put(self) -> None:
         self._is_urgent = self._next_is_urgent or (self._is_urgent and bool(self._asked))
-        self._asked.extend(waiter for waiter in self._next if not waiter.done())
+        self._asked = [(first, waiter) for first, waiter in self._asked if not waiter.done()]
+        self._asked.extend((self._number + 1, waiter) for waiter in self._next if not waiter.done())
         self._next.clear()
         self._next_is_urgent = False
         self._stop_timer()
@@ -108,12 +114,14 @@ class Reads:
 
     def answered(self, number: int, index: Index, applied: Index) -> None:
         """This node led when the question of that number was asked, and `index` was committed then."""
-        if number != self._number or not self._asked:
-            return  # it was asked again
-        asked, self._asked = self._asked, []
-        self._confirmed.extend((index, waiter) for waiter in asked)
+        confirmed = [waiter for first, waiter in self._asked if first <= number]
+        if not confirmed:
+            return  # an earlier answer has told them
+        self._asked = [(first, waiter) for first, waiter in self._asked if first > number]
+        self._confirmed.extend((index, waiter) for waiter in confirmed)
         self.applied(applied)
-        self._put()
+        if not self._asked:
+            self._put()
 
     def applied(self, applied: Index) -> None:
         """Everything up to `applied` is applied: readers of an index up to there are answered."""
@@ -137,7 +145,7 @@ class Reads:
 
     def _refuse(self, error: LogboomError) -> None:
         self._stop_timer()
-        for waiter in (*self._asked, *self._next):
+        for waiter in (*(waiter for _, waiter in self._asked), *self._next):
             fail(waiter, error)
         self._asked.clear()
         self._next.clear()

@@ -1,0 +1,73 @@
+"""What waits for the metadata group: linearizable reads, and which answers count for them."""
+
+import asyncio
+
+from tests.support import simulated
+
+from logboom.broker.raft.pending import Reads, Waiter
+from logboom.raft import Index
+
+TIMEOUT_S = 0.4
+
+
+class Asked:
+    """Reads whose questions are noted and answered by the test."""
+
+    def __init__(self) -> None:
+        self.questions: list[tuple[int, bool]] = []
+        self.reads = Reads(lambda number, urgent: self.questions.append((number, urgent)), TIMEOUT_S)
+
+    def add(self, *, urgent: bool = True) -> Waiter:
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self.reads.add(waiter, urgent=urgent)
+        return waiter
+
+    def answer(self, number: int) -> None:
+        self.reads.answered(number, Index(5), Index(5))
+
+
+def test_answers_that_take_longer_than_the_timeout_count() -> None:
+    """Each was dropped for the question that had been put again meanwhile: on a busy machine, where every answer took
+    longer, no lease was ever renewed."""
+
+    async def body() -> None:
+        asked = Asked()
+        waiter = asked.add()
+        await asyncio.sleep(3.5 * TIMEOUT_S)
+        assert [number for number, _ in asked.questions] == [1, 2, 3, 4]
+        asked.answer(1)
+        assert waiter.result() == 5
+        await asyncio.sleep(2 * TIMEOUT_S)
+        assert len(asked.questions) == 4, "nobody waits"
+
+    simulated.run(body)
+
+
+def test_an_answer_counts_only_for_who_had_come_before_it_was_asked_for() -> None:
+    async def body() -> None:
+        asked = Asked()
+        first, second = asked.add(), asked.add()
+        asked.answer(1)
+        assert first.done()
+        assert not second.done()
+        asked.answer(1)
+        assert not second.done()
+        asked.answer(2)
+        assert second.done()
+
+    simulated.run(body)
+
+
+def test_who_is_in_a_hurry_waits_for_no_question_that_waits_for_heartbeats() -> None:
+    async def body() -> None:
+        asked = Asked()
+        patient = asked.add(urgent=False)
+        urgent = asked.add(urgent=True)
+        assert asked.questions == [(1, False), (2, True)]
+        asked.answer(1)
+        assert patient.done()
+        assert not urgent.done()
+        asked.answer(2)
+        assert urgent.done()
+
+    simulated.run(body)
