@@ -13,7 +13,7 @@ from tests.kafka.door import Client, running
 from tests.support.simulated import run
 
 from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError
-from logboom.base.ids import BrokerId
+from logboom.base.ids import NO_BROKER, BrokerId
 from logboom.broker.groups.service import OFFSETS_STREAM
 from logboom.broker.peers import NoPeers
 from logboom.groups import partition_of_group
@@ -176,6 +176,9 @@ def test_metadata_names_this_broker_for_requests_to_the_controller_and_describe_
             assert (await described(client, 12, [])).controller_id == 1
             asked = {"include_cluster_authorized_operations": False, "endpoint_type": 1}
             assert (await client.ask(60, 1, **asked)).controller_id == 2
+            monkeypatch.setattr(type(node.broker), "controller", property(lambda _: NO_BROKER))
+            assert (await client.ask(60, 1, **asked)).controller_id == -1, "as long as nobody is known"
+            assert (await described(client, 12, [])).controller_id == 1
 
     run(body)
 

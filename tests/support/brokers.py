@@ -148,7 +148,8 @@ class ClusterBrokers:
         """Who decides; waits until somebody does."""
 
         def found() -> int | None:
-            controller = self._admin().describe_cluster(request_timeout=REQUEST_S).result(WAIT_S).controller
+            admin = self._admin()  # its futures end with it
+            controller = admin.describe_cluster(request_timeout=REQUEST_S).result(WAIT_S).controller
             return None if controller is None or controller.id < 1 else int(controller.id)
 
         return self.wait_for(found, "a controller")

@@ -45,10 +45,21 @@ def run_failover(server: LogboomNodes, load: FailoverLoad, progress: Callable[[s
             _bring_back(server, node)
     for number in range(load.deaths):
         progress(f"kill -9 of the controller, {number + 1} of {load.deaths} ...")
-        node = admin.describe_cluster(request_timeout=15).result(20).controller.id
+        node = _controller(admin)
         controllers.append(round(_decision_gap(server, node), 3))
         _bring_back(server, node)
     return {"leader_gap_s": leaders, "controller_gap_s": controllers}
+
+
+def _controller(admin: AdminClient) -> int:
+    """Who decides; waits until the broker that is asked knows it. Raises BenchError where none does in time."""
+    deadline_s = time.monotonic() + _BACK_MAX_S
+    while time.monotonic() < deadline_s:
+        found = admin.describe_cluster(request_timeout=15).result(20).controller
+        if found is not None and found.id >= 0:
+            return int(found.id)
+        time.sleep(_TRY_EVERY_S)
+    raise BenchError(f"no controller is known after {_BACK_MAX_S:g} s")
 
 
 def _ack_gap(server: LogboomNodes, stream: str, node: int, load: FailoverLoad) -> float:

@@ -124,21 +124,24 @@ class ClusterView:
         return None if address is None else Node(one.id, *address, one.rack)
 
     def controller(self) -> BrokerId:
-        """A broker for requests to the controller. Every one passes them on, so any will do where it is not known, also
-        one that has gone from here: a broker that is cut off knows no others.
+        """Who decides about the metadata; NO_BROKER while that is not known here, as on a broker that has just started,
+        or it has gone from here, or clients cannot use it. People are told it, whom another one would mislead.
         """
-        nodes, leader = self.nodes(), self._broker.controller
-        if leader in nodes and not self.is_lost(leader):
-            return leader
-        return next((one for one in nodes if not self.is_lost(one)), next(iter(nodes)))
+        leader = self._broker.controller
+        return leader if leader in self.nodes() and not self.is_lost(leader) else NO_BROKER
 
     def controller_for_clients(self) -> BrokerId:
         """What Metadata calls the controller: this broker, where clients may use it, since it passes their requests on.
 
         As in Kafka since KIP-590, where Metadata names any broker that is alive. A client that was told of the
-        controller itself would go on asking it when it has died: librdkafka's until the request times out.
+        controller itself would go on asking it when it has died: librdkafka's until the request times out. Where
+        clients may not use this one, any other will do, also one that has gone from here: a broker that is cut off
+        knows no others.
         """
-        return self._own if self._own in self.nodes() else self.controller()
+        nodes = self.nodes()
+        if self._own in nodes:
+            return self._own
+        return next((one for one in nodes if not self.is_lost(one)), next(iter(nodes)))
 
     # --- partitions ---------------------------------------------------------------------------------------------
 
