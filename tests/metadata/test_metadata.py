@@ -393,5 +393,11 @@ def test_replicas_that_cannot_be_are_refused(assignments: list[list[int]]) -> No
 
 
 def test_more_replicas_than_brokers_are_refused() -> None:
-    with pytest.raises(InvalidReplicationFactorError, match="replication factor of 4 cannot be had with 3 brokers"):
+    why = "replication factor of 4 cannot be had with 3 brokers: ask for 3 at most, or add brokers first"
+    with pytest.raises(InvalidReplicationFactorError, match=why):
         create_on(with_brokers(1, 2, 3), 4)
+
+
+def test_who_names_an_unknown_broker_is_told_which_there_are() -> None:
+    with pytest.raises(InvalidAssignmentError, match="no broker is registered as 7, 9; there are 1, 2, 3"):
+        create_on(with_brokers(1, 2, 3), 1, [[1, 7, 9]])

@@ -109,7 +109,8 @@ def _too_many(replication_factor: int, brokers: int, domains: int) -> str:
     there = f"{brokers} broker" + ("s" if brokers != 1 else "")
     if domains < brokers:
         there += f" in {domains} failure domain" + ("s" if domains != 1 else "")
-    return f"a replication factor of {replication_factor} cannot be had with {there}"
+    most = f"ask for {domains} at most" if domains else "wait until brokers have come that take replicas"
+    return f"a replication factor of {replication_factor} cannot be had with {there}: {most}, or add brokers first"
 
 
 def _turned(brokers: Sequence[Broker], by: int) -> Sequence[Broker]:

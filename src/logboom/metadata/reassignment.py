@@ -26,7 +26,10 @@ def check_replicas(image: Image, replicas: Sequence[int]) -> Replicas:
         raise InvalidAssignmentError(f"the replicas {list(replicas)} name a broker twice")
     unknown = [one for one in wanted if one not in image.brokers]
     if unknown:
-        raise InvalidAssignmentError(f"no broker is registered as {', '.join(map(str, unknown))}")
+        raise InvalidAssignmentError(
+            f"no broker is registered as {', '.join(map(str, unknown))}; there are "
+            + ", ".join(map(str, sorted(image.brokers)))
+        )
     observers = [one for one in wanted if image.brokers[one].observer]
     if observers:
         raise InvalidAssignmentError(
