@@ -139,7 +139,7 @@ def test_what_yarn_and_kubernetes_need_is_asked_for_before_spark_starts() -> Non
 def test_the_command_that_starts_spark_has_all_that_travels(
     tmp_path: Path, environment: Path, monkeypatch: pytest.MonkeyPatch, master: str
 ) -> None:
-    """Neither can run here: what would be given to Spark is looked at."""
+    """What would be given to Spark is looked at: neither is started here."""
     given: list[dict[str, str]] = []
 
     def started(_: object, settings: dict[str, str], *, silent: bool) -> None:
