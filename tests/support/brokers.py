@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess, free_port
@@ -130,10 +130,24 @@ class ClusterBrokers:
     def create(self, stream: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
         """A stream, with all replicas in sync."""
         settings = {name.replace("_", "."): value for name, value in config.items()}
-        admin = self._admin()  # its futures end with it
         topic = NewTopic(stream, partitions, replicas, config=settings)
-        (done,) = admin.create_topics([topic], request_timeout=WAIT_S).values()  # it is asked once, not again
-        done.result(WAIT_S)
+
+        def made() -> bool:
+            admin = self._admin()  # its futures end with it
+            try:
+                admin.create_topics([topic], request_timeout=WAIT_S)[stream].result(WAIT_S)
+            except KafkaException as error:
+                # librdkafka gives a request up when the broker that it was sent to is not in the metadata for a moment,
+                # as one is that was fenced: the stream may be there.
+                known = error.args[0].code()
+                if known == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return True
+                if known > 0:  # not of the client itself: the cluster has refused it
+                    raise AssertionError(str(error)) from error
+                raise
+            return True
+
+        self.wait_for(made, f"stream {stream}")
         self.wait_in_sync(stream)
 
     def partitions(self, stream: str) -> dict[int, PartitionMetadata]:
