@@ -18,7 +18,10 @@ from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.names import MAX_MESSAGE_BYTES_DEFAULT
 
-_TIMEOUT_S: Final = 10.0
+_SEARCH_S: Final = 10.0
+"""How long a broker is looked for."""
+_REQUEST_S: Final = 30.0
+"""How long one that was found may take for an answer."""
 EVENT_MAX_BYTES: Final = 32 * MIB
 """The largest event that a sink behind an edge gets: half of what brokers of this project unpack of one batch."""
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
@@ -62,7 +65,7 @@ class StreamAdmin:
         _QUIET.addHandler(logging.NullHandler())
         self._client = AdminClient({"bootstrap.servers": bootstrap, **(settings or {})}, logger=_QUIET)
 
-    def partitions(self, timeout_s: float = _TIMEOUT_S) -> dict[str, int]:
+    def partitions(self, timeout_s: float = _SEARCH_S) -> dict[str, int]:
         """How many partitions each stream has."""
         try:
             listed = self._client.list_topics(timeout=timeout_s).topics
@@ -74,7 +77,7 @@ class StreamAdmin:
 
     def ids(self, names: Iterable[str]) -> dict[str, str]:
         """The id of each stream that has one: a stream that was deleted and made again has another."""
-        asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=_TIMEOUT_S)
+        asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=_REQUEST_S)
         found: dict[str, str] = {}
         for name, future in asked.items():
             described = _result(future, f"stream {name} cannot be described")
@@ -88,7 +91,9 @@ class StreamAdmin:
         missing = {name: count for name, count in wanted.items() if name not in there}
         if missing:
             topics = [NewTopic(name, count, config=dict(configs or {})) for name, count in missing.items()]
-            for name, future in self._client.create_topics(topics, operation_timeout=_TIMEOUT_S).items():
+            for name, future in self._client.create_topics(
+                topics, operation_timeout=_REQUEST_S, request_timeout=_REQUEST_S
+            ).items():
                 self._created(name, future)
             there = {**there, **missing}
         return {name: there[name] for name in wanted}
@@ -99,7 +104,7 @@ class StreamAdmin:
         if not resources:
             return {}
         found: dict[str, int] = {}
-        for resource, future in self._client.describe_configs(resources, request_timeout=_TIMEOUT_S).items():
+        for resource, future in self._client.describe_configs(resources, request_timeout=_REQUEST_S).items():
             try:
                 entry = _result(future, f"the settings of stream {resource.name} cannot be read")[_MAX_MESSAGE_BYTES]
                 found[resource.name] = int(entry.value)
@@ -117,14 +122,14 @@ class StreamAdmin:
                 continue
             entry = ConfigEntry(_MAX_MESSAGE_BYTES, str(wanted), incremental_operation=AlterConfigOpType.SET)
             resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
-            for future in self._client.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S).values():
+            for future in self._client.incremental_alter_configs([resource], request_timeout=_REQUEST_S).values():
                 with contextlib.suppress(KafkaException):  # then what it takes now stays the limit
-                    future.result(timeout=2 * _TIMEOUT_S)
+                    future.result(timeout=2 * _REQUEST_S)
 
     @staticmethod
     def _created(name: str, future: Any) -> None:
         try:
-            future.result(timeout=2 * _TIMEOUT_S)
+            future.result(timeout=2 * _REQUEST_S)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _failure(f"stream {name} cannot be made", error) from error
@@ -148,9 +153,11 @@ class StreamAdmin:
         named = list(streams)
         if not named:
             return
-        for name, future in self._client.delete_topics(named, operation_timeout=_TIMEOUT_S).items():
+        for name, future in self._client.delete_topics(
+            named, operation_timeout=_REQUEST_S, request_timeout=_REQUEST_S
+        ).items():
             try:
-                future.result(timeout=2 * _TIMEOUT_S)
+                future.result(timeout=2 * _REQUEST_S)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise _failure(f"stream {name} cannot be deleted", error) from error
@@ -160,7 +167,7 @@ class StreamAdmin:
         found: dict[str, dict[str, int]] = {name: {} for name in counts}
         if not asked:
             return found
-        for place, future in self._client.list_offsets(asked, request_timeout=_TIMEOUT_S).items():
+        for place, future in self._client.list_offsets(asked, request_timeout=_REQUEST_S).items():
             answer = _result(future, f"the {what} of stream {place.topic} cannot be found")
             found[place.topic][str(place.partition)] = answer.offset
         return found
@@ -168,7 +175,7 @@ class StreamAdmin:
     def delete_before(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Future[Any]]:
         """Asks for the records of each (stream, partition) below an offset to be deleted; the answers come later."""
         asked = [TopicPartition(stream, partition, offset) for (stream, partition), offset in offsets.items()]
-        futures = self._client.delete_records(asked, request_timeout=_TIMEOUT_S, operation_timeout=_TIMEOUT_S)
+        futures = self._client.delete_records(asked, request_timeout=_REQUEST_S, operation_timeout=_REQUEST_S)
         return {(place.topic, place.partition): future for place, future in futures.items()}
 
     def answers(self) -> bool:
@@ -204,7 +211,7 @@ class StreamAdmin:
         return {}
 
     def look_for(
-        self, names: Iterable[str], patterns: Iterable[str], timeout_s: float = _TIMEOUT_S
+        self, names: Iterable[str], patterns: Iterable[str], timeout_s: float = _SEARCH_S
     ) -> tuple[dict[str, int], list[str]]:
         """The partitions of the streams that are there, and which names are missing or patterns match none."""
         there, named = self.partitions(timeout_s), set(names)
@@ -219,7 +226,7 @@ class StreamAdmin:
 
 def _result(future: Any, failed: str) -> Any:
     try:
-        return future.result(timeout=2 * _TIMEOUT_S)
+        return future.result(timeout=2 * _REQUEST_S)
     except KafkaException as error:
         raise _failure(failed, error) from error
 
