@@ -106,6 +106,12 @@ def opensearch() -> list[str]:
 
 
 @cache
+def yarn() -> list[str]:
+    """Hadoop's resource manager and a node manager, which take a directory for their settings, until the input ends."""
+    return java_program(HERE / "yarn", "hadoop-client-minicluster", "Yarn", heap_mb=512)
+
+
+@cache
 def otel_collector() -> list[str]:
     """An OpenTelemetry Collector, which takes `--config FILE`; the first build takes minutes."""
     sources = HERE / "otelcol"
