@@ -400,4 +400,4 @@ def test_more_replicas_than_brokers_are_refused() -> None:
 
 def test_who_names_an_unknown_broker_is_told_which_there_are() -> None:
     with pytest.raises(InvalidAssignmentError, match="no broker is registered as 7, 9; there are 1, 2, 3"):
-        create_on(with_brokers(1, 2, 3), 1, [[1, 7, 9]])
+        create_on(with_brokers(1, 2, 3), 1, [[1, 7, 9], [1], [2]])

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.pipeline.hadoop_checksums import as_spark_writes
 
 from logboom.pipeline.checkpoint.batch_plans import BatchPlans
 from logboom.pipeline.checkpoint.checked import DamagedError, checked, read_checked, with_checksum, write_checked
@@ -197,28 +198,15 @@ def test_a_damaged_version_of_a_table_is_read_anew(tmp_path: Path) -> None:
     assert path.read_bytes() == kept
 
 
-SUMS_OF = 512
-"""Bytes that each checksum of Hadoop's is for."""
-
-
-def _as_spark_writes(path: Path, data: bytes) -> Path:
-    """A file with its checksums beside it, as Hadoop's local file system writes both."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    sums = [zlib.crc32(data[at : at + SUMS_OF]).to_bytes(4) for at in range(0, len(data), SUMS_OF)]
-    path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + SUMS_OF.to_bytes(4) + b"".join(sums))
-    return path
-
-
 def _query(path: Path) -> Path:
     """A query that has committed batch 1, of two."""
-    _as_spark_writes(path / "metadata", b'{"id":"e3c3f6e8"}')
-    _as_spark_writes(path / "sources" / "web" / "0", b'v1\n{"web":{"0":0}}')
+    as_spark_writes(path / "metadata", b'{"id":"e3c3f6e8"}')
+    as_spark_writes(path / "sources" / "web" / "0", b'v1\n{"web":{"0":0}}')
     settings = b'{"batchWatermarkMs":0,"conf":{"padding":"' + b"x" * 700 + b'"}}'
     for number in range(3):
-        _as_spark_writes(path / "offsets" / str(number), b'v2\n%s\nweb:{"web":{"0":%d}}' % (settings, 7 * number))
+        as_spark_writes(path / "offsets" / str(number), b'v2\n%s\nweb:{"web":{"0":%d}}' % (settings, 7 * number))
     for number in range(2):
-        _as_spark_writes(path / "commits" / str(number), b'v1\n{"nextBatchWatermarkMs":0}')
+        as_spark_writes(path / "commits" / str(number), b'v1\n{"nextBatchWatermarkMs":0}')
     return path
 
 

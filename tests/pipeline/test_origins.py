@@ -80,7 +80,7 @@ def test_a_stream_of_another_log_gets_origins_in_that_form(spark: Any) -> None:
     event = {"stream": "web.1", "partition": 3, "offset": 2**53 + 1, "event_id": "web.1:3:7"}
     row = ("edge", 0, 5, None, bytearray(json.dumps(event).encode()))
     rows = spark.createDataFrame([row], "topic string, partition int, offset bigint, key binary, value binary")
-    context: Any = SimpleNamespace()
+    context: Any = SimpleNamespace(write_dead_letters=None)
     (record,) = RemoteStreamWriter(sink, "127.0.0.1:1", context)._records(rows).collect()
     headers = {pair["key"]: bytes(pair["value"]).decode() for pair in record["headers"]}
     assert headers[names.HEADER_ORIGIN] == names.origin_text("web.1", 3, 2**53 + 1)

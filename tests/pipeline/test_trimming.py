@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException
+from tests.pipeline.hadoop_checksums import as_spark_writes
 
 from logboom.pipeline.checkpoint.spark_log import durably_committed
 from logboom.pipeline.edge.streams import StreamAdmin
@@ -14,14 +15,14 @@ from logboom.pipeline.edge.trimming import Trimmer, read_by_all
 
 def _delivery(directory: Path, name: str, *ends: dict[str, dict[str, int]], commits: int) -> None:
     """As Spark leaves it: so many batches planned, so many of them committed."""
-    (directory / name / "query" / "offsets").mkdir(parents=True)
-    (directory / name / "query" / "commits").mkdir()
+    query = directory / name / "query"
+    (query / "offsets").mkdir(parents=True)
+    (query / "commits").mkdir()
     for batch, end in enumerate(ends):
         text = f'v2\n{{"batchWatermarkMs":0}}\nedges:{json.dumps(end)}'
-        (directory / name / "query" / "offsets" / str(batch)).write_text(text)
-        (directory / name / "query" / "offsets" / f".{batch}.crc").write_bytes(b"")
+        as_spark_writes(query / "offsets" / str(batch), text.encode())
     for batch in range(commits):
-        (directory / name / "query" / "commits" / str(batch)).write_text("v1\n{}")
+        as_spark_writes(query / "commits" / str(batch), b"v1\n{}")
 
 
 def test_the_last_unfinished_batch_is_kept(tmp_path: Path) -> None:
