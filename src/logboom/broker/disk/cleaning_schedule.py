@@ -13,7 +13,7 @@ MANY_READ_BYTES_PER_S: Final = 256 * MIB
 """What consumers read in a second where a compaction beside them is to step back."""
 PAUSE_SHARE: Final = 2
 """It then rests for so many times as long as it has worked: on two cores a consumer that reads more than 1 GB/s lost a
-fifth of its rate to one that never rests, which niceness does not help, since the caches and the memory are shared."""
+fifth of its rate to one that never rests, whatever its niceness."""
 PAUSE_MAX_S: Final = 0.2
 
 
