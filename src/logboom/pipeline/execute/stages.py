@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.errors import placed, working_on
+from logboom.pipeline.event.batches import whole_batch
 from logboom.pipeline.event.schema import ARROW_TYPES
 from logboom.pipeline.parse.lines import decoded_texts
 from logboom.pipeline.plan.layout import KernelNode, KernelPass, Layer, StatefulStep, Step
@@ -361,7 +362,7 @@ def _in_order(pieces: list[tuple[pa.Array, pa.RecordBatch]]) -> pa.RecordBatch:
     if len(pieces) == 1:
         return pieces[0][1]
     rows = pa.concat_arrays([rows for rows, _ in pieces])
-    whole = pa.Table.from_batches([piece for _, piece in pieces]).combine_chunks().to_batches()[0]
+    whole = whole_batch(pa.Table.from_batches([piece for _, piece in pieces]))
     return whole.take(pc.sort_indices(rows))
 
 

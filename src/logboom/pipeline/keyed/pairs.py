@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.event.attributes import with_member
+from logboom.pipeline.event.batches import whole_batch
 from logboom.pipeline.event.json import event_texts
 from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.keyed.columns import Longs, Mask, Words, ranks, weights_of
@@ -195,7 +196,7 @@ def _taken(tables: Sequence[pa.Table], numbers: Longs) -> pa.RecordBatch:
     once, index = np.unique(numbers, return_inverse=True)
     found = rows_where(tables, _among(once))
     assert found is not None, "numbers are those of rows in tables"
-    return found.select(LIVE_SCHEMA.names).take(pa.array(index)).combine_chunks().to_batches()[0]
+    return whole_batch(found.select(LIVE_SCHEMA.names).take(pa.array(index)))
 
 
 def _with_own_member(attributes: pa.Array, name: str, values: pa.Array) -> pa.Array:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from logboom.base.settings import DurationMs, SizeBytes, Texts
 from logboom.base.units import GIB, MIB
+from logboom.pipeline.event.batches import whole_batch
 from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.findings import Part
 from logboom.pipeline.keyed import pairs
@@ -162,7 +163,7 @@ class JoinTransform(StatefulTransform, frozen=True, kw_only=True, tag="join"):
             sides = joined.alone.column(pairs.SIDE).to_numpy()
             exits = np.where(sides == pairs.RIGHT, 2, 1) * (0 if self.merged else 1)
             pieces.append(joined.alone.select(LIVE_SCHEMA.names).append_column(EXIT, pa.array(exits.astype(np.int8))))
-        return pa.concat_tables(pieces).combine_chunks().to_batches()[0] if pieces else None
+        return whole_batch(pa.concat_tables(pieces)) if pieces else None
 
 
 def _compile(model: JoinModel, common: CommonFields, part: Part) -> JoinTransform:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from logboom.base.settings import DurationMs, SizeBytes
 from logboom.base.units import GIB, MIB
+from logboom.pipeline.event.batches import whole_batch
 from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.findings import Part
 from logboom.pipeline.keyed import traces
@@ -172,7 +173,7 @@ class TailSampleTransform(StatefulTransform, frozen=True, kw_only=True, tag="tai
                 weights = pa.array(decided.weights[decided.stays])
                 kept = kept.set_column(LIVE_SCHEMA.get_field_index("weight"), "weight", weights)
                 kept = kept.append_column(EXIT, pa.array(np.zeros(kept.num_rows, np.int8)))
-                made = kept.combine_chunks().to_batches()[0]
+                made = whole_batch(kept)
         return Advanced(
             state=decided.state,
             made=made,
