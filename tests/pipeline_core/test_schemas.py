@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logboom.base.settings import SettingsError
@@ -343,6 +343,12 @@ EVENTS = st.fixed_dictionaries(
         "source": st.just("web"),
     }
 )
+NO_FIELDS = {
+    **dict.fromkeys(("time", "observed_time", "severity_number", "body", "severity_text", "service", "host"), None),
+    **dict.fromkeys(("trace_id", "span_id"), None),
+    "event_id": "web:0:7",
+    "source": "web",
+}
 
 
 def _leaves(value: Any) -> list[str]:
@@ -355,6 +361,9 @@ def _leaves(value: Any) -> list[str]:
 
 @settings(deadline=None)
 @given(EVENTS, TREES, st.sampled_from(["ecs", "ocsf", "cim"]))
+@example(NO_FIELDS, {"client.port": 1.5}, "ecs")
+@example(NO_FIELDS, {"http.response.status_code": "200.5"}, "ecs")
+@example(NO_FIELDS, {"http.response.status_code": True}, "ecs")
 def test_each_event_is_what_its_schema_allows_and_keeps_its_values(event: Any, tree: Any, name: Any) -> None:
     values = _leaves(tree)
     found = in_schema(Schema(name, "attributes", None, "unknown"), event, tree)

@@ -96,8 +96,12 @@ class _Field(NamedTuple):
 
 
 def _int(value: Any) -> int | None:
-    found = to_int(value)
-    return found if isinstance(found, int) and abs(found) < _LONG_MAX else None
+    """A whole number of 64 bits; None for what is none, as a number with a fraction, which would be cut off."""
+    found = None if isinstance(value, bool) else to_int(value)
+    if not isinstance(found, int) or abs(found) >= _LONG_MAX:
+        return None
+    is_exact = value == found or float(value) == found or str(value).strip().lstrip("+") == str(found)
+    return found if is_exact else None
 
 
 def _address(value: Any) -> str | None:
