@@ -107,7 +107,7 @@ def test_windows_caps_and_rules_of_transforms_with_a_state_have_dials() -> None:
     dials = {dial.name: (dial.range_text(), value_text(dial.value)) for dial in plan.dials()}
     assert {name: dials[name] for name in ("remembered", "groups", "traces", "traces.errors", "traces.slow")} == {
         "remembered": ("1 to 3600", "600"),
-        "groups": ("16 to 1e+07", "64"),
+        "groups": ("16 to 10000000", "64"),
         "traces": ("1 or more", "10"),
         "traces.errors": ("on or off", "on"),
         "traces.slow": ("on or off", "on"),

@@ -69,8 +69,8 @@ class Dial(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.kind == "switch":
             return "on or off"
-        low = None if self.min is None else f"{self.min:g}"
-        high = None if self.max is None else f"{self.max:g}"
+        low = None if self.min is None else f"{self.min:.15g}"
+        high = None if self.max is None else f"{self.max:.15g}"
         if low is not None and high is not None:
             return f"{low} to {high}"
         if low is not None:

@@ -78,7 +78,7 @@ class DialParts:
             for name in ("default", "min", "max"):
                 value = getattr(given, name)
                 if value is not None and value != int(value):
-                    self._part.problem((key, name), f"should be a whole number, got {value:g}")
+                    self._part.problem((key, name), f"should be a whole number, got {value:.15g}")
         return int(self.number(key, given, at_least=at_least, at_most=at_most))
 
     def milliseconds(self, key: str, given: int | NumberDial, *, at_least: int, at_most: int) -> int:
@@ -92,15 +92,15 @@ class DialParts:
         for name in ("default", "min", "max"):
             value = getattr(given, name)
             if value is not None and at_least is not None and value < at_least:
-                self._part.problem((key, name), f"should be at least {at_least:g}, got {value:g}")
+                self._part.problem((key, name), f"should be at least {at_least:.15g}, got {value:.15g}")
             if value is not None and at_most is not None and value > at_most:
-                self._part.problem((key, name), f"should be at most {at_most:g}, got {value:g}")
+                self._part.problem((key, name), f"should be at most {at_most:.15g}, got {value:.15g}")
         if given.min is not None and given.max is not None and given.min > given.max:
-            self._part.problem((key, "max"), f"is below min, {given.min:g}")
+            self._part.problem((key, "max"), f"is below min, {given.min:.15g}")
         elif (given.min is not None and given.default < given.min) or (
             given.max is not None and given.default > given.max
         ):
-            self._part.problem((key, "default"), f"{given.default:g} is not between min and max")
+            self._part.problem((key, "default"), f"{given.default:.15g} is not between min and max")
 
     def switch(self, key: str, given: bool | SwitchDial) -> bool:
         """What holds where nobody has turned the dial."""
