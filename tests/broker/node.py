@@ -266,6 +266,13 @@ class FaultyFile:
         self._disk.syncs += 1
         self._file.sync()
 
+    def write_out(self, offset: int, length: int, *, wait: bool) -> None:
+        try:
+            self._disk.check(self._path, self._disk.sync_errno)
+        except OSError as error:
+            raise SyncFailedError(*error.args) from error
+        self._file.write_out(offset, length, wait=wait)
+
     def write_nowait(self, offset: int, buffers: Sequence[Bytes]) -> bool:
         with self._disk.standstill:
             self._disk.check(self._path, self._disk.write_errno)

@@ -1,3 +1,4 @@
+import ctypes
 import errno
 import os
 from collections.abc import Callable, Sequence
@@ -9,8 +10,8 @@ from tests.support.logs import append, batch, open_log, read_batches
 from tests.support.waiting import WAIT_S
 
 from logboom.base.ids import Offset
-from logboom.base.ports import Clock, Disk, LockHeldError
-from logboom.host import OsDisk, ReadOnlyDisk, SystemClock
+from logboom.base.ports import Clock, Disk, LockHeldError, SyncFailedError
+from logboom.host import OsDisk, ReadOnlyDisk, SystemClock, write_out
 from logboom.storage import LogConfig
 
 
@@ -273,3 +274,40 @@ def test_a_tree_that_is_only_read_gives_no_lock(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="only read"):
             refused()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_written_out_is_what_was_written(disk: OsDisk) -> None:
+    file = disk.open("a", create=True)
+    file.write(0, [b"abc" * 100_000])
+    file.write_out(0, 0, wait=True)
+    file.write_out(0, 200_000, wait=False)
+    file.write_out(100_000, 200_000, wait=True)
+    assert file.read(0, 300_001) == b"abc" * 100_000
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_write_back_that_fails_is_a_failed_sync(disk: OsDisk, monkeypatch: pytest.MonkeyPatch, wait: bool) -> None:
+    """The kernel tells of it once: a sync after it would not."""
+    fails_with: list[int] = []
+
+    def system_call(fd: int, offset: int, length: int, flags: int) -> int:
+        ctypes.set_errno(fails_with[0])
+        return -1
+
+    monkeypatch.setattr(write_out, "_SYNC_FILE_RANGE", system_call)
+    file = disk.open("a", create=True)
+    for fails_with[:] in ([errno.EIO], [errno.ENOSPC]):
+        with pytest.raises(SyncFailedError) as failed:
+            file.write_out(0, 1, wait=wait)
+        assert failed.value.errno == fails_with[0]
+
+
+def test_where_there_is_no_call_for_write_back_nothing_happens(disk: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(fd: int, offset: int, length: int, flags: int) -> int:
+        ctypes.set_errno(errno.ENOSYS)
+        return -1
+
+    file = disk.open("a", create=True)
+    for system_call in (refused, None):
+        monkeypatch.setattr(write_out, "_SYNC_FILE_RANGE", system_call)
+        file.write_out(0, 1, wait=True)

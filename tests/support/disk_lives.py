@@ -25,7 +25,8 @@ from logboom.storage import LogConfig, PartitionLog
 Step = tuple[Any, ...]
 """A name and its arguments; see `Life.play`."""
 
-CHANGING = ("write", "sync", "truncate", "allocate", "rename", "unlink", "sync_dir", "make_dir")
+NEEDING_ROOM = ("write", "begin_write_out", "write_out", "sync", "allocate", "rename", "sync_dir", "make_dir")
+CHANGING = (*NEEDING_ROOM, "truncate", "unlink")
 ALL_MASKS_UP_TO = 3
 MASKS = 4
 PRODUCER = 7
@@ -70,7 +71,7 @@ class Fault:
             case errno.EMFILE:
                 return operation in ("open", "sync_dir")
             case errno.ENOSPC:
-                return creates or operation in ("write", "sync", "allocate", "rename", "sync_dir", "make_dir")
+                return creates or operation in NEEDING_ROOM
         return operation != "list"
 
 

@@ -146,6 +146,14 @@ class File(Protocol):
     def write(self, offset: int, buffers: Sequence[Bytes]) -> None:
         """Write all buffers one behind the other at `offset`; a short write is carried on until done or an error."""
 
+    def write_out(self, offset: int, length: int, *, wait: bool) -> None:
+        """Begin to give these bytes, which are written, to the device; with `wait`, return once it has them.
+
+        Whoever writes much does so as it goes: a sync of megabytes at once holds up the syncs of all other files.
+        Nothing is promised of a power failure, and where the system has no such call nothing is done. SyncFailedError
+        is a sync that failed: a `sync` afterwards may succeed although the bytes are lost.
+        """
+
     def sync(self) -> None:
         """Return once all written bytes and the length of the file survive a power failure (fdatasync). Raises
         SyncFailedError."""

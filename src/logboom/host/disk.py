@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 from logboom.base.ports import Bytes, DiskSpace, File, Lock, LockHeldError, SyncFailedError
 from logboom.host.aio import AsyncSyncs, SyncDone, async_syncs_for
 from logboom.host.allocator import raw_buffer
+from logboom.host.write_out import write_out
 
 _OWNER_ALONE: Final = 0o700
 _IOV_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024)
@@ -101,6 +102,13 @@ class OsFile:
                 raise OSError(errno.EIO, "a write made no progress")
             written += count
         return offset + total
+
+    def write_out(self, offset: int, length: int, *, wait: bool) -> None:
+        try:
+            write_out(self._fd, offset, length, wait=wait)
+        except OSError as error:
+            # The kernel tells each error of write-back once for an open file (errseq_t): the sync may not hear of it.
+            raise SyncFailedError(*error.args) from error
 
     def sync(self) -> None:
         try:

@@ -19,9 +19,9 @@ from logboom.sim.scheduler import Scheduler, SimulationError
 from logboom.sim.threads import Killed, current, must_wait, sleep
 
 Range = tuple[float, float]
-_FAILS_WITH: Final = {"write_nowait": "write", "read_cached": "read"}
+_FAILS_WITH: Final = {"write_nowait": "write", "read_cached": "read", "begin_write_out": "sync", "write_out": "sync"}
 """Operations that fail where another kind does. A sync beside the loop fails when it ends, not when it begins."""
-_WAITS: Final = frozenset(("read", "sync", "sync_dir"))
+_WAITS: Final = frozenset(("read", "sync", "sync_dir", "write_out"))
 """Operations that wait for the device, and so must not be called on the event loop. A plain write may: the commit on
 the loop notes the durable end with one, which the page cache takes."""
 
@@ -42,7 +42,7 @@ class DiskTiming:
 
     def of(self, operation: str, chance: Random) -> float:
         """How long this one takes; 0 for those that only touch names or memory."""
-        if operation in ("sync", "sync_dir"):
+        if operation in ("sync", "sync_dir", "write_out"):
             low, high = self.sync_s
         elif operation in ("write", "write_nowait"):
             low, high = self.write_s

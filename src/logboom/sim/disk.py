@@ -211,6 +211,14 @@ class SimFile:
         self._node.sync(changes)
         self._disk.syncs += 1
 
+    def write_out(self, offset: int, length: int, *, wait: bool) -> None:
+        """Nothing becomes durable by it. Where it fails, what was written is in doubt like after a failed sync."""
+        try:
+            self._disk.fault("write_out" if wait else "begin_write_out", self._path)
+        except OSError as error:
+            self._node.sync_failed()
+            raise SyncFailedError(*error.args) from error
+
     def write_nowait(self, offset: int, buffers: Sequence[Bytes]) -> bool:
         try:
             self._write("write_nowait", offset, b"".join(buffers))

@@ -10,12 +10,14 @@ from typing import Final
 
 from logboom.base.ids import Offset
 from logboom.base.ports import File
-from logboom.base.units import MIB
+from logboom.base.units import KIB
 from logboom.records import MAX_OFFSET_DELTA, BatchHeader, gap_batch, is_gap, read_header
 from logboom.storage.compaction.source import Batch, Step
 from logboom.storage.segment import SparseIndex
 
-_WRITE_BYTES: Final = MIB
+_WRITE_BYTES: Final = 256 * KIB
+"""At most two such pieces are on their way to the device at a time, so that no sync of another file waits behind more
+(decision 22)."""
 
 
 @dataclass(slots=True)
@@ -42,6 +44,8 @@ class SegmentWriter:
         self._step = step
         self._file: File | None = None
         self._buffer = bytearray()
+        self._on_its_way_bytes = 0
+        """Of the last piece that was written: the device may not have it yet."""
         self._gap: _Gap | None = None
         if source is None:
             self._begin()
@@ -75,7 +79,7 @@ class SegmentWriter:
         """Write what is left and sync the file. Raises OSError."""
         self._end_gap()
         if self._file is not None:
-            self._write()
+            self._flush()
             self._file.sync()
 
     def _end_gap(self) -> None:
@@ -101,10 +105,8 @@ class SegmentWriter:
             assert self._source is not None
             data = self._source.read(position, min(_WRITE_BYTES, self.size_bytes - position))
             self._step(len(data))
-            self._file.write(position, [data])
-            self._step(len(data))
+            self._write(data)
             position += len(data)
-        self.written_bytes = self.size_bytes
 
     def _add_copy(self, batch: Batch) -> None:
         data, at, header = batch
@@ -118,15 +120,23 @@ class SegmentWriter:
         self._buffer += data
         self._note(header)
         if len(self._buffer) >= _WRITE_BYTES:
-            self._write()
+            self._flush()
 
     def _note(self, header: BatchHeader) -> None:
         self.index.add(header.base_offset, self.size_bytes, header.size_bytes, header.max_timestamp)
         self.size_bytes += header.size_bytes
 
-    def _write(self) -> None:
-        assert self._file is not None
-        self._file.write(self.written_bytes, [self._buffer])
-        self.written_bytes += len(self._buffer)
-        self._step(len(self._buffer))
+    def _flush(self) -> None:
+        self._write(self._buffer)
         self._buffer = bytearray()
+
+    def _write(self, data: bytes | bytearray) -> None:
+        """Write the next bytes of the file; they are on their way to the device on return, those before are there."""
+        assert self._file is not None
+        at, size_bytes = self.written_bytes, len(data)
+        self._file.write(at, [data])
+        self._file.write_out(at, size_bytes, wait=False)
+        self._file.write_out(at - self._on_its_way_bytes, self._on_its_way_bytes, wait=True)
+        self.written_bytes += size_bytes
+        self._on_its_way_bytes = size_bytes
+        self._step(size_bytes)
