@@ -2,11 +2,11 @@
 
 Loading the program takes more CPU time than most commands do, and the tests start hundreds. So each process that runs
 tests keeps one template process, which has imported the program and does nothing else. A process that is forked off it
-runs `logboom.cli.main.main` with its own arguments, environment, directory and standard files, and ends as any Python
-process does. It becomes a child of the process that runs the tests, which signals it and waits for it as usual.
+runs `logboom.cli.main.main` with its own arguments, environment, directory and standard files, and ends without tearing
+the interpreter down. It becomes a child of the process that runs the tests, which signals it and waits for it as usual.
 
-The command line from its very start, `python -m logboom.cli`, is run by tests/app/test_node.py, the pages of the
-documentation, the demo and the router's tests.
+The command line from its very start to its very end, `python -m logboom.cli`, is run by tests/app/test_node.py, the
+README's page, the demo and the router's tests.
 """
 
 import atexit
