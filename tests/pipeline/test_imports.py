@@ -43,10 +43,10 @@ def _loaded(program: str, *arguments: str) -> set[str]:
 
 
 def test_spark_s_python_workers_start_without_pandas_and_the_kafka_client() -> None:
-    assert not _loaded(DAEMON) & {"pandas", "confluent_kafka"}
+    assert not _loaded(DAEMON) & {"pandas", "confluent_kafka", "hypothesis"}
 
 
-@pytest.mark.parametrize("absent", ["pandas", "pyspark", "confluent_kafka"])
+@pytest.mark.parametrize("absent", ["pandas", "pyspark", "confluent_kafka", "hypothesis"])
 def test_a_check_needs_neither_spark_s_python_nor_pandas(tmp_path_factory: pytest.TempPathFactory, absent: str) -> None:
     file = tmp_path_factory.mktemp("check") / "small.yaml"
     file.write_text(PIPELINE)

@@ -4,20 +4,19 @@ A command's module offers `register(app)`, which adds commands to a Typer applic
 them, and none loads another's libraries.
 """
 
-import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from logboom.base import build
+from logboom.base.absent import UNUSED_ANYWHERE, absent
 from logboom.base.errors import LogboomError
 from logboom.cli.common import error_line
 
@@ -45,9 +44,6 @@ _COMMANDS: Final = {
 }
 
 
-_UNUSED_ANYWHERE: Final = ("hypothesis",)
-"""kio offers its types to hypothesis wherever that is installed; loading it costs a command 0.1 s and 8 MB."""
-
 _DRAWING: Final = ("cluster", "pipeline", "sim")
 """Commands that draw with rich. For the others structlog would load it, 0.1 s and more, to draw tracebacks with it,
 which Logboom's logs do not."""
@@ -70,25 +66,12 @@ def _module(name: str) -> str:
 def _load(name: str) -> Any:
     app = typer.Typer()
     app.callback()(lambda: None)  # with it, one command alone is still a command of a group
-    with _absent(*_UNUSED_ANYWHERE, *(() if name in _DRAWING else ("rich",))):
+    with absent(*UNUSED_ANYWHERE, *(() if name in _DRAWING else ("rich",))):
         module = importlib.import_module(_module(name))
     module.register(app)
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
     return group.commands[name]
-
-
-@contextlib.contextmanager
-def _absent(*names: str) -> Iterator[None]:
-    """Make imports of some packages fail as if they were not installed, except those that are loaded already."""
-    hidden = [name for name in names if name not in sys.modules]
-    for name in hidden:
-        sys.modules[name] = None  # type: ignore[assignment]  # this is how Python marks what cannot be imported
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
 
 
 def _version(value: bool) -> None:
@@ -120,7 +103,8 @@ def application() -> TyperGroup:
 def main() -> None:
     """Entry point: runs a command and turns every error into a sentence and an exit code."""
     try:
-        application().main(prog_name=_PROGRAM)
+        with absent(*UNUSED_ANYWHERE):  # for all that a command loads later, too
+            application().main(prog_name=_PROGRAM)
     except LogboomError as error:
         error_line(str(error))
         sys.exit(_EXIT_ERROR)

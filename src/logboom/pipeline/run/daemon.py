@@ -15,10 +15,13 @@ import signal
 
 from pyspark.daemon import manager
 
-import logboom.pipeline.edge.emitter
-import logboom.pipeline.execute.stages
-import logboom.pipeline.sinks.parquet.delivery
-import logboom.pipeline.sinks.parquet.staging  # noqa: F401
+from logboom.base.absent import UNUSED_ANYWHERE, absent
+
+with absent(*UNUSED_ANYWHERE):
+    import logboom.pipeline.edge.emitter
+    import logboom.pipeline.execute.stages
+    import logboom.pipeline.sinks.parquet.delivery
+    import logboom.pipeline.sinks.parquet.staging  # noqa: F401
 from logboom.pipeline.parse.formats.registry import format_types
 from logboom.pipeline.transforms.registry import transform_types
 from logboom.pipeline.without_pandas import decide_without_pandas
