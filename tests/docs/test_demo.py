@@ -1,18 +1,25 @@
-"""`make demo` does what the README says, on the shop and on a directory of log files."""
+"""`make demo` does what the README says, on the shop and on a directory of log files.
+
+Its commands are forked off a process that has loaded Logboom, and the routers of one demo share a JVM. The page of the
+README (tests/docs/test_pages.py) runs them as they are installed.
+"""
 
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.nats.servers import program as nats_server
+from tests.support.forked_program import ForkedProgram
+from tests.support.spark_jvms import SparkJvms
 
 pytestmark = [pytest.mark.spark]
 
 ROOT = Path(__file__).parent.parent.parent
 SHARED_LOGS = ROOT.parent / "shared" / "logs"
+_DEMO_MAX_S = 1_100
+"""Below what a whole test may take (`timeout` in pyproject.toml)."""
 
 
 @pytest.fixture(autouse=True)
@@ -22,8 +29,16 @@ def _java() -> None:
 
 
 def demo(directory: Path, *arguments: str) -> str:
-    command = [sys.executable, str(ROOT / "examples" / "demo.py"), *arguments]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=580, check=False)
+    with SparkJvms() as jvms, ForkedProgram(directory / "venv") as program:
+        done = subprocess.run(
+            [str(program.directory / "bin" / "python"), str(ROOT / "examples" / "demo.py"), *arguments],
+            cwd=directory,
+            env=jvms.environment,
+            capture_output=True,
+            text=True,
+            timeout=_DEMO_MAX_S,
+            check=False,
+        )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 

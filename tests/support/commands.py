@@ -6,7 +6,7 @@ runs `logboom.cli.main.main` with its own arguments, environment, directory and 
 the interpreter down. It becomes a child of the process that runs the tests, which signals it and waits for it as usual.
 
 The command line from its very start to its very end, `python -m logboom.cli`, is run by tests/app/test_node.py, the
-README's page, the demo and the router's tests.
+README's page and the router's tests.
 """
 
 import atexit

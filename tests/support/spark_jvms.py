@@ -6,7 +6,7 @@ router ends, whatever session it had in the JVM is stopped, as the JVM's own end
 JVM is killed.
 
 The JVM that a router starts, and what becomes of it when the router, the JVM or both are killed, is what the tests of
-kills, of the cluster, of the gateway, the demo and the README's page try: they have JVMs of their own.
+kills, of the cluster, of the gateway and the README's page try: they have JVMs of their own.
 """
 
 import contextlib

@@ -3,7 +3,7 @@
 A command that ended leaves as a child of `multiprocessing` does: threads are joined, what was registered for the exit
 is called, output is flushed, and the interpreter is not torn down. The teardown writes to every object of every module,
 which in a forked process copies fifty megabytes, three quarters of what a short command costs. Commands that run as
-they are installed (the README's page, the demo, tests/cli/test_main.py) end in full.
+they are installed (the README's page, tests/app/test_node.py) end in full.
 
 It is started with the number of a socket's descriptor. A request is the JSON of arguments, directory and environment,
 with the three standard files beside it. There are two answers: the process id of the command, and `forked` once that
