@@ -3,9 +3,12 @@
 A driver is a small program in its client's own language that prints "ok ..." last or dies; it knows nothing of Logboom.
 """
 
+import contextlib
+import hashlib
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +19,9 @@ from logboom.pipeline.spark.jvm import pyspark_dir
 HERE = Path(__file__).parent
 BUILD = HERE.parent.parent / "build" / "clients"
 """Built once and kept between runs; nothing in it is committed."""
+_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Each lives for a second or two: compiling well costs more than it gives."""
+_JAVAC = tuple(f"-J{option}" for option in _JVM)
 
 
 class DriverMissingError(Exception):
@@ -144,9 +150,21 @@ def iceberg_rest() -> list[str]:
 def java_program(sources: Path, jar: str, main_class: str, heap_mb: int = 256) -> list[str]:
     """How the program is run that is in `sources`, with the jars of the pom.xml there, of which `jar` is one."""
     need("javac", "openjdk-17-jdk-headless")
-    jars, classes = _jars(sources, jar), _build_of(sources) / "classes"
-    build(["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", f"{main_class}.java"], sources)
-    return _java(f"{classes}:{jars}/*", main_class, heap_mb)
+    jars = _jars(sources, jar)
+    return _java(f"{_classes(sources / f'{main_class}.java', jars)}:{jars}/*", main_class, heap_mb)
+
+
+def _classes(source: Path, jars: Path) -> Path:
+    """The directory with what is compiled of a source and these jars, once for as long as both are the same."""
+    made_of = (source.read_text(), *sorted(path.name for path in jars.iterdir()))
+    name = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
+    classes = _build_of(source.parent) / f"classes-{name}"
+    if not classes.exists():
+        with tempfile.TemporaryDirectory(dir=classes.parent) as new:  # other workers may compile it at the same time
+            build(["javac", *_JAVAC, "-nowarn", "-d", f"{new}/classes", "-cp", f"{jars}/*", source.name], source.parent)
+            with contextlib.suppress(OSError):  # another one was first
+                Path(new, "classes").rename(classes)
+    return classes
 
 
 def _build_of(sources: Path) -> Path:
@@ -167,8 +185,7 @@ def _java(class_path: str, main_class: str, heap_mb: int = 256) -> list[str]:
     return [
         "java",
         f"-Xmx{heap_mb}m",
-        "-XX:TieredStopAtLevel=1",  # each lives for a second or two: compiling well costs more than it gives
-        "-XX:+UseSerialGC",
+        *_JVM,
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         "-cp",
         class_path,
