@@ -1,4 +1,4 @@
-"""What the tests of the NATS door share."""
+"""What the tests of NATS share."""
 
 from collections.abc import Iterator
 

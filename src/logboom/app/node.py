@@ -38,7 +38,7 @@ from logboom.http.broker_metrics import broker_metrics
 from logboom.http.service import HttpService, Source
 from logboom.kafka.cluster.view import LISTENER as KAFKA_LISTENER
 from logboom.kafka.server.server import KafkaServer, advertised_address
-from logboom.nats.door import NatsDoor
+from logboom.nats.front_end import NatsFrontEnd
 from logboom.peer.door import PeerDoor
 from logboom.peer.key import ClusterKeys, read_cluster_keys
 
@@ -96,7 +96,7 @@ class Node:
         self.broker: Broker | None = None
         """None before it has recovered, and after the stop."""
         self._kafka: KafkaServer | None = None
-        self._nats: NatsDoor | None = None
+        self._nats: NatsFrontEnd | None = None
         self._phase: str | None = "starting"
 
     async def start(self) -> Ready:
@@ -193,7 +193,7 @@ class Node:
     def _start_nats(self, broker: Broker) -> None:
         if not self._config.nats.servers:
             return
-        service = NatsDoor(broker, self._config.nats, self._log)
+        service = NatsFrontEnd(broker, self._config.nats, self._log)
         service.start()
         self._nats = service
         self._sources.append(lambda: nats_metrics(service.metrics))

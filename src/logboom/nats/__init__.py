@@ -14,7 +14,7 @@ Rooms, lowest first; each imports only those before it:
     link/             the connection that is kept up, and subscriptions on it
     ingress/          which subscriptions this broker holds, what becomes of a message
     recording/        requests to services, and their replies, recorded into streams
-    door              start and stop
+    front_end         start and stop
 
 Subscriptions follow leaderships: a broker holds those of the partitions that it leads (`ingress.plan`). NATS cannot be
 made to wait and keeps nothing, so whatever cannot be taken is refused on its reply subject, or counted as dropped by

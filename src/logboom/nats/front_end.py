@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _POLL_S: Final = 0.01
 
 
-class NatsDoor:
+class NatsFrontEnd:
     """`start`, once; `stop`, once, while the broker still works."""
 
     def __init__(self, broker: "Broker", config: NatsConfig, log: "FilteringBoundLogger") -> None:
