@@ -258,7 +258,7 @@ class Handover:
                     break
                 size_bytes += each.size_bytes
                 answer.given.append(Given(each.by_all, *each.message[1:]))
-            intake.give_up(held[len(answer.given) :])
+            intake.replies.give_up(held[len(answer.given) :])
             self._services.metrics.handed_over += len(answer.given)
         self._subscriptions.close(stream_id, holding)
         return size_bytes, answer

@@ -228,7 +228,7 @@ class Ingress:
         if intake is not None:
             doubted = [one.unstored for one in holding.doubts]
             holding.doubts.clear()
-            intake.give_up([*doubted, *intake.take(holding)])
+            intake.replies.give_up([*doubted, *intake.take(holding)])
         self.close(stream_id, holding)
 
     def _forget_expiry(self, holding: HeldMessages) -> None:

@@ -10,92 +10,24 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Final, cast
 
-from logboom.base.errors import (
-    LogboomError,
-    NotLeaderError,
-    OverloadedError,
-)
+from logboom.base.errors import LogboomError, NotLeaderError, OverloadedError
 from logboom.base.ids import Offset
-from logboom.broker.partition.publications import TERM_ERRORS, AppendInDoubtError, Published, Terms
+from logboom.broker.partition.publications import TERM_ERRORS, AppendInDoubtError, Published
 from logboom.broker.replicas import Replicas
 from logboom.nats.ingress.answers import acks_of
-from logboom.nats.ingress.holding import MESSAGE_BYTES, Doubt, Epochs, HeldMessages, HoldingState, Unstored, sizes
+from logboom.nats.ingress.holding import Doubt, Epochs, HeldMessages, HoldingState, Unstored, sizes
+from logboom.nats.ingress.inflight import InflightRun, MixedRun
+from logboom.nats.ingress.replies import PublisherReplies
 from logboom.nats.ingress.services import IngressServices
-from logboom.nats.link import commands
-from logboom.nats.link.frames import Alike, Delivery, Run
-from logboom.nats.metrics import reason_of
-from logboom.nats.wire.acks import ack, answerable, error_ack
+from logboom.nats.link.frames import Alike, Run
 from logboom.nats.wire.envelope import Sealed
-from logboom.nats.wire.errors import WrongStreamError
-from logboom.nats.wire.messages import Message, Reader
+from logboom.nats.wire.messages import Reader
 
 CLIENT_ID: Final = "nats"
 """Whose quota of produced bytes messages from NATS are charged to."""
-_MS_NS: Final = 1_000_000
-_REFUSED_BY_TERMS: Final = (*TERM_ERRORS, WrongStreamError)
-"""What a publisher asked to be refused with: nothing that others need to know of."""
 _BY_ALL: Final = attrgetter("by_all")
 _MESSAGE: Final = attrgetter("message")
 _ERROR: Final = itemgetter(1)
-
-
-class _Run:
-    """Messages on their way into one partition together, each with what it came as, its record, and its reply."""
-
-    __slots__ = ("acks", "by_all", "contents", "holding", "messages", "replies", "sealed", "size_bytes", "terms")
-
-    def __init__(
-        self,
-        holding: HeldMessages,
-        acks: int,
-        by_all: bool,
-        messages: Sequence[Delivery],
-        contents: list[bytes],
-        replies: Sequence[bytes],
-    ) -> None:
-        self.holding = holding
-        self.acks = acks
-        self.by_all = by_all
-        self.messages = messages
-        self.contents = contents
-        self.replies = replies
-        self.terms: dict[int, Terms] = {}
-        self.sealed: dict[int, Sealed] = {}
-        """Those that came in envelopes, by their places: they are answered in another way."""
-        self.size_bytes = 0
-        """The memory that they take, once they are published."""
-
-    def weigh(self) -> int:
-        """The memory that they take from now on."""
-        # Twice, as it came and as it is stored: what the next leader has to store gets there as it came.
-        self.size_bytes = 2 * sum(map(len, self.contents)) + MESSAGE_BYTES * len(self.contents)
-        return self.size_bytes
-
-    def unstored(self, place: int) -> Unstored:
-        """A message as it came."""
-        return Unstored(self.messages[place], self.by_all)
-
-
-class _MixedRun(_Run):
-    """A run that is put together message by message."""
-
-    __slots__ = ("_messages", "_replies")
-
-    def __init__(self, holding: HeldMessages, acks: int, by_all: bool) -> None:
-        self._messages: list[Delivery] = []
-        self._replies: list[bytes] = []
-        super().__init__(holding, acks, by_all, self._messages, [], self._replies)
-
-    def add(self, message: Delivery, read: Message, sealed: Sealed | None) -> None:
-        """One message more."""
-        place = len(self.contents)
-        if read.terms is not None:
-            self.terms[place] = read.terms
-        if sealed is not None:
-            self.sealed[place] = sealed
-        self._messages.append(message)
-        self.contents.append(read.content)
-        self._replies.append(read.reply)
 
 
 class _Holdings(dict[int, HeldMessages]):
@@ -130,6 +62,8 @@ class Intake:
         self._name = name
         self._reader = reader
         self._holdings = holdings
+        self.replies = PublisherReplies(name, services)
+        """What its publishers are told."""
         self._services = services
         self._ended: LogboomError | None = None
 
@@ -142,11 +76,11 @@ class Intake:
         gives them to all who subscribe."""
         self._count(messages)
         if self._ended is not None:
-            self._refuse([message.reply for message in messages], self._ended)
+            self.replies.refuse([message.reply for message in messages], self._ended)
             return
         if index is not None and self._holding(index) is None:
             # This broker leads no more; who leads now may have got them as well.
-            self.give_up([Unstored(message, by_all) for message in messages])
+            self.replies.give_up([Unstored(message, by_all) for message in messages])
             return
         self._take(index, by_all, messages)
 
@@ -158,7 +92,7 @@ class Intake:
         holdings = _Holdings(self._holding)
         if not isinstance(messages, list) and self._take_alike(index, by_all, messages, holdings):
             return
-        runs: dict[int, _MixedRun] = {}
+        runs: dict[int, MixedRun] = {}
         elsewhere = 0
         for message in messages:
             subject, reply = message.subject, message.reply
@@ -167,7 +101,7 @@ class Intake:
                     subject, reply, message.header, message.payload, partition=index, takes=holdings.takes
                 )
             except LogboomError as error:
-                self._refuse([reply], error)
+                self.replies.refuse([reply], error)
                 continue
             if read is None:
                 elsewhere += 1
@@ -180,8 +114,10 @@ class Intake:
                 elif not holdings[to].is_publishing:
                     self._hold(holdings[to], [Unstored(message, by_all)])
                     continue
-                run = runs[to] = _MixedRun(holdings[to], read.acks, by_all)
-            run.add(message, read, None if read.envelope is None else Sealed(read.envelope, subject, self._now_ns()))
+                run = runs[to] = MixedRun(holdings[to], read.acks, by_all)
+            run.add(
+                message, read, None if read.envelope is None else Sealed(read.envelope, subject, self.replies.now_ns())
+            )
         self._services.metrics.elsewhere += elsewhere
         for run in runs.values():
             self._publish(run)
@@ -196,13 +132,12 @@ class Intake:
         if not read.contents:
             self._services.metrics.elsewhere += len(messages)
         elif holdings[read.partition].is_publishing:
-            self._publish(_Run(holdings[read.partition], read.acks, by_all, messages, read.contents, read.replies))
+            self._publish(
+                InflightRun(holdings[read.partition], read.acks, by_all, messages, read.contents, read.replies)
+            )
         else:
             self._hold(holdings[read.partition], [Unstored(message, by_all) for message in messages])
         return True
-
-    def _now_ns(self) -> int:
-        return self._services.clock.wall_ms() * _MS_NS
 
     def _count(self, messages: Run) -> None:
         metrics = self._services.metrics
@@ -214,15 +149,15 @@ class Intake:
 
     # --- into the partition, and back ---------------------------------------------------------------------------
 
-    def _publish(self, run: _Run) -> None:
+    def _publish(self, run: InflightRun) -> None:
         services = self._services
         if not services.budget.allows():
-            self._refuse_some(run, range(len(run.replies)), self._overloaded())
+            self.replies.refuse_some(run, range(len(run.replies)), self._overloaded())
             return
         try:
             partition = services.replicas.find(self._name, run.holding.index)
         except LogboomError as error:
-            self._refuse_some(run, range(len(run.replies)), error)
+            self.replies.refuse_some(run, range(len(run.replies)), error)
             return
         services.budget.took(run.weigh())
         services.publishing.publish(
@@ -239,7 +174,7 @@ class Intake:
         self._services.log.limit_reached("nats.max_inflight_bytes", str(error), stream=self._name)
         return error
 
-    def _published(self, run: _Run, published: Published) -> None:
+    def _published(self, run: InflightRun, published: Published) -> None:
         metrics = self._services.metrics
         self._services.budget.gave(run.size_bytes)
         refused: list[tuple[int, LogboomError]] = []
@@ -252,37 +187,32 @@ class Intake:
                 elif isinstance(outcome, LogboomError):
                     refused.append((place, outcome))
                 elif run.replies[place]:
-                    answers.append(self._ack(run, place, outcome, place in published.duplicates))
-            said, count = b"".join(answers), len(answers)
+                    answers.append(self.replies.ack(run, place, outcome, place in published.duplicates))
+            acks, count = b"".join(answers), len(answers)
         else:
-            said = acks_of(self._name, run.replies, cast("Sequence[Offset]", published.outcomes))
+            acks = acks_of(self._name, run.replies, cast("Sequence[Offset]", published.outcomes))
             count = len(run.replies) - run.replies.count(b"")
         metrics.duplicates += len(published.duplicates)
         metrics.stored += len(run.replies) - len(refused) - len(doubted) - len(published.duplicates)
-        self._answer(said, count)
+        self.replies.send(acks, count)
         if doubted:
             self._in_doubt(run, doubted, published.duplicates)
         for error, group in groupby(refused, _ERROR):
             self._not_stored(run, [place for place, _ in group], error)
 
-    def _ack(self, run: _Run, place: int, offset: Offset, duplicate: bool) -> bytes:
-        sealed = run.sealed.get(place) if run.sealed else None
-        told = ack(self._name, offset, duplicate) if sealed is None else sealed.ack(self._name, offset, self._now_ns())
-        return commands.publish(run.replies[place], told)
-
     def _in_doubt(
-        self, run: _Run, doubted: Sequence[tuple[int, AppendInDoubtError]], duplicates: Container[int]
+        self, run: InflightRun, doubted: Sequence[tuple[int, AppendInDoubtError]], duplicates: Container[int]
     ) -> None:
         """It is not known whether messages are stored: the broker that leads now tells, where it asks."""
         holding = run.holding
         if not holding.is_handing_over:
-            self.give_up([run.unstored(place) for place, _ in doubted])
+            self.replies.give_up([run.unstored(place) for place, _ in doubted])
             return
         for place, error in doubted:
-            told = self._ack(run, place, error.offset, place in duplicates) if run.replies[place] else b""
+            told = self.replies.ack(run, place, error.offset, place in duplicates) if run.replies[place] else b""
             holding.doubts.append(Doubt(run.unstored(place), error.offset, error.epoch, told))
 
-    def _not_stored(self, run: _Run, places: Sequence[int], error: LogboomError) -> None:
+    def _not_stored(self, run: InflightRun, places: Sequence[int], error: LogboomError) -> None:
         """Messages were refused for one reason: where that is because another broker leads now, that one stores
         them."""
         holding = run.holding
@@ -291,15 +221,15 @@ class Intake:
         elif isinstance(error, TERM_ERRORS) and not _is_certain(self._services.replicas, self._name, holding.index):
             # By the end of a log that may not be the partition's any more. Who leads now has heard the message, too,
             # and may store it.
-            self.give_up(list(map(run.unstored, places)))
+            self.replies.give_up(list(map(run.unstored, places)))
         else:
-            self._refuse_some(run, places, error)
+            self.replies.refuse_some(run, places, error)
 
     # --- while the leadership changes ---------------------------------------------------------------------------
 
     def _hold(self, holding: HeldMessages, some: Sequence[Unstored]) -> None:
         if not self._services.budget.allows():
-            self._refuse([one.message.reply for one in some], self._overloaded())
+            self.replies.refuse([one.message.reply for one in some], self._overloaded())
             return
         for unstored in some:
             holding.hold(unstored)
@@ -316,7 +246,7 @@ class Intake:
 
     def committed(self, acks: Sequence[bytes]) -> None:
         """What these say is so."""
-        self._answer(b"".join(acks), len(acks))
+        self.replies.send(b"".join(acks), len(acks))
 
     def put_before(self, holding: HeldMessages, others: Sequence[Unstored]) -> None:
         """Another broker has held these."""
@@ -333,61 +263,6 @@ class Intake:
         """Publish all that was held, in its order. The holding is open."""
         for by_all, group in groupby(self.take(holding), _BY_ALL):
             self._take(holding.index, by_all, list(map(_MESSAGE, group)))
-
-    def give_up(self, some: Sequence[Unstored]) -> None:
-        """Of these it is not known whether the next leader has them. An error would be taken for a sign that it does
-        not; without an answer publishers try again."""
-        unanswered = sum(1 for one in some if one.message.reply)
-        self._services.metrics.unanswered += unanswered
-        if unanswered:
-            self._services.advisories.note("nats.unanswered", stream=self._name, count=unanswered)
-        if len(some) > unanswered:
-            error = NotLeaderError(f"another broker leads the partition of {self._name}, and did not ask for these")
-            self._refuse([b""] * (len(some) - unanswered), error)
-
-    # --- answers ------------------------------------------------------------------------------------------------
-
-    def _refuse_some(self, run: _Run, places: Sequence[int], error: LogboomError) -> None:
-        """Refuse messages of a run for one reason, together: a flood of what cannot be taken must cost less than what
-        can."""
-        if not run.sealed:
-            self._refuse([run.replies[place] for place in places], error)
-            return
-        self._refuse([run.replies[place] for place in places if place not in run.sealed], error)
-        for place in places:
-            if place in run.sealed:
-                self._refuse([run.replies[place]], error, run.sealed[place])
-
-    def _refuse(self, replies: Sequence[bytes], error: LogboomError, sealed: Sealed | None = None) -> None:
-        metrics, reason = self._services.metrics, reason_of(error)
-        told = error_ack(self._name, error) if sealed is None else sealed.ack(self._name, error, self._now_ns())
-        answers = [commands.publish(reply, told) for reply in map(answerable, replies) if reply]
-        metrics.refused[reason] += len(answers)
-        dropped = len(replies) - len(answers)
-        if dropped:
-            metrics.dropped[reason] += dropped
-            self._services.log.warning(
-                f"dropped {self._name} {reason}",
-                "messages from NATS were dropped",
-                stream=self._name,
-                messages=dropped,
-                why=str(error),
-            )
-            self._note("nats.dropped", reason, dropped, error)
-        if answers and not isinstance(error, _REFUSED_BY_TERMS):
-            self._note("nats.refused", reason, len(answers), error)
-        self._answer(b"".join(answers), len(answers))
-
-    def _note(self, kind: str, reason: str, count: int, error: LogboomError) -> None:
-        self._services.advisories.note(kind, stream=self._name, reason=reason, count=count, message=str(error))
-
-    def _answer(self, said: bytes, count: int) -> None:
-        """Send so many answers."""
-        if count:
-            if self._services.link.send(said):
-                self._services.metrics.acks += count
-            else:
-                self._services.metrics.lost_acks += count
 
 
 def _is_certain(replicas: Replicas, stream: str, index: int) -> bool:
