@@ -234,10 +234,10 @@ class Disk(Protocol):
         """Rename atomically, replacing a file that stands there."""
 
     def unlink(self, path: str) -> None:
-        """Remove a file."""
+        """Remove a file. Who has it open reads on; the room of a large one may come back a little later."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all below it."""
+        """Remove a directory and all below it, each file as `unlink` does."""
 
     def sync_dir(self, path: str) -> None:
         """Make creations, renames and removals in a directory survive a power failure. Raises SyncFailedError, and

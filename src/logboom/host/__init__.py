@@ -2,7 +2,8 @@
 
 - `disk`: a directory tree on a POSIX file system. Positioned reads and writes, fdatasync, and a directory's own sync
   for the names in it. `ReadOnlyDisk` refuses every change, for tools that look at a broker's directory.
-- `write_out`: write-back of a part of a file, for what is written in bulk.
+- `write_out`: write-back of a part of a file, for what is written in bulk; `reclaim`: the room of large files that were
+  removed, given back a piece at a time.
 - `clock`, `ids`, `workers`: time, random ids, threads; `loops`: an event loop on a thread of its own.
 - `helper`: a process of this program beside it.
 - `allocator`: settings of glibc's malloc for a process that reads and frees large buffers all the time.

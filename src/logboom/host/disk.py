@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 from logboom.base.ports import Bytes, DiskSpace, File, Lock, LockHeldError, SyncFailedError
 from logboom.host.aio import AsyncSyncs, SyncDone, async_syncs_for
 from logboom.host.allocator import raw_buffer
+from logboom.host.reclaim import Reclaimer
 from logboom.host.write_out import write_out
 
 _OWNER_ALONE: Final = 0o700
@@ -193,12 +194,13 @@ class OsLock:
 class OsDisk:
     """A directory tree below `root`."""
 
-    __slots__ = ("_async_syncs", "_prefix", "root")
+    __slots__ = ("_async_syncs", "_prefix", "_reclaimer", "root")
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         self._prefix = f"{self.root}/"
         self._async_syncs: AsyncSyncs | None = None
+        self._reclaimer = Reclaimer()
 
     def start_async_syncs(self) -> bool:
         self._async_syncs = self._async_syncs or async_syncs_for(self.root)
@@ -266,9 +268,13 @@ class OsDisk:
         os.replace(self._path(source), self._path(target))
 
     def unlink(self, path: str) -> None:
-        os.unlink(self._path(path))
+        if not self._reclaimer.remove(self._path(path)):
+            os.unlink(self._path(path))
 
     def remove_tree(self, path: str) -> None:
+        for directory, _, names in os.walk(self._path(path)):
+            for name in names:
+                self._reclaimer.remove(f"{directory}/{name}")
         shutil.rmtree(self._path(path))
 
     def sync_dir(self, path: str) -> None:
