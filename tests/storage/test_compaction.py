@@ -72,6 +72,20 @@ def file_name(base: int) -> str:
     return f"{base:020d}.log"
 
 
+def test_a_swap_waits_for_the_disk_twice() -> None:
+    """It runs on the thread that syncs what clients wait for, so they wait for each of its syncs."""
+    disk = SimDisk()
+    log = filled(disk)
+    cleaning = log.compaction.begin(CompactionSettings(), now_ms=2000, stable_end=log.durable_end)
+    swap = cleaning.write_next(lambda size_bytes: None, lambda: False)
+    assert swap is not None
+    asked: list[str] = []
+    disk.fault = lambda operation, path: asked.append(operation)
+    swap()
+    assert [operation for operation in asked if "sync" in operation] == ["sync_dir", "sync_dir"]
+    cleaning.abandon()
+
+
 def test_a_log_that_is_cleaned_again_and_again_keeps_few_segments() -> None:
     """Segments are put together by their sizes before a cleaning, so those that it leaves nearly empty are joined by
     the next one."""

@@ -155,6 +155,8 @@ def _complete_swaps(state: LogState, names: Sequence[str]) -> Sequence[str]:
         disk.sync_dir(directory)  # the process before may have ended before its own sync
     for replacement in swaps:
         swap.complete(disk, directory, replacement, [base for base in bases if replacement.covers(base)])
+    if swaps:
+        disk.sync_dir(directory)
     unfinished = [name for name in names if is_cleaned(name)]
     for name in unfinished:
         remove_auxiliary(disk, f"{directory}/{name}")

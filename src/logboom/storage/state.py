@@ -29,6 +29,7 @@ class LogState:
     __slots__ = (
         "_checkpoint_file",
         "_checkpoint_synced_bytes",
+        "_checkpoint_synced_segment",
         "_layout",
         "config",
         "disk",
@@ -87,6 +88,8 @@ class LogState:
         self._checkpoint_file = CheckpointFile(disk, directory, open_files)
         self._checkpoint_synced_bytes = 0
         """Size of the active segment in the last checkpoint that was synced."""
+        self._checkpoint_synced_segment: Offset | None = None
+        """The segment that it names."""
 
     @property
     def directory(self) -> str:
@@ -151,6 +154,11 @@ class LogState:
         """
         return self.active.size_bytes - self._checkpoint_synced_bytes >= self.config.checkpoint_bytes
 
+    @property
+    def checkpoint_names_active(self) -> bool:
+        """Whether no power failure leaves a checkpoint that names another segment than the one that is written to."""
+        return self._checkpoint_synced_segment == self.active.base
+
     def set_durable(self, *, sync: bool) -> None:
         """All that is written was synced: note it in the checkpoint.
 
@@ -191,6 +199,7 @@ class LogState:
         self._checkpoint_file.write(self._checkpoint(start), sync=sync)
         if sync:
             self._checkpoint_synced_bytes = active.size_bytes
+            self._checkpoint_synced_segment = active.base
 
     def _checkpoint(self, log_start: Offset) -> Checkpoint:
         """What is durable now, all that is written."""
@@ -204,6 +213,7 @@ class LogState:
         epoch = self.epochs.before(end)
         shorter = Checkpoint(end, segment.base, position, log_start, epoch, self.unsettled)
         self._checkpoint_file.write(shorter, sync=True)
+        self._checkpoint_synced_segment = segment.base
 
     def settle(self, log_start: Offset | None = None) -> None:
         """Make the checkpoint, with another log start if given, and all file names durable.

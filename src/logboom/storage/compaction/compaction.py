@@ -274,9 +274,9 @@ class Cleaning:
             new = state.new_segment(replacement.first)
             name = new.file.name
             try:
-                # The checkpoint must not name a position in a file that is replaced. It names the active segment
-                # already, unless there was no handle to write it with when that was begun.
-                state.write_checkpoint(sync=True)
+                # The checkpoint must not name a position in a file that is replaced.
+                if not state.checkpoint_names_active:
+                    state.write_checkpoint(sync=True)
                 swap.commit(disk, directory, replacement)
                 new.file.name = replacement.swap_name
                 new.file.adopt(target, written.size_bytes, written.index)

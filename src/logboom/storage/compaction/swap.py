@@ -38,7 +38,9 @@ def commit(disk: Disk, directory: str, replacement: Replacement) -> None:
 def complete(disk: Disk, directory: str, replacement: Replacement, bases: Sequence[Offset]) -> None:
     """Remove the files of the segments that were replaced, which are of these bases, and give the new one its name.
 
-    `commit` was done, if by another process. Raises OSError; it can be done again then.
+    `commit` was done, if by another process. That name alone need not be durable on return: a start that finds the
+    `.swap` does this again, and whatever changes the log's segments syncs the directory first. Raises OSError; it can
+    be done again then.
     """
     stem = f"{directory}/{replacement.first:020d}"
     # The index tells where batches lie in the old file, and how new they are. Without one it is made again.
@@ -50,4 +52,3 @@ def complete(disk: Disk, directory: str, replacement: Replacement, bases: Sequen
     # Were the new file found under its own name beside a segment it replaces, their offsets would be there twice.
     disk.sync_dir(directory)
     disk.rename(f"{directory}/{replacement.swap_name}", f"{stem}.log")
-    disk.sync_dir(directory)
