@@ -118,6 +118,12 @@ def yarn() -> list[str]:
 
 
 @cache
+def kubernetes() -> list[str]:
+    """Kubernetes with pods that are processes here, which takes a directory and Spark's home, until its input ends."""
+    return java_program(HERE / "kubernetes", "kubernetes-server-mock", "Kubernetes")
+
+
+@cache
 def otel_collector() -> list[str]:
     """An OpenTelemetry Collector, which takes `--config FILE`; the first build takes minutes."""
     sources = HERE / "otelcol"
