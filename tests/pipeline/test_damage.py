@@ -243,3 +243,17 @@ def test_damaged_checksums_are_told_and_missing_ones_are_not_missed(tmp_path: Pa
     sums.unlink()
     check_query_is_whole(query)
     assert offsets_of(query, 2) == {"web": {0: 14}}
+
+
+@pytest.mark.parametrize("left", [0, 3, 7])
+def test_checksums_that_a_power_failure_cut_off_before_the_first_are_not_missed(tmp_path: Path, left: int) -> None:
+    """Spark syncs neither a file nor its checksums, and Hadoop reads a file whose checksums have no whole head."""
+    query = _query(tmp_path / "router")
+    for sums in query.rglob(".*.crc"):
+        sums.write_bytes(sums.read_bytes()[:left])
+    check_query_is_whole(query)
+    assert offsets_of(query, 2) == {"web": {0: 14}}
+    assert durably_committed(query) == {"web": {0: 7}}
+    (query / "offsets" / "2").write_bytes(b"")
+    with pytest.raises(DamagedError, match=r"2 is damaged \(it is empty\): .* remove the files of this number"):
+        check_query_is_whole(query)

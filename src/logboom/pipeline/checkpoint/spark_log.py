@@ -80,12 +80,20 @@ def _advice(query: Path) -> str:
 
 
 def _checked(path: Path, advice: str) -> bytes:
-    """What a file holds; DamagedError where that does not fit its checksums. One without any is taken as it is: Spark
-    puts them in place behind the file."""
+    """What a file holds; DamagedError where that does not fit its checksums.
+
+    One without any is taken as it is: Spark puts them in place behind the file, and syncs neither, so that a power
+    failure may leave a file of checksums that ends before its first. Hadoop reads a file without them then
+    (`ChecksumFileSystem.ChecksumFSInputChecker` goes on behind the EOFException).
+    """
     data, beside = path.read_bytes(), path.with_name(f".{path.name}.crc")
+    if not data:
+        raise DamagedError(path, "it is empty", advice)
     try:
         sums = beside.read_bytes()
     except FileNotFoundError:
+        return data
+    if len(sums) < _HEAD_BYTES:
         return data
     chunk = int.from_bytes(sums[len(_MAGIC) : _HEAD_BYTES])
     if not sums.startswith(_MAGIC) or not chunk:
