@@ -310,7 +310,7 @@ def repin(
         fail(f"the pipeline has never run: there is no checkpoint {checkpoint}")
     admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     tables = TableStore(checkpoint / "tables", file.parent, note, TableStreams(admin).newest)
-    dials = BatchDials(plan, admin, note)
+    dials = BatchDials(plan, admin, checkpoint, note)
     planner = BatchPlanner(plan, admin, checkpoint, load_keys, note, tables, dials)
     with exclusive_lock(checkpoint / "lock", f"the checkpoint {checkpoint}"):
         written = planner.unfinished()

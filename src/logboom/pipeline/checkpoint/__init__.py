@@ -6,6 +6,7 @@
     pins/batches, plans  which plan each batch runs with, where its dials stand, and where its output streams ended
                          before it (`batch_plans`)
     state/               what transforms with a state remember behind each batch (`states`)
+    dials.json           what was read of the control stream of dials, and up to where; all of it is in the stream too
     ledger/              counts of each batch, and their totals (`ledger`)
     router/, deliveries/NAME/query   Spark's own checkpoints of the queries (read by `spark_log`, written by Spark)
     deliveries/NAME/     where a delivery began, and its identity in an archive

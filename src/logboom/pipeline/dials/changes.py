@@ -47,6 +47,23 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
         return {dial.name: dial for dial in self.dials}
 
 
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What the stream says of one pipeline up to an offset: whoever has it reads on from there."""
+
+    pipeline: str
+    names: tuple[str, ...]
+    """The dials whose changes are in it."""
+    changes: dict[str, Change]
+    """By key, oldest first."""
+    declared: Declared | None
+    stream_id: str | None
+    """None where the server gives streams none."""
+    read_to: int
+    """The first offset that is not in it."""
+    at_ms: int
+    """When it was made, in milliseconds since 1970."""
+
+
 _SHOWN: Final = 100
 """Characters of what a stranger may have written, in a message."""
 
@@ -69,6 +86,17 @@ class Dials:
         self._keys: dict[str, list[str]] = {}
         """By dial: the keys of its changes, oldest first."""
         self.declared: Declared | None = None
+
+    def restore(self, changes: Mapping[str, Change], declared: Declared | None) -> None:
+        """Goes on from what another had taken. `changes`: by key, oldest first."""
+        self.declared = declared
+        for key, change in changes.items():
+            self._changes[key] = change
+            self._keys.setdefault(change.dial, []).append(key)
+
+    def changes(self) -> dict[str, Change]:
+        """All that are kept, by key, oldest first."""
+        return dict(self._changes)
 
     def take(self, key: str, value: bytes | None) -> str | None:
         """The next record of the stream; what is wrong with it, where it is left out: up to some 300 characters."""

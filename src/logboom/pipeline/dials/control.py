@@ -10,14 +10,24 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from logboom.pipeline.dials.changes import Dials
+from logboom.base.units import DAY_MS, HOUR_MS, MIB
+from logboom.pipeline.dials.changes import Dials, Snapshot
 from logboom.pipeline.dials.faults import Faults
 from logboom.pipeline.edge.reading import read_ranges
 from logboom.pipeline.edge.streams import LogUnreachableError, StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.names import DIALS_STREAM
 
-_CONFIGS: Final = {"cleanup.policy": "compact"}
+_TOMBSTONES_MS: Final = DAY_MS
+_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    # Compaction leaves the open segment alone, which would be a gibibyte of changes that were long taken back.
+    "segment.bytes": str(MIB),
+    "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": str(_TOMBSTONES_MS),
+}
+_SNAPSHOT_MAX_MS: Final = _TOMBSTONES_MS - 12 * HOUR_MS
+"""An older one could miss changes that were taken out of the history, with what says so, before anybody read on."""
 _TIMEOUT_S: Final = 30.0
 _CLOCK_EVERY: Final = 100
 """Records between two looks at the clock."""
@@ -31,7 +41,8 @@ class ControlStream:
     ) -> None:
         self._admin = admin
         self._pipeline = pipeline
-        self._names = names
+        self._names = tuple(sorted(names))
+        self._stream_id: str | None = None
         self._read_to = 0
         self._faults = Faults(notify, time.monotonic)
         self.dials = Dials(pipeline, names)
@@ -43,6 +54,35 @@ class ControlStream:
     def ensure(self) -> None:
         """Makes the stream where it is missing."""
         self._admin.ensure({DIALS_STREAM: 1}, _CONFIGS)
+
+    @property
+    def read_to(self) -> int:
+        """The first offset that was not read yet."""
+        return self._read_to
+
+    def resume(self, snapshot: Snapshot | None, now_ms: int) -> None:
+        """Looks which stream there is, which must exist, and goes on behind a snapshot of it where that is of use."""
+        self._stream_id = self._admin.ids([DIALS_STREAM]).get(DIALS_STREAM)
+        self.dials, self._read_to = Dials(self._pipeline, self._names), 0
+        mine = (self._pipeline, self._names, self._stream_id)
+        if snapshot is None or (snapshot.pipeline, snapshot.names, snapshot.stream_id) != mine:
+            return
+        end = self._admin.ends({DIALS_STREAM: 1})[DIALS_STREAM]["0"]
+        if end == snapshot.read_to or (end > snapshot.read_to and now_ms - snapshot.at_ms < _SNAPSHOT_MAX_MS):
+            self.dials.restore(snapshot.changes, snapshot.declared)
+            self._read_to = snapshot.read_to
+
+    def snapshot(self, now_ms: int) -> Snapshot:
+        """What was read so far."""
+        return Snapshot(
+            pipeline=self._pipeline,
+            names=self._names,
+            changes=self.dials.changes(),
+            declared=self.dials.declared,
+            stream_id=self._stream_id,
+            read_to=self._read_to,
+            at_ms=now_ms,
+        )
 
     def refresh(self, within_s: float | None = None) -> Dials:
         """All that the stream says now. It must exist. LogUnreachableError where no broker answers.

@@ -1,13 +1,19 @@
 """The dials of a running pipeline: which stand where when a batch begins.
 
+What was read of the control stream is kept in the checkpoint (`dials.json`), so that a start reads on from there: the
+stream has the changes of all pipelines of a log, and whatever strangers wrote.
+
 Knows the control stream and a plan's dials. Must not know Spark or how a batch is run.
 """
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
-from logboom.pipeline.dials.changes import Declared, Dials, declared_record, values_of
+from logboom.pipeline.checkpoint.checked import DamagedError, read_checked, write_checked
+from logboom.pipeline.dials.changes import Declared, Dials, Snapshot, declared_record, values_of
 from logboom.pipeline.dials.control import ControlStream
 from logboom.pipeline.edge.streams import LogUnreachableError, StreamAdmin
 from logboom.pipeline.errors import PipelineError
@@ -19,10 +25,14 @@ _READING_MAX_S: Final = 1.0
 
 
 class BatchDials:
-    """Answers where the dials of a plan stand. A plan without dials asks nobody."""
+    """Answers where the dials of a plan stand. A plan without dials asks nobody.
 
-    def __init__(self, plan: Plan, admin: StreamAdmin, notify: Callable[[str], None]) -> None:
+    `checkpoint`: the pipeline's, which is there.
+    """
+
+    def __init__(self, plan: Plan, admin: StreamAdmin, checkpoint: Path, notify: Callable[[str], None]) -> None:
         self._dials = plan.dials()
+        self._kept = checkpoint / "dials.json"
         self._control = ControlStream(admin, plan.name, [dial.name for dial in self._dials], notify)
         self._pipeline = plan.name
         self._notify = notify
@@ -35,16 +45,30 @@ class BatchDials:
         if not self._dials and not self._control.exists():
             return
         self._control.ensure()
+        self._control.resume(self._snapshot(), _now_ms())
         declared = Declared(dials=self._dials)
         if self._control.refresh().declared != declared:
             self._control.write(dict([declared_record(self._pipeline, declared)]))
+        self._keep()
         self._is_open = True
+
+    def _snapshot(self) -> Snapshot | None:
+        """None where nothing was kept, or nothing that can be read: the stream has it all."""
+        with suppress(FileNotFoundError, DamagedError):
+            return read_checked(self._kept, Snapshot, "remove it")
+        return None
+
+    def _keep(self) -> None:
+        write_checked(self._kept, self._control.snapshot(_now_ms()))
 
     def values(self) -> dict[str, Value]:
         """The dials that were turned, and where they stand now. A change that a dial does not take is named once."""
         if not self._dials or not self._is_open:
             return {}
-        in_effect = self._refreshed().in_effect(time.time_ns() // 1_000_000)
+        before = self._control.read_to
+        in_effect = self._refreshed().in_effect(_now_ms())
+        if self._control.read_to != before:
+            self._keep()
         values, complaints = values_of(in_effect, self._dials)
         for complaint in complaints:
             if complaint not in self._complaints:
@@ -70,3 +94,7 @@ class BatchDials:
             if before != now:
                 self._notify(f"the dial {dial.name} stands at {value_text(now)} (before: {value_text(before)})")
         self._last = values
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -266,6 +266,9 @@ class Runner:
         check_state_is_whole(self._checkpoint, dropped)
         check_state_carries_over(self._checkpoint, self._plan, dropped)
         claim(self._checkpoint, self._plan.name)
+        dials = None
+        if self._options.turns_dials:
+            dials = BatchDials(self._plan, self._admin, self._checkpoint, self._display.notify)
         router = Router(
             spark,
             self._plan,
@@ -276,7 +279,7 @@ class Runner:
             self.progress.batch,
             self._display.notify,
             RateLimit(self._options.records_per_s, self._halt),
-            BatchDials(self._plan, self._admin, self._display.notify) if self._options.turns_dials else None,
+            dials,
         )
         layout = router.prepare(partitions)
         wanted = [name for source in self._plan.sources for name in source.streams]
