@@ -16,6 +16,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.update import SetPropertiesUpdate
+from pyiceberg.transforms import (
+    BucketTransform,
+    IdentityTransform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
 from pyiceberg.types import LongType, StringType
 from tests.pipeline_sinks.harness import Letters, event, pipeline_of, rows, sink_of
 
@@ -23,8 +30,9 @@ from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.sinks.base import Delivered, SinkContext
+from logboom.pipeline.sinks.iceberg import IcebergSink, hadoop_catalog
 from logboom.pipeline.sinks.iceberg import delivery as delivery_module
-from logboom.pipeline.sinks.iceberg import hadoop_catalog
+from logboom.pipeline.sinks.iceberg.columns import new_schema, new_spec
 from logboom.pipeline.sinks.iceberg.delivery import IcebergDelivery, open_table, try_table
 from logboom.pipeline.sinks.iceberg.hadoop_catalog import HadoopCatalog
 
@@ -274,6 +282,44 @@ def test_a_table_that_others_changed_is_written_as_it_is(lake: Lake) -> None:
     assert lake.ids() == expected(0, 1, 2)
 
 
+def test_any_partitions_that_others_gave_a_table_are_kept(lake: Lake) -> None:
+    """Transforms that lose the order of values, a column that no event has, and one that the table has not any more."""
+    lake.open().deliver(rows([event(0)]), 0)
+    with lake.table.update_schema() as update:
+        update.add_column("team", StringType())
+    with lake.table.update_spec() as spec:
+        spec.remove_field("time_day")
+        spec.add_field("event_id", BucketTransform(4), "bucket")
+        spec.add_field("body", TruncateTransform(2), "begin")
+        spec.add_field("offset", TruncateTransform(10), "tens")
+        spec.add_field("observed_time", YearTransform(), "year")
+        spec.add_identity("team")
+        spec.add_identity("weight")
+    events = [event(at, body=f"{'ab'[at % 2]}c {at}") for at in range(1, 40)]
+    assert lake.open().deliver(rows(events), 1).rows == 39
+    assert lake.ids() == expected(*range(40))
+    found = lake.table.scan(row_filter="body like 'ac%'").to_arrow()
+    assert sorted(found.column("offset").to_pylist()) == list(range(2, 40, 2))
+    assert all(entry.file.record_count for entry in lake.table.scan().plan_files())
+
+
+def test_a_partition_that_was_dropped_from_an_old_table_is_empty(lake: Lake) -> None:
+    """Version 1 of the format keeps its place: the transform `void`."""
+    sink = sink_of(KEYS)
+    assert isinstance(sink, IcebergSink)
+    schema = new_schema(sink)
+    HadoopCatalog(lake.root / "lake").create_table(
+        "logs.events", schema, partition_spec=new_spec(sink, schema), properties={"format-version": "1"}
+    )
+    with lake.table.update_spec() as spec:
+        spec.remove_field("time_day")
+        spec.add_identity("service")
+    assert [type(each.transform) for each in lake.table.spec().fields] == [VoidTransform, IdentityTransform]
+    assert lake.open().deliver(rows([event(0), event(1, service=None), event(2, service="b")]), 0).rows == 3
+    assert lake.ids() == expected(0, 1, 2)
+    assert len(list(lake.table.scan().plan_files())) == 3
+
+
 def test_a_table_that_cannot_take_the_events_is_told_of_before_a_batch(lake: Lake) -> None:
     try_table(sink_of(KEYS), lake.context)
     assert not (lake.root / "lake").exists()
@@ -334,7 +380,8 @@ def test_any_reader_finds_the_table_in_its_directory(lake: Lake) -> None:
         ("table: logs.events, path: ./lake, catalog: 'http://h:1'", "or catalog has to be there"),
         ("table: events, path: ./lake", "is no NAMESPACE.TABLE"),
         ("table: a/b.c, path: ./lake", "is no NAMESPACE.TABLE"),
-        ("table: logs.events, path: 's3://bucket/lake'", "is a URL (s3:)"),
+        ("table: logs.events, path: 's3://bucket/lake'", "name a REST catalog with catalog"),
+        ("table: logs.events, path: 'ftp://bucket/lake'", "is a URL (ftp:)"),
         ("table: logs.events, catalog: 'h:1'", "is no address such as https://"),
         ("table: logs.events, path: ./lake, warehouse: x", "goes with a REST catalog"),
         ("table: logs.events, path: ./lake, columns: {body: attributes.x}", "is a column of the event"),

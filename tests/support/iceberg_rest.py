@@ -1,4 +1,5 @@
-"""Iceberg's own REST catalog on a free port of 127.0.0.1; its tables are directories, its database is a file."""
+"""Iceberg's own REST catalog on a free port of 127.0.0.1; its tables are directories, or objects of S3, its database is
+a file."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import urllib.request
 from pathlib import Path
 
 from tests.clients.drivers import iceberg_rest
+from tests.support.s3 import BUCKET, IDENTITY, S3Server
 from tests.support.server import free_port
 from tests.support.waiting import WAIT_S, until
 
@@ -17,9 +19,10 @@ from tests.support.waiting import WAIT_S, until
 class IcebergRest:
     """May be killed and started again on the same port, with what it had."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, s3: S3Server | None = None) -> None:
         self.port = free_port()
         self._directory = directory
+        self._s3 = s3
         self._log = directory / "log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -44,6 +47,16 @@ class IcebergRest:
             "CATALOG_WAREHOUSE": str(self._directory / "warehouse"),
             "CATALOG_URI": f"jdbc:sqlite:{self._directory / 'catalog.db'}",
         }
+        if self._s3 is not None:
+            settings |= {
+                "CATALOG_WAREHOUSE": f"s3://{BUCKET}/lake",
+                "CATALOG_IO__IMPL": "org.apache.iceberg.aws.s3.S3FileIO",
+                "CATALOG_S3_ENDPOINT": self._s3.endpoint,
+                "CATALOG_S3_PATH__STYLE__ACCESS": "true",
+                "AWS_REGION": "us-east-1",
+                "AWS_REQUEST_CHECKSUM_CALCULATION": "WHEN_REQUIRED",
+                **IDENTITY,
+            }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 iceberg_rest(), env=os.environ | settings, stdin=subprocess.DEVNULL, stdout=log, stderr=log

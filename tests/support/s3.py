@@ -75,6 +75,15 @@ class S3Server:
             self._process.wait(WAIT_S)
             self._process = None
 
+    def hang(self) -> None:
+        """Takes connections, and answers nothing until `go_on`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def _listens(self) -> bool:
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S).close()

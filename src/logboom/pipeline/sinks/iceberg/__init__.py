@@ -26,6 +26,7 @@ from logboom.pipeline.plan.nodes import KeyRef, Sink
 from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkModel, SinkReport, SinkType, SinkWriter
 from logboom.pipeline.sinks.bulk.model import secret_of
 from logboom.pipeline.sinks.http.model import url_fault
+from logboom.pipeline.sinks.parquet.stores import is_url_of_store
 
 IcebergPartition = Literal["date", "hour", "service", "host", "stream", "source"]
 IcebergColumnType = Literal["string", "long", "double", "boolean", "timestamptz"]
@@ -101,7 +102,12 @@ class IcebergSink(Sink, frozen=True, kw_only=True, tag="iceberg"):
 
     @property
     def output_directory(self) -> str | None:
-        return None if self.path is None else "/".join((self.path.rstrip("/") or "/", *self.table))
+        # One in an object store is a problem that was told.
+        return (
+            None
+            if self.path is None or is_url_of_store(self.path)
+            else "/".join((self.path.rstrip("/") or "/", *self.table))
+        )
 
     @property
     def interval_ms(self) -> int:
@@ -154,6 +160,12 @@ def _check_catalog(model: IcebergModel, report: SinkReport) -> None:
         report.problem("path", "or catalog has to be there, and one of them alone: a directory, or a REST catalog")
     if model.catalog is not None and (fault := url_fault(model.catalog)) is not None:
         report.problem("catalog", f"{model.catalog!r} {fault}")
+    if model.path is not None and is_url_of_store(model.path):
+        report.problem(
+            "path",
+            "is in an object store, where two writers could commit the same version of a table: name a REST catalog "
+            "with catalog, whose warehouse may be there",
+        )
     if model.path is not None:
         for key in ("warehouse", "token_env", "token_file", "credential_env", "credential_file", "properties"):
             if getattr(model, key):

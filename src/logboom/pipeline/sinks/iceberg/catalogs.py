@@ -1,7 +1,14 @@
-"""Opens the catalog of a sink. Knows pyiceberg and credentials; must not know events, batches or Spark."""
+"""Opens the catalog of a sink, and says how its files are reached.
+
+Knows pyiceberg and credentials; must not know events, batches or Spark.
+
+Credentials for files in an object store come with the table, from a catalog that gives them out, or else from where the
+cloud's own clients find theirs, as for archives (`parquet.stores`): the environment, their usual files, the machine.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,14 +17,21 @@ from requests import Response, Session
 from requests.adapters import HTTPAdapter
 
 from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.sinks.parquet.stores import is_url_of_store, omit_checksum_trailers
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
 
     from logboom.pipeline.sinks.iceberg import IcebergSink
 
 _TIMEOUT_S: Final = (10.0, 60.0)
 """To connect, and between two bytes of an answer."""
+_ENDPOINT: Final = "s3.endpoint"
+_REGION: Final = "s3.region"
+_FILES: Final = {"s3.connect-timeout": "10", "s3.request-timeout": "60"}
+"""In seconds; a catalog's own settings and those of the sink go before."""
 
 
 def needs_pyiceberg() -> None:
@@ -38,13 +52,39 @@ def open_catalog(sink: IcebergSink, resolve: Callable[[str], Path], secrets: Map
 
         return HadoopCatalog(resolve(sink.path))
     assert sink.catalog is not None
-    properties = {**dict(sink.properties), "uri": sink.catalog}
+    properties = {**_FILES, **_region(dict(sink.properties)), **dict(sink.properties), "uri": sink.catalog}
     if sink.warehouse is not None:
         properties["warehouse"] = sink.warehouse
     for name, ref in (("token", sink.token), ("credential", sink.credential)):
         if ref is not None:
             properties[name] = secrets[ref.id]
     return _rest_catalog(properties)
+
+
+def _region(properties: Mapping[str, str]) -> dict[str, str]:
+    """Of a server that speaks S3 and is not Amazon's: pyiceberg would ask Amazon where the bucket is."""
+    if _ENDPOINT not in properties or _REGION in properties or "client.region" in properties:
+        return {}
+    found = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return {_REGION: found or "us-east-1"}
+
+
+def prepare_files(io: FileIO) -> None:
+    """To be called in each process that reads or writes files of a table, before the first of them."""
+    if _ENDPOINT in io.properties:
+        omit_checksum_trailers()
+
+
+def try_files(table: Table) -> None:
+    """Writes a small object where a table in an object store has its files, and removes it; what is raised says what
+    does not let us."""
+    prepare_files(table.io)
+    if not is_url_of_store(table.location()):
+        return
+    path = f"{table.location().rstrip('/')}/metadata/logboom-connect"
+    with table.io.new_output(path).create(overwrite=True) as file:
+        file.write(b"logboom pipeline check --connect\n")
+    table.io.delete(path)
 
 
 def _rest_catalog(properties: Mapping[str, str]) -> Catalog:

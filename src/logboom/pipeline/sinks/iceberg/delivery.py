@@ -22,7 +22,7 @@ from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.sinks.base import BaseWriter, Delivered, SinkContext
 from logboom.pipeline.sinks.bulk.secrets import without_secrets
 from logboom.pipeline.sinks.iceberg import IcebergSink
-from logboom.pipeline.sinks.iceberg.catalogs import needs_pyiceberg, open_catalog
+from logboom.pipeline.sinks.iceberg.catalogs import needs_pyiceberg, open_catalog, prepare_files, try_files
 from logboom.pipeline.sinks.repeats.fresh import Seen
 from logboom.pipeline.sinks.repeats.identity import delivery_id
 from logboom.pipeline.sinks.repeats.letters import BatchLetters
@@ -42,7 +42,7 @@ def open_table(sink: IcebergSink, context: SinkContext) -> "IcebergDelivery":
 
 
 def try_table(sink: IcebergSink, context: SinkContext) -> None:
-    """Whether the catalog is there and the table, where it is, takes what the sink writes.
+    """Whether the catalog is there and the table, where it is, takes what the sink writes, and its object store files.
 
     :raises PipelineError: what is wrong.
     """
@@ -67,7 +67,7 @@ class Tables:
         return open_catalog(self._sink, self._context.resolve, self._secrets)
 
     def look(self) -> None:
-        """Raises what keeps the table from being written, and writes nothing."""
+        """Raises what keeps the table from being written; leaves nothing behind."""
         from pyiceberg.exceptions import NoSuchTableError
 
         from logboom.pipeline.sinks.iceberg.columns import missing_columns
@@ -77,6 +77,7 @@ class Tables:
         except NoSuchTableError:
             return  # it is made at the first batch
         missing_columns(self._sink, table)
+        try_files(table)
 
     def load(self) -> Any:
         """The table as it is now, made where there is none, with all columns that the sink writes."""
@@ -89,6 +90,7 @@ class Tables:
             table = catalog.load_table(self._sink.table)
         except NoSuchTableError:
             table = self._made(catalog)
+        prepare_files(table.io)
         missing = missing_columns(self._sink, table)
         if missing:
             with table.update_schema() as update:

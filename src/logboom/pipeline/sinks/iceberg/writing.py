@@ -1,11 +1,9 @@
 """Executor side of the Iceberg sink: events as JSON in, data files that no snapshot names yet and a report out.
 
-Knows Arrow, pyiceberg's data files and the JSON form of an event. Must not know Spark or how files are committed.
+Knows Arrow and the JSON form of an event. Must not know Spark, partitions or how files are committed.
 """
 
-import itertools
 import pickle
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -13,13 +11,14 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from logboom.base.units import MIB
 from logboom.pipeline.sinks.iceberg import IcebergColumn
+from logboom.pipeline.sinks.iceberg.catalogs import prepare_files
 from logboom.pipeline.sinks.iceberg.columns import with_columns
+from logboom.pipeline.sinks.iceberg.data_files import DataFileWriter
 from logboom.pipeline.sinks.repeats.fresh import FreshEvents, PartReport, Seen
 
 REPORT_COLUMN: Final = "report"
@@ -50,12 +49,12 @@ class IcebergWriter:
     seen: Seen
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare_files(self.io)
         fresh = FreshEvents(self.seen)
-        metadata = TableMetadataUtil.parse_raw(self.metadata)
-        numbers, name = itertools.count(), uuid.uuid4()
+        writer = DataFileWriter(TableMetadataUtil.parse_raw(self.metadata), self.io)
         files: list[DataFile] = []
         for table in self._tables(fresh, batches):
-            files += _dataframe_to_data_files(metadata, table, self.io, name, numbers)
+            files += writer.write(table)
         report = msgspec.json.encode(IcebergReport(part=fresh.report(), files=pickle.dumps(files)))
         yield pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([report], pa.binary())})
 

@@ -55,6 +55,14 @@ def store_fault(store: StoreRef) -> str | None:
     return None
 
 
+def omit_checksum_trailers() -> None:
+    """For other servers than Amazon's: its client adds checksums as trailers, which most others do not know.
+
+    To be called before the first file system of S3 is opened in a process.
+    """
+    os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
+
+
 @lru_cache(maxsize=16)
 def open_store(store: StoreRef) -> tuple[FileSystem, str]:
     """The file system, and the path of the place in it; OSError where it cannot be had. Cached in each process."""
@@ -66,8 +74,7 @@ def open_store(store: StoreRef) -> tuple[FileSystem, str]:
         retries = fs.AwsStandardS3RetryStrategy(max_attempts=_TRIES)
         options = {"connect_timeout": _CONNECT_S, "retry_strategy": retries, "allow_delayed_open": True}
         if store.endpoint is not None:
-            # Amazon's client adds checksums as trailers, which most other servers do not know.
-            os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
+            omit_checksum_trailers()
             scheme, _, place = store.endpoint.partition("://")
             options |= {"scheme": scheme, "endpoint_override": place.rstrip("/")}
         if store.region is not None:
