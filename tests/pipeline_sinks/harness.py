@@ -101,7 +101,7 @@ class Rows:
         answers = []
         for part in self.parts:
             here = pickle.loads(pickle.dumps(task))
-            answers += [(batch.column(0)[0].as_py(),) for batch in here(iter([part]))]
+            answers += [(value,) for batch in here(iter([part])) for value in batch.column(0).to_pylist()]
         return _Collected(answers)
 
     def limit(self, count: int) -> Rows:

@@ -1,4 +1,5 @@
-"""The sink `bigquery`: rows for a server that holds requests to the published contract of the Storage Write API."""
+"""The sink `bigquery` with `delivery: at_least_once`, its keys and its rows, for a server that holds requests to the
+published contract of the Storage Write API."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.sinks.bulk.target import GiveUpError
 
-QUICK = "timeout: 2s, retry_for: 20s, batch: {max_events: 50}"
+QUICK = "delivery: at_least_once, timeout: 1s, retry_for: 20s, batch: {max_events: 50}"
 TYPES = dict.fromkeys(("severity_text", "service", "host", "body", "attributes", "trace_id", "span_id"), 9)
 TYPES |= dict.fromkeys(("event_id", "source", "stream"), 9)
 TYPES |= dict.fromkeys(("time", "observed_time", "severity_number", "partition", "offset", "status"), 3)
@@ -44,7 +45,7 @@ class Cloud(NamedTuple):
 def cloud() -> Iterator[Cloud]:
     contract = bigquery.BigQuery(TYPES)
     streams = {bigquery.APPEND: contract.append}
-    with GrpcServer({bigquery.GET: contract.get}, streams) as server, Server(contract.tokens) as tokens:
+    with GrpcServer(contract.methods, streams) as server, Server(contract.tokens) as tokens:
         yield Cloud(contract, server, tokens)
 
 
@@ -80,7 +81,7 @@ def test_columns_have_types_and_a_value_of_another_type_dies_with_its_reason(clo
     assert "attributes.http.status is no long, as the column status is to have" in batch.letters.refused[0].reason
 
 
-@pytest.mark.parametrize("fault", ["unavailable", "exhausted", "internal", "hang", "lost_answer", "garbage"])
+@pytest.mark.parametrize("fault", ["unavailable", "exhausted", "internal", "hang", "lost_answer", "garbage", "late"])
 def test_a_fault_of_the_server_loses_nothing(cloud: Cloud, fault: Any) -> None:
     cloud.server.next += [fault] * 3
     batch = cloud.batch()
@@ -127,6 +128,7 @@ def test_a_token_that_is_not_taken_is_told_without_it_and_another_is_asked_for(c
         ("project: p, dataset: d, table: t", "name the credential with key_env or key_file"),
         ("project: p, dataset: d, table: t, key_env: K, columns: {a: nowhere}", "nowhere"),
         ("project: p, dataset: d, table: t, key_env: K, columns: {a-b: body}", "is no name of a column"),
+        ("project: p, dataset: d, table: t, key_env: K, concurrency: 2", "needs `delivery: at_least_once`"),
         ("project: p, dataset: d, table: t, key_env: K, compression: zstd", "is none that it takes"),
     ],
 )

@@ -22,15 +22,18 @@ def bulk_sink_type(
     compile: Callable[[Model, CommonFields, SinkReport], Node | None],
     *,
     needs: Callable[[Node], None] | None = None,
+    writer: Callable[[Node, SinkContext], SinkWriter] | None = None,
 ) -> SinkType[Model, Node]:
     """What the module of such a sink registers. `needs` raises PipelineError where a library that the sink needs is not
-    installed."""
+    installed. `writer` opens the sink where it is not delivered by a `BulkWriter`."""
 
     def open_sink(sink: Node, context: SinkContext) -> SinkWriter:
         from logboom.pipeline.sinks.bulk.writer import BulkWriter
 
         if needs is not None:
             needs(sink)
+        if writer is not None:
+            return writer(sink, context)
         return BulkWriter(sink, context)
 
     def connect(sink: Node, context: SinkContext) -> None:

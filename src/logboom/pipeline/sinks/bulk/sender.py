@@ -2,10 +2,9 @@
 
 Knows targets and time. Must not know records, Spark or any particular server.
 
-A request is tried again for `retry_for_s`, counted from its first failure, after pauses of full jitter (a random part
-of a bound that doubles; AWS Architecture Blog, "Exponential Backoff And Jitter"), or after the pause that the server
-asks for. When the time is over, or a target gives up, nothing new begins; what is under way is waited for, and the task
-reports what was not sent. A request that has no end is ended with its connection after `request_max_s`.
+A request is tried again for `retry_for_s`, counted from its first failure, after the pauses of `backoff`. When the time
+is over, or a target gives up, nothing new begins; what is under way is waited for, and the task reports what was not
+sent. A request that has no end is ended with its connection after `request_max_s`.
 """
 
 import heapq
@@ -18,11 +17,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from logboom.pipeline.sinks.bulk.adaptive_concurrency import AdaptiveConcurrency
+from logboom.pipeline.sinks.bulk.backoff import pause_s
 from logboom.pipeline.sinks.bulk.requests import halves
 from logboom.pipeline.sinks.bulk.target import Answer, GiveUpError, Item, RefusedWholeError, Target, TryAgainError
 
-_PAUSE_FIRST_S: Final = 0.25
-_PAUSE_MAX_S: Final = 20.0
 _REFUSED_ALL: Final = 32
 """So many events of a task refused one by one, and none taken: the fault of more is hardly theirs."""
 
@@ -202,12 +200,11 @@ class Sender:
         if error.is_overload:
             self._concurrency.slowed(request.begun_at, now, error.pause_s)
         request.failed_at = now if request.failed_at is None else request.failed_at
-        bound_s = min(_PAUSE_FIRST_S * 2 ** min(request.tries, 10), _PAUSE_MAX_S)
-        pause_s = bound_s * self._chance() if error.pause_s is None else error.pause_s
-        if now + pause_s > request.failed_at + self._settings.retry_for_s:
+        wait_s = pause_s(request.tries, error.pause_s, self._chance)
+        if now + wait_s > request.failed_at + self._settings.retry_for_s:
             tries = "once" if request.tries == 0 else f"{request.tries + 1} times"
             self.sent.error = self.sent.error or f"{error} (tried {tries})"
             return
         request.tries += 1
-        request.due = now + pause_s
+        request.due = now + wait_s
         heapq.heappush(self._delayed, request)

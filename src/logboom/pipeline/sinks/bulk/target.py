@@ -5,6 +5,7 @@ Knows events. Must not know Spark, batches, or how often something is tried.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -103,6 +104,22 @@ class Target(Protocol):
     def close(self) -> None:
         """Ends its connections, also those of requests under way, which then fail."""
         ...
+
+
+class StagingTarget(ABC):
+    """What a target is beside that whose server keeps what it takes apart, until the driver commits it.
+
+    Nothing of it counts as delivered before. Its requests are sent one after the other (`Sending.concurrency` is 1).
+    """
+
+    @abstractmethod
+    def finish(self, taken: int) -> str | None:
+        """Ends what was staged, of which the server has confirmed so many items; its name for the commit, None where
+        there is nothing.
+
+        :raises LogboomError: it cannot be told whether the server has these items and no others, so that they have to
+            be staged again.
+        """
 
 
 class TargetSpec(Protocol):

@@ -11,13 +11,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from logboom.base.errors import LogboomError
 from logboom.base.units import MIB
 from logboom.pipeline.event.record import NOT_JSON, EventRecord, read_event
 from logboom.pipeline.sinks.base import Refused, RefusedLetters
 from logboom.pipeline.sinks.bulk.requests import Limits, requests_of
 from logboom.pipeline.sinks.bulk.secrets import without_secrets
-from logboom.pipeline.sinks.bulk.sender import Sender, Settings
-from logboom.pipeline.sinks.bulk.target import Item, Target, TargetSpec, UnfitError
+from logboom.pipeline.sinks.bulk.sender import Sender, Sent, Settings
+from logboom.pipeline.sinks.bulk.target import Item, StagingTarget, Target, TargetSpec, UnfitError
 from logboom.pipeline.sinks.repeats.origins import RecordKeys, RepeatFilter
 from logboom.pipeline.sinks.repeats.ranges import Done, done_of
 
@@ -25,6 +26,15 @@ REPORT_COLUMN: Final = "report"
 _CHUNK_ROWS: Final = 512
 """Events that are objects at one time, beside those of requests under way."""
 _LETTERS_MAX_BYTES: Final = 8 * MIB
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """What the server of a `StagingTarget` keeps of one task until it is committed."""
+
+    name: str
+    rows: int
+    done: Done
+    """The records that are done once it is committed."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +47,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The records among them that the next attempt leaves out: delivered, repeats and dead ones."""
     high_water: dict[str, int] = {}
     retried: tuple[str, ...] = ()
+    staged: Staged | None = None
     error: str | None = None
 
 
@@ -80,6 +91,7 @@ class _Run:
         try:
             sender = Sender(target, task.settings, self._refuse)
             sent = sender.run(self._undone(requests_of(self._items(target, batches), task.limits)))
+            staged = self._stage(target, sent)
         finally:
             target.close()
         self._write_letters()
@@ -91,8 +103,22 @@ class _Run:
             done=done_of(sent.taken).plus(done_of(self._offsets)),
             high_water=self._filter.high_water,
             retried=tuple(self._filter.retried),
+            staged=staged,
             error=None if error is None else without_secrets(error, task.secrets.values()),
         )
+
+    def _stage(self, target: Target, sent: Sent) -> Staged | None:
+        """What waits for a commit, which takes it out of what was delivered."""
+        if not isinstance(target, StagingTarget):
+            return None
+        taken, count = sent.taken, sent.count
+        sent.taken, sent.count = {}, 0
+        try:
+            name = target.finish(count)
+        except LogboomError as error:
+            sent.error = sent.error or str(error)
+            return None
+        return None if name is None else Staged(name, count, done_of(taken))
 
     def _undone(self, requests: Iterable[list[Item]]) -> Iterator[list[Item]]:
         """What is left of requests that are cut as if nothing were done: so the same events stand together in every

@@ -5,6 +5,8 @@ Knows Spark's mapInArrow and the tasks. Must not know any particular server, que
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 from pyspark.sql import DataFrame
 
@@ -16,6 +18,32 @@ from logboom.pipeline.sinks.bulk.task import REPORT_COLUMN, BulkTask, Report
 from logboom.pipeline.sinks.repeats.left import RECORD_SCHEMA, WithoutDone
 from logboom.pipeline.sinks.repeats.origins import marks_after
 from logboom.pipeline.sinks.repeats.ranges import Done
+
+
+class Attempt(NamedTuple):
+    """What the tasks of one attempt at a batch have reported."""
+
+    reports: tuple[Report, ...]
+
+    @property
+    def rows(self) -> int:
+        """Events that were delivered."""
+        return sum(report.rows for report in self.reports)
+
+    @property
+    def repeats(self) -> int:
+        """Events that had been delivered before."""
+        return sum(report.repeats for report in self.reports)
+
+    @property
+    def dead(self) -> int:
+        """Dead letters that were written."""
+        return sum(report.dead for report in self.reports)
+
+    @property
+    def error(self) -> str | None:
+        """Why some of the batch was not sent."""
+        return next((report.error for report in self.reports if report.error is not None), None)
 
 
 class BulkWriter(BaseWriter):
@@ -32,32 +60,30 @@ class BulkWriter(BaseWriter):
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
         if batch <= self._progress.batch:  # delivered before the query could note it
             return Delivered(self._sink.name, batch)
-        if batch != self._batch:
-            self._batch, self._done = batch, Done()
-        reports = self._reports(rows)
-        for report in reports:
-            self._done = self._done.plus(report.done)
-        count = sum(report.rows for report in reports)
-        repeats = sum(report.repeats for report in reports)
-        dead = sum(report.dead for report in reports)
-        error = next((report.error for report in reports if report.error is not None), None)
+        self._begin(batch)
+        attempt = self._attempt(rows)
+        error = attempt.error
+        if error is None:
+            try:
+                self._note(self._after(batch, attempt))
+            except OSError as failure:
+                error = unnoted(failure)
         if error is not None:
-            raise PartlyDeliveredError(error, rows=count, repeats=repeats, dead=dead)
-        progress = self._after(batch, reports)
-        try:
-            write_progress(self._context.checkpoint, progress)
-        except OSError as failure:
-            reason = f"what was delivered cannot be noted in the checkpoint: {failure}"
-            raise PartlyDeliveredError(reason, rows=count, repeats=repeats, dead=dead) from failure
-        self._progress = progress
-        return Delivered(self._sink.name, batch, rows=count, repeats=repeats, dead=dead)
+            raise PartlyDeliveredError(error, rows=attempt.rows, repeats=attempt.repeats, dead=attempt.dead)
+        return Delivered(self._sink.name, batch, rows=attempt.rows, repeats=attempt.repeats, dead=attempt.dead)
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
         if batch != self._batch or not self._done.ranges:
             return rows
         return rows.mapInArrow(WithoutDone(self._done), RECORD_SCHEMA)
 
-    def _reports(self, rows: DataFrame) -> list[Report]:
+    def _begin(self, batch: int) -> None:
+        """An attempt at this batch begins."""
+        if batch != self._batch:
+            self._batch, self._done = batch, Done()
+
+    def _attempt(self, rows: DataFrame) -> Attempt:
+        """Has the tasks send what is not done."""
         sending = self._sink.sending
         tasks = 1 if sending.requests_per_second is None else max(rows.rdd.getNumPartitions(), 1)
         task = BulkTask(
@@ -71,13 +97,27 @@ class BulkWriter(BaseWriter):
             retried=self._progress.retried,
         )
         found = rows.mapInArrow(task, f"{REPORT_COLUMN} binary").collect()
-        return [msgspec.json.decode(bytes(row[0]), type=Report) for row in found]
+        attempt = Attempt(tuple(msgspec.json.decode(bytes(row[0]), type=Report) for row in found))
+        for report in attempt.reports:
+            self._done = self._done.plus(report.done)
+        return attempt
 
-    def _after(self, batch: int, reports: list[Report]) -> Progress:
-        before = self._progress
+    def _after(self, batch: int, attempt: Attempt) -> Progress:
+        """What is delivered once all of the batch is, which this attempt has read to its end."""
+        before, reports = self._progress, attempt.reports
         high_water = marks_after(before.high_water, (report.high_water for report in reports))
         retried = before.retried.union(*(report.retried for report in reports))
         return Progress(batch, high_water, retried)
+
+    def _note(self, progress: Progress) -> None:
+        """Durably."""
+        write_progress(self._context.checkpoint, progress)
+        self._progress = progress
+
+
+def unnoted(failure: OSError) -> str:
+    """Why a batch that is delivered is tried once more."""
+    return f"what was delivered cannot be noted in the checkpoint: {failure}"
 
 
 def secrets_of(sink: BulkSink, context: SinkContext) -> dict[str, str]:

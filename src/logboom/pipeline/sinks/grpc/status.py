@@ -11,6 +11,19 @@ from logboom.base.errors import LogboomError
 from logboom.pipeline.sinks.bulk.target import GiveUpError, RefusedWholeError, TryAgainError
 from logboom.pipeline.sinks.http.protobuf import fields_of
 
+
+class NotFoundError(GiveUpError):
+    """NOT_FOUND: what the call names is not there."""
+
+
+class AlreadyExistsError(RefusedWholeError):
+    """ALREADY_EXISTS: the server has it from an earlier call."""
+
+
+class TooLargeError(RefusedWholeError):
+    """The message is larger than the server takes one."""
+
+
 NAMES: Final[Mapping[int, str]] = dict(
     enumerate(
         (
@@ -21,8 +34,8 @@ NAMES: Final[Mapping[int, str]] = dict(
     )
 )
 """Of google.rpc.Code."""
-_REFUSED: Final = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE", "ALREADY_EXISTS")
-_GIVE_UP: Final = ("UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED", "NOT_FOUND")
+_REFUSED: Final = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE")
+_GIVE_UP: Final = ("UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED")
 _TOO_LARGE: Final = "larger than max"
 """How gRPC's own libraries refuse a message for its size, under the code for overload."""
 _RETRY_INFO: Final = b"google.rpc.RetryInfo"
@@ -39,9 +52,15 @@ def meaning(place: str, code: str, details: str, status: bytes | None) -> Logboo
     text = " ".join(details.split())
     text = text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 3]}..."
     reason = f"{place} answered {code}" + (f": {text}" if text else "")
+    if code == "NOT_FOUND":
+        return NotFoundError(reason)
+    if code == "ALREADY_EXISTS":
+        return AlreadyExistsError(reason)
     if code in _GIVE_UP:
         return GiveUpError(reason)
-    if code in _REFUSED or (code == "RESOURCE_EXHAUSTED" and _TOO_LARGE in details):
+    if code == "RESOURCE_EXHAUSTED" and _TOO_LARGE in details:
+        return TooLargeError(reason)
+    if code in _REFUSED:
         return RefusedWholeError(reason)
     if code in ("RESOURCE_EXHAUSTED", "UNAVAILABLE"):
         return TryAgainError(reason, pause_s=retry_delay(status), is_overload=code == "RESOURCE_EXHAUSTED")

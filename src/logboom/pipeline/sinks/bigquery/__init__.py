@@ -1,0 +1,192 @@
+"""The sink `bigquery`: rows of a table of BigQuery, by the Storage Write API over gRPC.
+
+With `delivery: exactly_once` each task writes to a stream of its own (type PENDING), which the driver commits; with
+`at_least_once` tasks write to the table's default stream. `rows` makes rows of events, `calls` knows the calls of the
+API, `target` sends rows from executors; `committing` and `delivery` are the driver's side of the first way.
+
+"Storage Write API" in BigQuery's documentation: "Use the default stream for at-least-once semantics", "Write to a
+pending stream". A request has the description of its rows as a message of Protocol Buffers, and the rows in that form.
+Where rows are refused, none of the request is written, and the answer names each with its reason (`row_errors`).
+
+This module has what a pipeline's file and plan say of the sink and stays cheap to import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+from pydantic import Field
+
+from logboom.base.settings import Settings
+from logboom.pipeline.event.fields import COLUMNS, is_field
+from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkReport, SinkWriter
+from logboom.pipeline.sinks.bulk.model import Sending, secret_of
+from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
+from logboom.pipeline.sinks.grpc.opening import grpc_client
+from logboom.pipeline.sinks.http.google import GoogleModel, GoogleSink
+from logboom.pipeline.sinks.http.model import GZIP_ALONE, RequestLimits, http_fields
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.bigquery.calls import WriteApi
+    from logboom.pipeline.sinks.bigquery.committing import Committer
+    from logboom.pipeline.sinks.bulk.target import Target
+
+BigQueryKind = Literal["string", "long", "double", "boolean"]
+_Kind = Literal["string", "long", "double", "boolean", "time"]
+Delivery = Literal["exactly_once", "at_least_once"]
+_SCOPE: Final = "https://www.googleapis.com/auth/bigquery.insertdata"
+_LIMITS: Final = RequestLimits(8_000_000, 5_000)
+_COMMIT_INTERVAL_MS: Final = 10_000
+"""Streams may be made 10,000 times an hour in a project and region ("Quotas and limits"); each commit takes one for
+each partition that has rows."""
+_COMMIT_RECORDS_MAX: Final = 500_000
+_KINDS: Final[Mapping[str, _Kind]] = {
+    "time": "time",
+    "observed_time": "time",
+    "severity_number": "long",
+    "partition": "long",
+    "offset": "long",
+    "weight": "double",
+}
+"""Of the event's own fields; the others are texts."""
+
+
+class BigQueryColumnModel(Settings):
+    """A column for a field."""
+
+    field: str
+    """A field of the event, or `attributes.NAME`."""
+
+    type: BigQueryKind = "string"
+    """Of an attribute; `string` also for columns of JSON, NUMERIC, DATE and TIMESTAMP, which are read from texts."""
+
+
+class BigQueryModel(GoogleModel):
+    """Rows of a table of BigQuery."""
+
+    type: Literal["bigquery"]
+    dataset: str
+    table: str
+    columns: dict[str, str | BigQueryColumnModel] = Field(default_factory=dict)
+    """Column: field of the event, or `attributes.NAME`; by default each field has a column of its name."""
+
+    delivery: Delivery = "exactly_once"
+    """By streams that are committed with each batch, or by the default stream, whose rows are visible at once."""
+
+    url: str = "https://bigquerystorage.googleapis.com"
+
+
+class BigQueryColumn(msgspec.Struct, frozen=True):
+    """A column of the table."""
+
+    name: str
+    field: str
+    kind: _Kind
+
+
+class BigQuerySink(GoogleSink, frozen=True, kw_only=True, tag="bigquery"):
+    """Rows of a table of BigQuery."""
+
+    dataset: str
+    table: str
+    columns: tuple[BigQueryColumn, ...]
+
+    delivery: Delivery | msgspec.UnsetType = msgspec.UNSET
+    """Not in plans of versions that knew the default stream alone."""
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether rows wait for a commit, which makes them come once."""
+        return self.delivery == "exactly_once"
+
+    @property
+    def batch_records_max(self) -> int:
+        return _COMMIT_RECORDS_MAX if self.is_committed else super().batch_records_max
+
+    def open_target(self, secrets: Mapping[str, str]) -> Target:
+        """The table, with tokens of the service account."""
+        from logboom.pipeline.sinks.bigquery.rows import RowEncoder
+        from logboom.pipeline.sinks.bigquery.target import DefaultStreamTarget, PendingStreamTarget
+
+        rows = RowEncoder(self.columns)
+        if not self.is_committed:
+            return DefaultStreamTarget(self._api(secrets), rows)
+        return PendingStreamTarget(self._api(secrets), rows, self._retry_for_s)
+
+    def open_committer(self, secrets: Mapping[str, str]) -> Committer:
+        """What commits the rows that tasks have written."""
+        from logboom.pipeline.sinks.bigquery.committing import Committer
+
+        return Committer(self._api(secrets), self._retry_for_s)
+
+    @property
+    def _retry_for_s(self) -> float:
+        return self.sending.retry_for_ms / 1_000
+
+    def _api(self, secrets: Mapping[str, str]) -> WriteApi:
+        from logboom.pipeline.sinks.bigquery.calls import WriteApi
+
+        table = f"projects/{self.project}/datasets/{self.dataset}/tables/{self.table}"
+        return WriteApi(table, grpc_client(self, secrets, {}), self.tokens(secrets, _SCOPE))
+
+
+def _compile(model: BigQueryModel, common: CommonFields, report: SinkReport) -> BigQuerySink | None:
+    for part in ("project", "dataset", "table"):
+        text = getattr(model, part)
+        if not text or not text.isascii() or not all(char.isalnum() or char in "_-.:" for char in text):
+            report.problem(part, f"{text!r} is no name: letters, digits, '_' and '-'")
+    columns = []
+    for name, given in (model.columns or {name: name for name in COLUMNS}).items():
+        column = BigQueryColumnModel(field=given) if isinstance(given, str) else given
+        if not is_field(column.field):
+            report.unknown("columns", "field", column.field, [*COLUMNS, "attributes.NAME"])
+        if not name.isascii() or not name.isidentifier():
+            report.problem("columns", f"{name!r} is no name of a column: letters, digits and '_'")
+        kind = column.type if column.field not in COLUMNS else _KINDS.get(column.field, "string")
+        columns.append(BigQueryColumn(name, column.field, kind))
+    key = secret_of(model, "key", report, needed=True)
+    fields = http_fields(model, common, report, model.url, _LIMITS, encodings=GZIP_ALONE)
+    if model.delivery == "exactly_once":
+        fields["sending"] = _in_order(fields["sending"], model, report)
+    if key is None:
+        return None
+    return BigQuerySink(
+        **fields,
+        project=model.project,
+        dataset=model.dataset,
+        table=model.table,
+        columns=tuple(columns),
+        key=key,
+        delivery=model.delivery,
+    )
+
+
+def _in_order(sending: Sending, model: BigQueryModel, report: SinkReport) -> Sending:
+    """How rows are sent that are committed: a stream takes one request after the other."""
+    if model.concurrency is not None and model.concurrency > 1:
+        report.problem(
+            "concurrency",
+            "needs `delivery: at_least_once`: with exactly_once each partition has a stream, which takes one request "
+            "after the other",
+        )
+    has_age = "max_age" in model.batch.model_fields_set
+    max_age_ms = sending.max_age_ms if has_age else _COMMIT_INTERVAL_MS
+    return msgspec.structs.replace(sending, concurrency=1, max_age_ms=max_age_ms)
+
+
+def _open(sink: BigQuerySink, context: SinkContext) -> SinkWriter:
+    from logboom.pipeline.sinks.bigquery.delivery import CommittingWriter
+    from logboom.pipeline.sinks.bulk.writer import BulkWriter
+
+    return CommittingWriter(sink, context) if sink.is_committed else BulkWriter(sink, context)
+
+
+def _check_installed(sink: BigQuerySink) -> None:
+    from logboom.pipeline.sinks.grpc.client import needs_grpc
+
+    needs_grpc("the sink bigquery")
+
+
+SINK: Final = bulk_sink_type("bigquery", BigQueryModel, BigQuerySink, _compile, needs=_check_installed, writer=_open)

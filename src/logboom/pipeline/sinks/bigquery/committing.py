@@ -1,0 +1,76 @@
+"""Commits streams of a table whose rows wait for that, and finds out what became of a commit that had no answer.
+
+A commit is asked for with the same streams until it is known: it is atomic, and BigQuery takes each stream once
+(STREAM_ALREADY_COMMITTED), so that also a request which arrives late makes nothing come twice.
+
+Knows the calls. Must not know batches or the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from logboom.base.errors import LogboomError
+from logboom.pipeline.sinks.bulk.backoff import tried_again
+from logboom.pipeline.sinks.bulk.target import GiveUpError, TryAgainError
+from logboom.pipeline.sinks.grpc.status import NotFoundError
+
+if TYPE_CHECKING:
+    from logboom.pipeline.sinks.bigquery.calls import StreamError, WriteApi
+
+STREAMS_MAX: Final = 100
+"""Streams of one commit."""
+_ALREADY_COMMITTED: Final = 2
+"""StorageError.StorageErrorCode."""
+
+
+class NotCommittedError(LogboomError):
+    """The streams are not committed and never will be."""
+
+
+class StreamsGoneError(GiveUpError):
+    """BigQuery does not know streams any more whose commit had no answer: nobody can tell whether it was made."""
+
+
+class Committer:
+    """Commits the streams of one sink."""
+
+    def __init__(self, api: WriteApi, retry_for_s: float) -> None:
+        self._api = api
+        self._retry_for_s = retry_for_s
+        self._is_in_doubt = False
+
+    def commit(self, streams: Sequence[str], *, is_in_doubt: bool) -> None:
+        """Returns when the streams are committed. `is_in_doubt`: whether that was asked for before, without an answer.
+
+        :raises NotCommittedError:
+        :raises StreamsGoneError:
+        :raises LogboomError: it is not known, and to be asked again.
+        """
+        self._is_in_doubt = is_in_doubt
+        errors = tried_again(lambda: self._ask(streams), self._retry_for_s)
+        if not errors or any(error.code == _ALREADY_COMMITTED for error in errors):
+            return
+        reason = f"BigQuery does not commit the batch: {errors[0].message or f'error {errors[0].code}'}"
+        if not self._is_in_doubt or not tried_again(lambda: self._look(streams[0], reason), self._retry_for_s):
+            raise NotCommittedError(reason)
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._api.close()
+
+    def _ask(self, streams: Sequence[str]) -> Sequence[StreamError]:
+        try:
+            return self._api.commit(streams)
+        except TryAgainError:
+            self._is_in_doubt = True
+            raise
+
+    def _look(self, stream: str, reason: str) -> bool:
+        try:
+            return self._api.is_committed(stream)
+        except NotFoundError:
+            raise StreamsGoneError(
+                f"{reason}; whether an earlier commit of it was made, BigQuery cannot tell any more"
+            ) from None

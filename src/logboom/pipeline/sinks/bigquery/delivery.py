@@ -1,0 +1,144 @@
+"""Driver side of the sink with `delivery: exactly_once`: what tasks have written to streams is committed.
+
+Each attempt at a batch commits what its tasks have brought to an end, so that the next one sends the rest. Before a
+commit is asked for, a file of the checkpoint names its streams and what is done once they are committed. An attempt
+begins with the commit that the file tells of, if one is there: it is asked for again, and nothing is written before its
+outcome is known. So a lost answer, or a router that is killed at any step, makes no row come twice.
+
+Knows the writer of sinks that send requests, and the checkpoint. Must not know queries, or how often a batch is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from logboom.base.errors import LogboomError
+from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.sinks.base import Delivered, PartlyDeliveredError, SinkContext
+from logboom.pipeline.sinks.bigquery.commits import Commit, Commits
+from logboom.pipeline.sinks.bigquery.committing import STREAMS_MAX, NotCommittedError, StreamsGoneError
+from logboom.pipeline.sinks.bulk.progress import Progress
+from logboom.pipeline.sinks.bulk.secrets import without_secrets
+from logboom.pipeline.sinks.bulk.task import Staged
+from logboom.pipeline.sinks.bulk.writer import Attempt, BulkWriter, secrets_of, unnoted
+from logboom.pipeline.spark.causes import cause_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from logboom.pipeline.sinks.bigquery import BigQuerySink
+
+
+class CommittingWriter(BulkWriter):
+    """Delivers the batches of one sink."""
+
+    def __init__(self, sink: BigQuerySink, context: SinkContext) -> None:
+        super().__init__(sink, context)
+        self._table = sink
+        self._commits = Commits(context.checkpoint)
+        self._rows = self._repeats = self._dead = 0
+        """What came of attempts and was not told yet."""
+
+    def deliver(self, rows: DataFrame, batch: int) -> Delivered:
+        try:
+            self._begin(batch)
+            self._settle()
+            if batch > self._progress.batch:
+                self._deliver(rows, batch)
+        except Exception as error:  # BLE001 allows what is raised again: here with what was done before it
+            reason = self._said(error)
+            rows_in, repeats, dead = self._told()
+            raise PartlyDeliveredError(reason, rows=rows_in, repeats=repeats, dead=dead) from error
+        return Delivered(self._sink.name, batch, *self._told())
+
+    def left(self, rows: DataFrame, batch: int) -> DataFrame:
+        """The last look at a commit that had no answer: what it has brought into the table is not left."""
+        with suppress(LogboomError, OSError):
+            self._settle()
+        return super().left(rows, batch)
+
+    def _begin(self, batch: int) -> None:
+        if batch != self._batch:
+            self._batch, self._done = batch, self._commits.done(batch)
+
+    def _deliver(self, rows: DataFrame, batch: int) -> None:
+        attempt = self._attempt(rows)
+        self._repeats += attempt.repeats
+        self._dead += attempt.dead
+        progress = None if attempt.error is not None else self._after(batch, attempt)
+        self._commit_all(attempt, progress)
+        if attempt.error is not None:
+            raise PipelineError(attempt.error)
+        if progress is not None and batch > self._progress.batch:  # nothing was left to commit
+            self._note_delivered(progress)
+
+    def _commit_all(self, attempt: Attempt, progress: Progress | None) -> None:
+        """Commits what the tasks have staged: all of it at once, unless BigQuery takes fewer streams than there are."""
+        staged = [report.staged for report in attempt.reports if report.staged is not None]
+        groups = [staged[at : at + STREAMS_MAX] for at in range(0, len(staged), STREAMS_MAX)]
+        for number, group in enumerate(groups, start=1):
+            commit = self._commit_of(group, progress if number == len(groups) else None)
+            self._commits.begin(commit)
+            self._ask(commit, is_in_doubt=False)
+
+    def _commit_of(self, staged: Sequence[Staged], progress: Progress | None) -> Commit:
+        done = self._done
+        for part in staged:
+            done = done.plus(part.done)
+        names = tuple(part.name for part in staged)
+        return Commit(
+            batch=self._batch, streams=names, rows=sum(part.rows for part in staged), done=done, progress=progress
+        )
+
+    def _settle(self) -> None:
+        """Finds out what became of a commit without an answer; one of a batch that was given up is let be."""
+        commit = self._commits.open
+        if commit is None:
+            return
+        if commit.batch == self._batch and commit.batch > self._progress.batch:
+            self._ask(commit, is_in_doubt=True)
+        else:
+            self._commits.forget()
+
+    def _ask(self, commit: Commit, *, is_in_doubt: bool) -> None:
+        committer = self._table.open_committer(secrets_of(self._sink, self._context))
+        try:
+            committer.commit(commit.streams, is_in_doubt=is_in_doubt)
+        except NotCommittedError:
+            self._commits.forget()
+            raise
+        except StreamsGoneError as error:
+            raise PipelineError(
+                f"{error}. Look in the table for an event of the batch: remove {self._commits.path} to have its "
+                f"{commit.rows} rows written again, which makes them come twice if they are there"
+            ) from None
+        finally:
+            committer.close()
+        self._commits.open = None  # should what follows fail: it is made, and counted once
+        self._done = self._done.plus(commit.done)
+        self._rows += commit.rows
+        if commit.progress is not None:
+            self._note_delivered(commit.progress)
+        self._commits.made(commit)
+
+    def _note_delivered(self, progress: Progress) -> None:
+        try:
+            self._note(progress)
+        except OSError as failure:
+            raise PipelineError(unnoted(failure)) from failure
+
+    def _said(self, error: Exception) -> str:
+        """What an error says, without credentials."""
+        try:
+            secrets = secrets_of(self._sink, self._context).values()
+        except LogboomError:  # none can be read, so none can have been used
+            return cause_of(error)
+        return without_secrets(cause_of(error), secrets)
+
+    def _told(self) -> tuple[int, int, int]:
+        """The rows, repeats and dead letters that have come of attempts; they are told once."""
+        told = self._rows, self._repeats, self._dead
+        self._rows = self._repeats = self._dead = 0
+        return told

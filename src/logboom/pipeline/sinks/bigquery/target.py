@@ -1,0 +1,122 @@
+"""Executor side: a table of BigQuery as a target, by its default stream or by a stream of the task's own.
+
+Knows rows and the calls. Must not know Spark, batches, or commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from logboom.pipeline.sinks.bulk.backoff import tried_again
+from logboom.pipeline.sinks.bulk.target import (
+    Answer,
+    Encoded,
+    GiveUpError,
+    Item,
+    RefusedWholeError,
+    StagingTarget,
+    TryAgainError,
+)
+from logboom.pipeline.sinks.grpc.status import AlreadyExistsError, TooLargeError
+
+if TYPE_CHECKING:
+    from logboom.pipeline.event.record import EventRecord
+    from logboom.pipeline.sinks.bigquery.calls import Appended, WriteApi
+    from logboom.pipeline.sinks.bigquery.rows import RowEncoder
+
+_REQUEST_BYTES: Final = 9_500_000
+"""A request of more may be refused for its size alone (10 MB, "Quotas and limits" of BigQuery)."""
+
+
+class DefaultStreamTarget:
+    """The table's default stream: rows are visible at once, and BigQuery does not know one that comes again."""
+
+    def __init__(self, api: WriteApi, rows: RowEncoder) -> None:
+        self._api = api
+        self._rows = rows
+
+    def encode(self, event: EventRecord, value: bytes) -> Encoded:
+        """A row."""
+        return self._rows.encode(event)
+
+    def send(self, items: Sequence[Item]) -> Answer:
+        """One AppendRowsRequest."""
+        data = self._rows.data([item.payload for item in items])
+        return self._said(self._api.append(self._api.default_stream, data), len(items))
+
+    def probe(self) -> None:
+        """Asks for the default stream, which finds the table and the right to write it."""
+        self._api.look(self._api.default_stream)
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._api.close()
+
+    @staticmethod
+    def _said(appended: Appended, count: int) -> Answer:
+        """All were taken, or which were not; or it raises what is wrong with the request."""
+        named = {index: reason for index, reason in appended.refused.items() if 0 <= index < count}
+        if named:
+            others = [index for index in range(count) if index not in named]
+            return Answer(
+                refused=named, again=dict.fromkeys(others, "stood in a request with a row that is refused"), pause_s=0.0
+            )
+        error = appended.error
+        if isinstance(error, RefusedWholeError) and not isinstance(error, AlreadyExistsError):
+            raise GiveUpError(str(error))  # without a row: the table has other columns than the rows
+        if error is not None:
+            raise error
+        return Answer()
+
+
+class PendingStreamTarget(DefaultStreamTarget, StagingTarget):
+    """A stream of the task's own, whose rows nobody sees before it is committed.
+
+    Each request says at which offset its rows stand, so that one that is sent again is written once: BigQuery answers
+    ALREADY_EXISTS. That is believed of rows that were sent to this offset before, and of no others.
+    """
+
+    def __init__(self, api: WriteApi, rows: RowEncoder, retry_for_s: float) -> None:
+        super().__init__(api, rows)
+        self._retry_for_s = retry_for_s
+        self._stream: str | None = None
+        self._offset = 0
+        self._unanswered: set[tuple[tuple[str, int], ...]] = set()
+        """What was sent to `_offset` without an answer: the records of each request."""
+
+    def send(self, items: Sequence[Item]) -> Answer:
+        """One AppendRowsRequest, at the end of what the stream has."""
+        if self._stream is None:
+            self._stream = self._api.create()
+        records = tuple((item.place, item.offset) for item in items)
+        data = self._rows.data([item.payload for item in items])
+        try:
+            answer = self._said(self._api.append(self._stream, data, self._offset), len(items))
+        except AlreadyExistsError as error:
+            if self._unanswered != {records}:
+                raise GiveUpError(f"{error}: the stream has other rows than were confirmed") from None
+            answer = Answer()
+        except TryAgainError:
+            self._unanswered.add(records)
+            raise
+        except RefusedWholeError as error:
+            if len(data) > _REQUEST_BYTES or isinstance(error, TooLargeError):
+                raise
+            raise GiveUpError(str(error)) from None  # of the stream: its rows are written to another
+        if not answer.refused:
+            self._offset += len(items)
+            self._unanswered.clear()
+        return answer
+
+    def finish(self, taken: int) -> str | None:
+        """Finalizes the stream: what was under way without an answer is in it by then, or never will be."""
+        stream = self._stream
+        if stream is None or taken == 0:
+            return None
+        count = tried_again(lambda: self._api.finalize(stream), self._retry_for_s)
+        if count != taken:
+            raise TryAgainError(
+                f"BigQuery has {count} rows in a stream of which {taken} were confirmed; they are written to another"
+            )
+        return stream
