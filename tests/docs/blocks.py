@@ -7,6 +7,7 @@ yaml file=NAME  written to NAME for the commands that follow (any language may b
 text, yaml, json, ...   only to be read
 """
 
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,12 +35,12 @@ def blocks_of(page: Path) -> list[Block]:
     inside: list[str] | None = None
     info, began = "", 0
     for number, line in enumerate(page.read_text().splitlines(), 1):
-        if line.startswith("```"):
+        if line.lstrip().startswith("```"):  # those of a list's points are indented
             if inside is None:
-                inside, info, began = [], line.removeprefix("```").strip(), number
+                inside, info, began = [], line.lstrip().removeprefix("```").strip(), number
             else:
-                words = info.split()
-                found.append(Block(began, words[0] if words else "", tuple(words[1:]), "\n".join(inside) + "\n"))
+                words, text = info.split(), textwrap.dedent("\n".join(inside)) + "\n"
+                found.append(Block(began, words[0] if words else "", tuple(words[1:]), text))
                 inside = None
         elif inside is not None:
             inside.append(line)

@@ -126,6 +126,21 @@ def test_acks_are_as_the_stream_says_and_a_message_may_say_otherwise(setting: st
     assert read(reader(ack=setting), b"v", ("Logboom-Ack", "commit"), reply="r").acks == -1
 
 
+@pytest.mark.parametrize("setting", ["commit", "leader", "none"])
+def test_who_gets_no_ack_gets_no_refusal_either(setting: str) -> None:
+    """Of messages that are refused without being read to their end, and where what they say cannot be read."""
+    by_setting = b"" if setting == "none" else b"r"
+    for block, expected in (
+        (b"", by_setting),
+        (b"NATS/1.0\r\nNats-Rollup: all\r\n\r\n", by_setting),
+        (b"NATS/1.0\r\nLogboom-Ack: none\r\n\r\n", b""),
+        (b"NATS/1.0\r\nLogboom-Ack: leader\r\n\r\n", b"r"),
+        (b"NATS/1.0\r\nLogboom-Ack: perhaps\r\n\r\n", by_setting),
+        (b"no header block", by_setting),
+    ):
+        assert reader(ack=setting).refusal_reply(b"r", block) == expected
+
+
 def test_an_envelope_is_opened_and_says_where_the_ack_goes() -> None:
     body = enveloped(b"inner", key=b"ek", headers={"e": b"1"}, inbox="acks", correlation="c", policy=1)
     found = read(reader(ack="leader"), sealed(body), ("n", "2"), reply="r")

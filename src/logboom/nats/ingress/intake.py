@@ -19,7 +19,7 @@ from logboom.nats.ingress.holding import Doubt, Epochs, HeldMessages, HoldingSta
 from logboom.nats.ingress.inflight import InflightRun, MixedRun
 from logboom.nats.ingress.replies import PublisherReplies
 from logboom.nats.ingress.services import IngressServices
-from logboom.nats.link.frames import Alike, Run
+from logboom.nats.link.frames import Alike, Delivery, Run
 from logboom.nats.wire.envelope import Sealed
 from logboom.nats.wire.messages import Reader
 
@@ -76,7 +76,7 @@ class Intake:
         gives them to all who subscribe."""
         self._count(messages)
         if self._ended is not None:
-            self.replies.refuse([message.reply for message in messages], self._ended)
+            self._refuse_unread(messages, self._ended)
             return
         if index is not None and self._holding(index) is None:
             # This broker leads no more; who leads now may have got them as well.
@@ -101,7 +101,7 @@ class Intake:
                     subject, reply, message.header, message.payload, partition=index, takes=holdings.takes
                 )
             except LogboomError as error:
-                self.replies.refuse([reply], error)
+                self._refuse_unread([message], error)
                 continue
             if read is None:
                 elsewhere += 1
@@ -169,6 +169,11 @@ class Intake:
             done=lambda published: self._published(run, published),
         )
 
+    def _refuse_unread(self, messages: Sequence[Delivery], error: LogboomError) -> None:
+        """Refuse messages as they came, those alone that are to have an answer on their reply subjects."""
+        reply_of = self._reader.refusal_reply
+        self.replies.refuse([reply_of(message.reply, message.header) for message in messages], error)
+
     def _overloaded(self) -> OverloadedError:
         error = OverloadedError("more has arrived from NATS than may wait", limit="nats.max_inflight_bytes")
         self._services.log.limit_reached("nats.max_inflight_bytes", str(error), stream=self._name)
@@ -229,7 +234,7 @@ class Intake:
 
     def _hold(self, holding: HeldMessages, some: Sequence[Unstored]) -> None:
         if not self._services.budget.allows():
-            self.replies.refuse([one.message.reply for one in some], self._overloaded())
+            self._refuse_unread([one.message for one in some], self._overloaded())
             return
         for unstored in some:
             holding.hold(unstored)

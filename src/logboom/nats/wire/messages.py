@@ -13,6 +13,7 @@ that would have JetStream do what is not done here are refused as by a stream of
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, Self
 
 from logboom.base.ids import Offset
@@ -190,6 +191,14 @@ class Reader:
         if any(replies) and b" $" in b" ".join((b"", *replies)):
             replies = list(map(answerable, replies))
         return MessagesAlike(contents, to, replies if self._acks else [b""] * len(replies), self._acks)
+
+    def refusal_reply(self, reply: bytes, block: bytes) -> bytes:
+        """Where a message is refused that was not read to its end; empty where it is to have no answer."""
+        acks = self._acks
+        with suppress(MessageRefusedError):  # what cannot be read chooses nothing
+            word = dict(reversed(read_fields(block))).get(ACK) if block else None
+            acks = acks if word is None else _acks(word)
+        return reply if acks else b""
 
     def _learn(self, subject: bytes) -> _Subject:
         key = _key_of(self._key, subject)
