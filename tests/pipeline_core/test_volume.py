@@ -144,3 +144,14 @@ def test_figures_stand_at_the_nodes_of_the_picture() -> None:
     text = console.export_text()
     for word in ("web (stream)", "7.0 events/s", "errors → errors", "→ split", "2 dead letters", "sampled (sample)"):
         assert word in text
+
+
+def test_a_terminal_that_is_too_narrow_for_boxes_gets_a_list_with_nothing_cut_off() -> None:
+    figures = {"web": ["7.0 events/s"], "errors": ["1,234,567.8 events/s", "2 dead letters"]}
+    console = Console(width=80, record=True, color_system=None)
+    console.print(live_picture(graph_of(PLAN), figures, ["errors"]))
+    text = console.export_text()
+    for word in ("NODE", "web ", "7.0 events/s", "1,234,567.8 events/s", "→ split", "2 dead letters", "sampled "):
+        assert word in text
+    assert "…" not in text
+    assert "╭" not in text
