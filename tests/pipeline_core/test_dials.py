@@ -15,7 +15,7 @@ from logboom.pipeline.dials.changes import (
     declared_record,
     values_of,
 )
-from logboom.pipeline.dials.faults import Faults
+from logboom.pipeline.dials.rejections import Faults
 from logboom.pipeline.plan.dials import Dial, value_text
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import Plan

@@ -5,7 +5,7 @@ import pytest
 
 from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.event.batches import whole_batch
+from logboom.pipeline.event.record_batch import whole_batch
 
 
 def test_pieces_become_one_batch_in_their_order() -> None:

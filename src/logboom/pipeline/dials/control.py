@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from logboom.base.units import DAY_MS, HOUR_MS, MIB
 from logboom.pipeline.dials.changes import Dials, Snapshot
-from logboom.pipeline.dials.faults import Faults
+from logboom.pipeline.dials.rejections import Faults
 from logboom.pipeline.edge.reading import read_ranges
 from logboom.pipeline.edge.streams import LogUnreachableError, StreamAdmin
 from logboom.pipeline.errors import PipelineError

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.event.attributes import with_member
-from logboom.pipeline.event.batches import whole_batch
 from logboom.pipeline.event.json import event_texts
+from logboom.pipeline.event.record_batch import whole_batch
 from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.keyed.columns import Longs, Mask, Words, ranks, weights_of
 from logboom.pipeline.keyed.held import Waits, rows_where, still_held

@@ -27,7 +27,7 @@ from logboom.pipeline.plan.paths import resolved
 from logboom.pipeline.plan.upstream import unused_name, upstream, with_entry
 from logboom.pipeline.sinks.parquet import ParquetSink
 from logboom.pipeline.sinks.parquet.stores import StoreRef
-from logboom.pipeline.transforms.archived import ArchivedTransform
+from logboom.pipeline.transforms.decode_events import ArchivedTransform
 from logboom.pipeline.transforms.filter import FilterTransform
 from logboom.pipeline.transforms.reshape import ReshapeTransform, SetField
 

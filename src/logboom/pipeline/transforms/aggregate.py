@@ -13,8 +13,8 @@ from pydantic import Field
 from logboom.base.settings import DurationMs, Settings, Texts, format_duration_ms
 from logboom.pipeline.aggregate.cells import ASKED, FIRST, Brought, Groups, cells_of_events, column_of
 from logboom.pipeline.aggregate.measures import Kind, Metric, Touched, touched, touched_by_hash
-from logboom.pipeline.aggregate.opened import Limit, OpenWindows
-from logboom.pipeline.aggregate.results import result_events
+from logboom.pipeline.aggregate.open_windows import Limit, OpenWindows
+from logboom.pipeline.aggregate.window_results import result_events
 from logboom.pipeline.findings import Part
 from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.stateful import Advanced, Asked, BatchContext, State, StatefulTransform, dropped_by

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from logboom.base.settings import DurationMs, Texts
-from logboom.pipeline.aggregate.opened import OpenWindows
-from logboom.pipeline.dedupe.counted import METRICS, ended, with_repeats
+from logboom.pipeline.aggregate.open_windows import OpenWindows
+from logboom.pipeline.dedupe.repeat_counts import METRICS, ended, with_repeats
 from logboom.pipeline.dedupe.seen import (
     FIRST,
     SECOND,

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from logboom.base.settings import DurationMs, SizeBytes, Texts
 from logboom.base.units import GIB, MIB
-from logboom.pipeline.event.batches import whole_batch
+from logboom.pipeline.event.record_batch import whole_batch
 from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.findings import Part
 from logboom.pipeline.keyed import pairs

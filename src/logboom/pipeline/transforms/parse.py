@@ -25,8 +25,8 @@ from logboom.pipeline.parse.rule import ParseRule
 from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.names import NODE_NAME
 from logboom.pipeline.plan.nodes import WHEN_COLUMNS, KernelTransform
-from logboom.pipeline.transforms.archived import ArchivedTransform
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
+from logboom.pipeline.transforms.decode_events import ArchivedTransform
 
 DEFAULT_FIELDS: Final = ("service", "host", "severity")
 """What `defaults` may fill."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from logboom.pipeline.aggregate.cells import LABELS, Brought, Groups, cells_of_events, column_of, groups_of
 from logboom.pipeline.aggregate.measures import Metric, Touched
-from logboom.pipeline.aggregate.opened import Limit, OpenWindows
+from logboom.pipeline.aggregate.open_windows import Limit, OpenWindows
 from logboom.pipeline.dedupe.seen import Keys
 from logboom.pipeline.event.schema import ARROW_TYPES
 from logboom.pipeline.plan.stateful import EXIT

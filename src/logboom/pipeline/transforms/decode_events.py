@@ -21,6 +21,6 @@ class ArchivedTransform(KernelTransform, frozen=True, kw_only=True, tag="archive
     reads_records: ClassVar[bool] = True
 
     def run(self, batch: RecordBatch, keys: Mapping[str, bytes]) -> RecordBatch:
-        from logboom.pipeline.event.replayed import events_of_records
+        from logboom.pipeline.event.decoding import events_of_records
 
         return events_of_records(batch, self.name)
