@@ -77,6 +77,7 @@ def test_a_pipeline_is_asked_for_its_figures(spark: Any, broker: BrokerProcess, 
     assert same[1]["latency_p50_ms"] is None, "an archive does not say when an event came"
     other = logboom(*compare, "copy", "few", "--settle", "1ms", bootstrap=bootstrap)
     assert (other.code, other.out.count("few lacks asked-web:")) == (1, min(20, events - few))
+    assert (f"few lacks {events - few - 20:,} more" in other.out) == (events - few > 20)
     told = logboom(*compare, "copy", "screen", bootstrap=bootstrap)
     assert told.code == 1
     assert "screen: 0 events not taken yet, 0 dead letters" in told.out

@@ -46,7 +46,8 @@ def set_dial(
     try:
         wanted = found.read(value)
     except ValueError as error:
-        fail(f"{name} {value}: {error} ({name} takes {found.range_text()}; nothing was changed)")
+        takes = "" if found.range_text() in str(error) else f" ({name} takes {found.range_text()})"
+        fail(f"{name} {value}: {error}{takes}; nothing was changed")
     _turn(opened, name, wanted, _expiry(for_time), why, by, as_json=as_json)
 
 

@@ -140,6 +140,8 @@ def compare(
         for side in sides:
             for event_id in side.lacking:
                 typer.echo(f"{side.sink} lacks {event_id}")
+            if side.lacks > len(side.lacking):
+                typer.echo(f"{side.sink} lacks {side.lacks - len(side.lacking):,} more, which were seen later")
     if any(side.lacks for side in sides):
         raise typer.Exit(1)
 
