@@ -15,9 +15,9 @@ Life: that of the broker; `begin` and `end` with each controllership.
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from logboom.base.errors import BrokerRunsError, LogboomError
+from logboom.base.errors import BrokerRunsError, LogboomError, NotControllerError
 from logboom.base.ids import BrokerEpoch, BrokerId
 from logboom.broker.control.commands import Heartbeat, Lease
 from logboom.broker.control.context import ControlContext
@@ -49,6 +49,15 @@ InOrder = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 """Runs one change of the metadata after the other."""
 
 
+class _Heard(NamedTuple):
+    """That a process may be alive."""
+
+    epoch: BrokerEpoch
+    at_s: float
+    by_heartbeat: bool
+    """Else it was alive as far as the metadata knew when this controllership began."""
+
+
 class Liveness:
     """See the module. On the loop."""
 
@@ -63,9 +72,9 @@ class Liveness:
         """Those that said last that their disks hang."""
         self._ending: set[BrokerId] = set()
         """Brokers that are being fenced, in one change of the metadata or in several. They get no lease."""
-        self._heard: dict[BrokerId, tuple[BrokerEpoch, float]] = {}
-        """The epoch of the process whose heartbeat came last, and when it came, to this controller; at first when this
-        controllership began."""
+        self._heard: dict[BrokerId, _Heard] = {}
+        """Of the last heartbeat of each broker to this controller; until one comes, of the begin of this
+        controllership."""
         self.levels: dict[BrokerId, Levels] = {}
         """The metadata levels that brokers said that they speak, with their heartbeats to this controller."""
         self._timer: asyncio.TimerHandle | None = None
@@ -82,7 +91,7 @@ class Liveness:
         self._stalled.clear()
         self._ending.clear()
         # They may live, though none has asked this controller yet: nobody takes over from them before a lease is over.
-        self._heard = {one.id: (one.epoch, now_s) for one in unfenced if one.id != own}
+        self._heard = {one.id: _Heard(one.epoch, now_s, by_heartbeat=False) for one in unfenced if one.id != own}
         self.levels.clear()
         self._set_timer()
 
@@ -109,7 +118,7 @@ class Liveness:
         changes = known is None or known.fenced or command.stopping or command.stalled
         await self._confirm_leadership(urgent=changes)
         found = checked_epoch(self._context.image, broker, epoch)
-        self._heard[broker] = epoch, received_s
+        self._heard[broker] = _Heard(epoch, received_s, by_heartbeat=True)
         if broker in self._ending:
             return Lease(fenced=True, applied=self._context.writer.applied_index, may_stop=False)
         if self._leases is not None:
@@ -134,17 +143,21 @@ class Liveness:
     def check_has_ended(self, before: Broker) -> None:
         """Another process begins with the data directory of this one, which has to have ended.
 
-        Heard of within a lease, or not known to be dead before this controllership began, it may have been killed
-        since; or it lives, and the directory of the other one is a copy. Raises BrokerRunsError: who asks again later
-        learns which it is.
+        Heard of within a lease, it may have been killed since; or it lives, and the directory of the other one is a
+        copy. Raises BrokerRunsError: who asks again later learns which it is. Raises NotControllerError where this
+        controller has heard nothing yet, less than a lease after it began: a process that was killed is not taken for
+        one that lives, however often the controller changes.
         """
-        epoch, heard_s = self._heard.get(before.id, (BrokerEpoch(-1), 0.0))
+        heard = self._heard.get(before.id)
         lease_s = self._context.config.now.lease_ms / 1_000 * (1 + CLOCK_RATE_MARGIN)
-        if epoch == before.epoch and self._now_s() - heard_s < lease_s:
-            raise BrokerRunsError(
-                f"another process of broker {before.id} is alive, and this data directory is a copy of its own. Stop "
-                "one of the two; if both are wanted, give this one an id of its own and an empty data directory"
-            )
+        if heard is None or heard.epoch != before.epoch or self._now_s() - heard.at_s >= lease_s:
+            return
+        if not heard.by_heartbeat:
+            raise NotControllerError(f"the controller has just begun, and may yet hear of broker {before.id}")
+        raise BrokerRunsError(
+            f"another process of broker {before.id} is alive, and this data directory is a copy of its own. Stop "
+            "one of the two; if both are wanted, give this one an id of its own and an empty data directory"
+        )
 
     def _note_stall(self, broker: BrokerId, command: Heartbeat) -> None:
         if command.stalled:
