@@ -12,6 +12,7 @@ from logboom.base.errors import InvalidRecordError, InvalidRequestError, NotLead
 from logboom.base.ids import BrokerId
 from logboom.base.units import KIB, MIB
 from logboom.broker.peers import BODY_BYTES_MAX, FrameKind, Lane, PeerIdentity, PeerUnavailableError
+from logboom.peer.frames import PREFIX_BYTES, SCRATCH_BYTES
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 Body = Callable[[], Awaitable[None]]
@@ -166,3 +167,33 @@ def test_a_broker_that_was_away_is_dialled_again(on: Callable[[Body], None]) -> 
                 await back.stop()
 
     on(body)
+
+
+def test_a_flood_leaves_others_their_turn() -> None:
+    """One read of 256 KiB is taken in a turn of the loop, where uvloop would do 32."""
+    body, posts = bytes(100), 20_000
+    frame_bytes = PREFIX_BYTES + len(body)
+    in_turn = most = total = 0
+
+    def arrived(who: PeerIdentity, body: memoryview) -> None:
+        nonlocal in_turn, total
+        in_turn, total = in_turn + 1, total + 1
+
+    def next_turn() -> None:
+        nonlocal in_turn, most
+        most, in_turn = max(most, in_turn), 0
+        if total < posts:
+            asyncio.get_running_loop().call_soon(next_turn)
+
+    async def flood() -> None:
+        async with doors(identity(1), identity(2)) as (one, two):
+            two.serve_posts(FrameKind.RAFT, arrived)
+            await until(lambda: one.post(TWO, FrameKind.RAFT, [body]))
+            await until(lambda: total == 1)
+            next_turn()
+            for _ in range(posts - 1):
+                assert one.post(TWO, FrameKind.RAFT, [body])
+            await until(lambda: total == posts)
+
+    real(flood)
+    assert most * frame_bytes <= SCRATCH_BYTES + frame_bytes

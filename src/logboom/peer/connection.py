@@ -8,6 +8,9 @@ Nothing is known of a network that is silent, so a connection on which nothing w
 then makes another one, instead of waiting for TCP, which tries again ever more rarely. That is twice the usual lease:
 whoever is silent for so long is given up by the controller too. Silence is counted in ticks of the door's timer and not
 by a clock, so that a process that was stopped for a while first reads what has come.
+
+Of much that arrives one read is taken in a turn of the loop, so that one broker that sends much keeps nobody's
+heartbeats waiting.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ TICK_S: Final = 0.5
 _DIALLER_SILENCE_TICKS: Final = 4
 _LISTENER_SILENCE_TICKS: Final = 10
 """Longer, so that of two sides that hear nothing the one that can make a new connection ends it first."""
+_LONG_READ_BYTES: Final = 64 * KIB
+"""A read of so much has others behind it, which uvloop would do before anything else, up to 32 of them (libuv,
+`uv__read`): 8 MB of frames."""
 _JOIN_BYTES_MAX: Final = 4 * KIB
 """Frames up to this size are copied into one buffer, which costs less than giving the socket several."""
 
@@ -71,6 +77,8 @@ class Connection(asyncio.BufferedProtocol):
         self._writer: FrameWriter | None = None
         self._counts: LaneMetrics | None = None
         self._reads = True
+        self._user_reads = True
+        self._yields_reading = False
         self._silence = _Silence()
         self._reason = ""
         self._ended = False
@@ -100,6 +108,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._ended:
             return
         self._silence.heard = True
+        if nbytes >= _LONG_READ_BYTES and not self._yields_reading:
+            self._yields_reading = True
+            self._regulate_reading()
+            self._loop.call_soon(self._read_again)
         try:
             if self._reader is None:
                 self.shake(bytes(self._services.scratch[:nbytes]))
@@ -213,12 +225,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def set_reading(self, reads: bool) -> None:
         """Whether the other side's frames are read; TCP makes it wait otherwise."""
-        if self._transport is not None and not self._ended and reads != self._reads:
-            self._reads = reads
-            if reads:
-                self._transport.resume_reading()
-            else:
-                self._transport.pause_reading()
+        self._user_reads = reads
+        self._regulate_reading()
+
+    def _read_again(self) -> None:
+        self._yields_reading = False
+        self._regulate_reading()
+
+    def _regulate_reading(self) -> None:
+        reads, transport = self._user_reads and not self._yields_reading, self._transport
+        if transport is None or self._ended or transport.is_closing() or reads is self._reads:
+            return
+        self._reads = reads
+        if reads:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -228,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         dialled = isinstance(self._handshake, DiallerHandshake)
         silence = self._silence
-        silence.tick(self.unsent_bytes, reads=self._reads)
+        silence.tick(self.unsent_bytes, reads=self._user_reads)
         if silence.ticks >= (_DIALLER_SILENCE_TICKS if dialled else _LISTENER_SILENCE_TICKS):
             self._services.metrics.silent += 1
             self._cut_off(f"nothing was heard for {silence.ticks * TICK_S:g} s")

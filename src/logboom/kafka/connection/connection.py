@@ -96,6 +96,8 @@ class Connection(asyncio.BufferedProtocol):
             self._turn.run()
         if self._frames.buffer_bytes != self._receive_budget.arriving_bytes:
             self._arriving_changed()
+        if not self._state.closed:
+            self._turn.yield_after(nbytes)
         if self._frames.broken is not None and not self._state.closed:
             if self._frames.from_broker and self._transport is not None:
                 self._transport.write(clients_only(self._services.broker.cluster.peer_address))

@@ -4,6 +4,10 @@ A turn runs when bytes have arrived, and once per turn of the event loop after a
 outcome: a reply, a drained write buffer, a lifted throttle, memory or capacity that others have freed. What it does
 follows from the connection's state (`connection.state`), the limits and the next request alone, so that one turn too
 many is harmless.
+
+How much one connection does before all others, the timers and the threads that come back from the disk have their turn
+is bounded in requests, in time and in reads: a broker that is late with its own heartbeats loses its leaderships,
+whatever its clients ask for.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from logboom.base.units import KIB
 from logboom.kafka.connection.registry import OpenConnection
 from logboom.kafka.connection.state import Pause, Phase
 from logboom.kafka.wire.heads import api_key_of
@@ -26,6 +31,13 @@ if TYPE_CHECKING:
 
 _REQUESTS_PER_TURN: Final = 64
 """Requests of one connection that begin before the other connections have their turn."""
+
+_TURN_S: Final = 0.005
+"""No more of them begin after so long: 64 requests of Metadata with some hundred names each take half a second."""
+
+_LONG_READ_BYTES: Final = 64 * KIB
+"""A read of so much has others behind it, which uvloop would do before anything else, up to 32 of them (libuv,
+`uv__read`): two thousand requests of 2 KB."""
 
 
 class TurnOwner(OpenConnection, Protocol):
@@ -44,12 +56,15 @@ class ConnectionTurn:
         "_is_read",
         "_loop",
         "_metrics",
+        "_now_s",
         "_owner",
         "_receive_budget",
         "_scheduled",
         "_services",
         "_state",
         "_transport",
+        "_was_free",
+        "_yields_reading",
         "backlog",
         "buffered_bytes",
     )
@@ -72,9 +87,12 @@ class ConnectionTurn:
         self._receive_budget = receive_budget
         self._loop = loop
         self._metrics = services.server.metrics
+        self._now_s = services.broker.clock.monotonic_s
         self._transport: asyncio.Transport | None = None
         self._scheduled = False
         self._is_read = True
+        self._was_free = True
+        self._yields_reading = False
         self.backlog: deque[bytearray] = deque()
         """Requests that have arrived whole and have not begun."""
         self.buffered_bytes = 0
@@ -99,11 +117,13 @@ class ConnectionTurn:
         inflight, backlog = self._inflight, self.backlog
         if inflight:
             self.send()
-        left = _REQUESTS_PER_TURN
+        left, end_s = _REQUESTS_PER_TURN, 0.0
         # A connection with nothing in flight may always begin one request, or limits that are too small would stop it
         # for ever.
         while backlog and (not inflight or self._has_capacity()) and self._may_begin(backlog[0]):
-            if left <= 0:
+            now_s = self._now_s()
+            end_s = end_s or now_s + _TURN_S
+            if left <= 0 or now_s > end_s:
                 self.schedule()
                 break
             left -= self._dispatcher.begin(backlog, left)
@@ -160,14 +180,31 @@ class ConnectionTurn:
             state.set_waits_for(waits_for)
             waits_for_others = waits_for is Pause.APPEND_CAPACITY or waits_for is Pause.SERVER_MEMORY
             self._services.registry.set_paused(self._owner, waits_for_others)
-        if state.reads is not self._is_read and not transport.is_closing():
-            self._is_read = state.reads
-            if state.reads:
+        if transport.is_closing():
+            return
+        if state.reads is not self._was_free:
+            self._was_free = state.reads
+            if not state.reads and state.phase is Phase.OPEN:
+                self._services.budget.count_pause(state.pause, self._inflight.requests, self._inflight.size_bytes)
+        reads = state.reads and not self._yields_reading
+        if reads is not self._is_read:
+            self._is_read = reads
+            if reads:
                 transport.resume_reading()
             else:
                 transport.pause_reading()
-                if state.phase is Phase.OPEN:
-                    self._services.budget.count_pause(state.pause, self._inflight.requests, self._inflight.size_bytes)
+
+    def yield_after(self, read_bytes: int) -> None:
+        """So much came in one read: read no more before the next turn of the loop, if that was much."""
+        if read_bytes >= _LONG_READ_BYTES and not self._yields_reading:
+            self._yields_reading = True
+            self.regulate_reading()
+            self._loop.call_soon(self._read_again)
+
+    def _read_again(self) -> None:
+        self._yields_reading = False
+        if not self._state.closed:
+            self.regulate_reading()
 
     def reading_ended(self) -> None:
         """The peer has shut down its side: the transport reads no more by itself."""
