@@ -160,6 +160,7 @@ def test_a_broker_that_is_cut_off_from_all_others_names_one_of_them(
             monkeypatch.setattr(registration, "holds_lease", property(lambda _: False))
             reply = await described(client, 12, [])
             assert reply.controller_id in (2, 3)
+            assert {one.node_id for one in reply.brokers} == {1, 2, 3}
 
     run(body)
 
@@ -196,12 +197,15 @@ def test_brokers_without_a_listener_for_clients_are_not_told(tmp_path: Path) -> 
     run(body)
 
 
-def test_a_broker_that_is_fenced_is_told_only_where_there_is_no_other(tmp_path: Path) -> None:
+def test_a_broker_that_is_fenced_is_told_only_where_there_is_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def body() -> None:
         async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await commit(node, fenced(1))
             assert [one.node_id for one in (await described(client, 12, [])).brokers] == [1]
             await commit(node, registered(node, 2), fenced(2, False))
+            monkeypatch.setattr(node.broker.cluster.suspected, "fenced_lately", lambda _: False)
             reply = await described(client, 12, [])
             assert [one.node_id for one in reply.brokers] == [2]
             assert reply.controller_id == 2, "a broker that clients can reach"
@@ -322,5 +326,32 @@ def test_producers_and_consumers_are_answered_soon_while_there_is_no_controller(
             producer = await client.ask(22, 4, transactional_id=None, transaction_timeout=milliseconds(1_000))
             assert producer.error_code is ErrorCode.coordinator_load_in_progress
             assert loop.time() - began_s < 10, "of simulated time; their clients hang up after half a minute"
+
+    run(body)
+
+
+def test_a_broker_without_a_lease_leads_nothing_and_is_named_until_it_knows_that_it_is_fenced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka fails requests to a broker that it hears of no more."""
+
+    async def body() -> None:
+        async with running(tmp_path, voters=1) as node, node.client() as client:
+            await three_brokers(node)
+            await stream_of(node, "s", placed((1, 2)))
+
+            async def told() -> tuple[list[int], int]:
+                reply = await described(client, 12, ["s"])
+                return sorted(one.node_id for one in reply.brokers), reply.topics[0].partitions[0].leader_id
+
+            assert await told() == ([1, 2, 3], 1)
+            registration = type(node.broker.cluster.registration)
+            monkeypatch.setattr(registration, "holds_lease", property(lambda _: False))
+            assert await told() == ([1, 2, 3], NOBODY)
+            await asyncio.sleep(6)
+            await commit(node, fenced(1))
+            assert await told() == ([1, 2, 3], NOBODY), "it was fenced just now"
+            monkeypatch.setattr(node.broker.cluster.suspected, "fenced_lately", lambda _: False)
+            assert await told() == ([2, 3], NOBODY)
 
     run(body)

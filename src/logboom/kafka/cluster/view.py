@@ -95,10 +95,18 @@ class ClusterView:
         return self._alive
 
     def named(self) -> list[Node]:
-        """The brokers that Metadata names: those, and others that were fenced just now."""
-        suspected = self._broker.cluster.suspected
-        gone = [one for one in self.fenced() if one.id != self._own and suspected.fenced_lately(one.id)]
-        return [*self.nodes().values(), *gone]
+        """The brokers that Metadata names: those, others that were fenced just now, and this one as long as it does not
+        know that it was.
+
+        A client of librdkafka that hears of this broker no more fails what waits here for an answer (_DESTROY_BROKER),
+        which it need not when it hears that this one leads nothing. Kafka's brokers, too, name themselves without a
+        controller.
+        """
+        return [*self.nodes().values(), *(one for one in self.fenced() if self._is_named_still(one.id))]
+
+    def _is_named_still(self, broker: BrokerId) -> bool:
+        is_own = broker == self._own and not self._broker.catalog.image.brokers[broker].fenced
+        return is_own or self._broker.cluster.suspected.fenced_lately(broker)
 
     @property
     def lost(self) -> frozenset[BrokerId]:
