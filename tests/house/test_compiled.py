@@ -15,7 +15,6 @@ OF_ONE_OBJECT = {
     "broker/partition/read_cache.py: key[0] is owner",
     "kafka/connection/inflight.py: entry is queue[0]",
     "kafka/connection/inflight.py: handler is not self._changing",
-    "kafka/connection/turn.py: state.reads is not self._is_read",
     "kafka/connection/turn.py: waits_for is not state.waits_for",
     "kafka/fetch/fetch.py: role.failure is not fetch.failure",
     "kafka/fetch/fetch.py: role.leads is not fetch.led",

@@ -234,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _regulate_reading(self) -> None:
         reads, transport = self._user_reads and not self._yields_reading, self._transport
-        if transport is None or self._ended or transport.is_closing() or reads is self._reads:
+        if transport is None or self._ended or transport.is_closing() or reads == self._reads:
             return
         self._reads = reads
         if reads:

@@ -182,12 +182,12 @@ class ConnectionTurn:
             self._services.registry.set_paused(self._owner, waits_for_others)
         if transport.is_closing():
             return
-        if state.reads is not self._was_free:
+        if state.reads != self._was_free:
             self._was_free = state.reads
             if not state.reads and state.phase is Phase.OPEN:
                 self._services.budget.count_pause(state.pause, self._inflight.requests, self._inflight.size_bytes)
         reads = state.reads and not self._yields_reading
-        if reads is not self._is_read:
+        if reads != self._is_read:
             self._is_read = reads
             if reads:
                 transport.resume_reading()
