@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import cramjam
 from tests.support.waiting import WAIT_S
@@ -26,6 +26,7 @@ InDoubt = Literal["half_stored", "lost_answer", "trickle", "late", "stored_500",
 connection ends without a byte; `late`, it is answered when nobody waits any more; `stored_500` and `stored_503`, and
 yet an error is answered."""
 Fault = Literal[NotTaken, InDoubt]
+IN_DOUBT: Final[tuple[InDoubt, ...]] = get_args(InDoubt)
 _LATE_S = 1.5
 """Longer than the timeout of any sink that is tested with faults."""
 
@@ -43,7 +44,8 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
     """Decompressed."""
-    raw_size: int
+    sent: bytes
+    """As it came."""
 
 
 class Contract:
@@ -217,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _reply(self, body: bytes) -> Reply:
         headers = {name.lower(): value for name, value in self.headers.items()}
         plain = _plain(body, headers.get("content-encoding", ""))
-        request = Request(self.command, self.path, headers, plain, len(body))
+        request = Request(self.command, self.path, headers, plain, body)
         contract = self.server.owner.contract
         with contract.lock:
             contract.requests.append(request)

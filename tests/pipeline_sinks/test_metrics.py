@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.pipeline_sinks.contracts.remote_write import KEYS, RemoteWrite
 from tests.pipeline_sinks.harness import delivering, edge_batch, event, pipeline_of, sink_of
-from tests.pipeline_sinks.server import Server
+from tests.pipeline_sinks.server import IN_DOUBT, InDoubt, Server
 from tests.support.waiting import WAIT_S
 
 from logboom.base.settings import SettingsError
@@ -78,6 +78,42 @@ def test_a_write_whose_answer_was_lost_is_one_sample_and_order_holds(server: Ser
     samples = contract.value(name="load_requests", service="cart", http_status="200")
     assert list(samples.values()) == [float(number) for number in range(200)]
     assert not batch.letters.refused
+
+
+@pytest.mark.parametrize("retry_for", ["20s", "0"], ids=["same_attempt", "next_attempt"])
+@pytest.mark.parametrize("fault", IN_DOUBT)
+def test_a_write_that_was_carried_out_without_an_answer_is_one_sample(
+    server: Server, fault: InDoubt, retry_for: str
+) -> None:
+    """The next attempt goes on with the window in doubt: those behind it have not been sent."""
+    keys = f"{KEYS.format(url=server.url)}, timeout: 1s, retry_for: {retry_for}"
+    server.faults.next += [None, None, fault]
+    batch = delivering(sink_of(keys), RemoteWrite.secret)
+    events = edge_batch([metric(number, "sum", number) for number in range(20)])
+    batch.attempt([events])
+    batch.until_done([events])
+    contract = server.contract
+    assert isinstance(contract, RemoteWrite)
+    samples = contract.value(name="load_requests", service="cart", http_status="200")
+    assert list(samples.values()) == [float(number) for number in range(20)]
+    assert (batch.rows, batch.letters.refused) == (20, [])
+
+
+def test_a_batch_that_is_sent_again_from_its_start_leaves_each_sample_once(server: Server) -> None:
+    """Nobody noted what a killed router has sent: the newest sample is taken again, older ones are refused though the
+    server has them, and are told as dead letters."""
+    sink = sink_of(f"{KEYS.format(url=server.url)}, {QUICK}")
+    events = edge_batch([metric(number, "sum", number) for number in range(20)])
+    assert delivering(sink, RemoteWrite.secret).attempt([events]).error is None
+    again = delivering(sink, RemoteWrite.secret)
+    assert again.attempt([events]).error is None
+    contract = server.contract
+    assert isinstance(contract, RemoteWrite)
+    samples = contract.value(name="load_requests", service="cart", http_status="200")
+    assert list(samples.values()) == [float(number) for number in range(20)]
+    assert {letter.offset for letter in again.letters.refused} == set(range(19))
+    assert (again.rows, again.dead) == (1, 19)
+    assert all("out of order sample" in letter.reason for letter in again.letters.refused)
 
 
 def test_a_sample_that_the_server_refuses_dies_alone(server: Server) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, event, pipeline_of, sink_of
 from tests.support.postgres import PostgresMissingError, PostgresServer, Session
+from tests.support.postgres_proxy import CommitFault, PostgresProxy
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
@@ -141,6 +143,29 @@ def test_a_server_that_crashes_and_comes_back_has_each_event_once(postgres: Post
         batch.until_done(BATCHES)
     with postgres.session() as again:
         assert again.run("SELECT count(*), count(DISTINCT event_id) FROM shop.events") == f"{COUNT}|{COUNT}"
+    assert not batch.letters.refused
+
+
+@server_test
+@pytest.mark.parametrize("retry_for", ["60s", "0"], ids=["same_attempt", "next_attempt"])
+@pytest.mark.parametrize("fault", get_args(CommitFault))
+def test_a_commit_without_an_answer_is_made_good_and_no_row_comes_twice(
+    postgres: PostgresServer, session: Session, fault: CommitFault, retry_for: str
+) -> None:
+    with PostgresProxy(postgres.port) as proxy:
+        keys = keys_of(postgres, ", batch: {max_events: 50}, concurrency: 1").replace(
+            f":{postgres.port}/", f":{proxy.port}/"
+        )
+        keys = keys.replace("timeout: 5s, retry_for: 60s", f"timeout: 1s, retry_for: {retry_for}")
+        batch = delivering(sink_of(keys), PASSWORD)
+        proxy.next += [None, None, fault]
+        first = batch.attempt(BATCHES)
+        assert (first.error is not None) == (retry_for == "0")
+        batch.until_done(BATCHES)
+        assert proxy.applied == 1
+    assert session.run("SELECT count(*), count(DISTINCT event_id) FROM shop.events") == f"{COUNT}|{COUNT}"
+    twice = 0 if fault == "cut_before" else 50
+    assert (batch.rows, sum(one.repeats for one in batch.reports)) == (COUNT - twice, twice)
     assert not batch.letters.refused
 
 

@@ -16,6 +16,7 @@ from tests.pipeline_sinks.server import Server
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.record import read_event
+from logboom.pipeline.reshape.schemas import Schema, in_schema
 from logboom.pipeline.run.connecting import try_sinks
 from logboom.pipeline.sinks.bulk.target import Answer, Item, TryAgainError
 
@@ -102,6 +103,27 @@ def test_splunk_is_waited_for_after_connections_were_ended_under_requests() -> N
         target.close()
         assert target.send([item]) == Answer()
         target.close()
+
+
+@pytest.mark.parametrize("name", ["ecs", "ocsf", "cim"])
+def test_documents_of_a_schema_reach_splunk_and_loki_alone(name: str) -> None:
+    """`schema` with `into: body`, and `format: body` of the sink: nothing of the event stands around the document."""
+    schema = Schema(name, "body", None, "Acme")
+    times = {"time": 1_795_417_200_000_000, "observed_time": 1_795_417_201_000_000}
+    attributes = [{"http.request.method": "GET", "url.path": f"/{number}"} for number in range(3)]
+    bodies = [json.dumps(in_schema(schema, {**event(0), **times}, dict(one))) for one in attributes]
+    assert len(set(bodies)) == 3
+    events = [event(number, body=body) for number, body in enumerate(bodies)]
+    with Server(splunk_hec.SplunkHec()) as server:
+        delivered(server, f"{splunk_hec.KEYS}, format: body", events)
+        contract = server.contract
+        assert isinstance(contract, splunk_hec.SplunkHec)
+        assert sorted(one["event"] for one in contract.envelopes) == sorted(bodies)
+    with Server(loki.Loki()) as server:
+        delivered(server, f"{loki.KEYS}, format: body", events)
+        taken = server.contract
+        assert isinstance(taken, loki.Loki)
+        assert sorted(line.decode() for _, _, line in taken.entries) == sorted(bodies)
 
 
 def test_equal_lines_of_one_moment_are_different_entries_of_loki() -> None:

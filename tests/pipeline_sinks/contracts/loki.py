@@ -48,6 +48,8 @@ class Loki(Contract):
 
     def _take(self, labels: str, nanos: int, line: bytes, metadata: dict[str, str]) -> str | None:
         event = json.loads(line)
+        if "body" not in event:  # a document of its own
+            event = {"body": line.decode(), "event_id": line.decode()}
         if len(line) > LINE_MAX:
             return f"Max entry size '{LINE_MAX}' bytes exceeded for stream '{labels}'"
         if event["body"] == "poison":

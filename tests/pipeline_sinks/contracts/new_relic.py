@@ -19,7 +19,7 @@ class NewRelic(Contract):
         if request.headers.get("api-key") != self.secret:
             return Reply(403, f"not allowed: {request.headers.get('api-key')}".encode())
         assert (request.path, request.headers["content-type"]) == ("/log/v1", "application/json")
-        if request.raw_size > 1_000_000 or len(request.body) > 2_000_000:
+        if len(request.sent) > 1_000_000 or len(request.body) > 2_000_000:
             return Reply(413, b"")
         (batch,) = json.loads(request.body)
         for log in batch["logs"]:

@@ -45,12 +45,12 @@ class SplunkHec(Contract):
         for number, envelope in enumerate(envelopes):
             if not envelope.get("event"):
                 return _reply(400, 13, "Event field cannot be blank", number)
-            if envelope["event"]["body"] == "poison":
+            if _is_poison(envelope["event"]):
                 return _reply(400, 6, "Invalid data format", number)
             assert isinstance(envelope["time"], float | int)
             assert envelope["index"] == "shop"
         self.envelopes += envelopes
-        self.events.update(one["event"]["event_id"] for one in envelopes)
+        self.events.update(one["event"]["event_id"] for one in envelopes if isinstance(one["event"], dict))
         if not self.acks:
             return _reply(200, 0, "Success")
         mine = self.acknowledged.setdefault(channel, {})
@@ -69,6 +69,11 @@ class SplunkHec(Contract):
 
 class SplunkHecWithAcks(SplunkHec):
     acks = True
+
+
+def _is_poison(event: Any) -> bool:
+    """`event` is an object or a text."""
+    return bool((event["body"] if isinstance(event, dict) else event) == "poison")
 
 
 def _reply(status: int, code: int, text: str, number: int | None = None) -> Reply:
