@@ -96,6 +96,7 @@ def test_attached_streams(tmp_path: Path) -> None:
     result = json.loads(done.stdout.splitlines()[-1])
     (start,) = result["starts"]
     assert start["subscribed_s"] > 0
+    assert start["cpu_s"] > 0
     assert result["idle_attached"]["broker_memory_mb"] > 10
 
 

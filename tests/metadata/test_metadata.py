@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -177,6 +178,15 @@ def test_a_default_of_retention_is_not_for_the_nodes_own_streams() -> None:
     retained = {name: (one.retention_ms, one.retention_bytes, one.retention_messages) for name, one in configs.items()}
     assert retained == {"orders": (5, 6, 7), "__own": (-1, -1, -1)}
     assert {name: one.compacts for name, one in configs.items()} == {"orders": True, "__own": False}
+
+
+def test_the_settings_of_many_streams_that_differ_are_made_once() -> None:
+    """As of streams with a subject of NATS each, which a broker that starts looks at several times."""
+    stream = with_stream(Image(), "orders").by_name[ORDERS]
+    streams = [replace(stream, overrides={"logboom.nats.subjects": f"orders.{number}"}) for number in range(2_000)]
+    first = [one.config_over(StreamConfig()) for one in streams]
+    again = [one.config_over(StreamConfig()) for one in streams]
+    assert all(one is other for one, other in zip(first, again, strict=True))
 
 
 def test_settings_change_one_by_one_and_go_back_to_the_default() -> None:

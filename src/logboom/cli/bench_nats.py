@@ -53,7 +53,8 @@ def _attached(load: AttachedLoad, data: Path, out: Path, *, as_json: bool) -> No
         result: dict[str, Any] = run_attached(load, Path(directory), note)
     lines = [f"attached and subscribed {result['subscribed_s']} s after the request that made them"]
     lines += [
-        f"start of the broker: serves after {one['served_s']} s, all subscribed after {one['subscribed_s']} s"
+        f"start of the broker: serves after {one['served_s']} s, all subscribed after {one['subscribed_s']} s, "
+        f"{one['cpu_s']} s of a processor"
         for one in result["starts"]
     ]
     for key, word in (("idle_without", "no stream"), ("idle_bare", "not attached"), ("idle_attached", "attached")):

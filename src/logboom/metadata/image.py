@@ -71,7 +71,10 @@ BROKERS_OWN: Final[Mapping[str, Any]] = MappingProxyType(
     }
 )
 """Settings that internal streams have whatever the defaults of streams are, by the fields of StreamConfig."""
-_CONFIGS_KEPT: Final = 1_000
+_CONFIGS_KEPT: Final = 40_000
+"""Settings that are remembered, some 700 bytes each: of 10,000 streams that all differ (`broker.max_streams`), over the
+defaults of a broker and over none, before and after a change. Streams are looked at one after the other, so where fewer
+are kept than there are, none is found again."""
 TOMBSTONES_MAX: Final = 10_000
 """Deleted streams that are remembered. A broker leaves the directories of a stream that was deleted before these alone,
 as it does all unknown ones: that costs disk space, never data."""
