@@ -21,13 +21,16 @@ from tests.pipeline_sinks.contracts import bigquery
 from tests.pipeline_sinks.contracts.bigquery import APPEND, COMMIT, CREATE, FINALIZE, GET
 from tests.pipeline_sinks.contracts.google_cloud_logging import account
 from tests.pipeline_sinks.grpc_server import GrpcFault, GrpcServer
-from tests.pipeline_sinks.harness import Rows, edge_batch, event, sink_of
+from tests.pipeline_sinks.harness import Rows, edge_batch, event, pipeline_of, sink_of
 from tests.pipeline_sinks.server import Server
 from tests.pipeline_sinks.test_bigquery import TYPES
 from tests.support.waiting import WAIT_S
 
+from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.record import read_event
+from logboom.pipeline.registry import read_plan
 from logboom.pipeline.sinks.base import Delivered, PartlyDeliveredError, SinkWriter
+from logboom.pipeline.sinks.bigquery import BigQuerySink
 from logboom.pipeline.sinks.bulk.target import GiveUpError, Item, TryAgainError
 
 COUNT = 120
@@ -104,18 +107,26 @@ def test_rows_are_there_with_the_commit_of_their_batch_and_each_once(cloud: Clou
     assert cloud.ids == ONCE
 
 
+PLACE = "type: bigquery, project: p, dataset: d, table: t, key_env: K"
+
+
+def test_each_way_has_its_own_batches_and_requests_at_once() -> None:
+    sink = sink_of(PLACE)
+    assert (sink.is_committed, sink.sending.concurrency, sink.interval_ms) == (True, 1, 10_000)
+    assert sink.batch_records_max == 500_000
+    at_once = sink_of(f"{PLACE}, delivery: at_least_once")
+    assert (at_once.is_committed, at_once.sending.concurrency, at_once.interval_ms) == (False, 4, 2_000)
+    assert at_once.batch_records_max == 50_000
+    assert sink_of(f"{PLACE}, batch: {{max_age: 3s}}").interval_ms == 3_000
+
+
 def test_a_plan_of_a_version_without_commits_goes_on_with_the_default_stream() -> None:
-    sink = sink_of("type: bigquery, project: p, dataset: d, table: t, key_env: K")
-    assert (sink.is_committed, sink.sending.concurrency, sink.interval_ms, sink.batch_records_max) == (
-        True,
-        1,
-        10_000,
-        500_000,
-    )
-    at_once = sink_of("type: bigquery, project: p, dataset: d, table: t, key_env: K, delivery: at_least_once")
-    assert (at_once.is_committed, at_once.interval_ms, at_once.sending.concurrency) == (False, 2_000, 4)
-    asked = sink_of("type: bigquery, project: p, dataset: d, table: t, key_env: K, batch: {max_age: 3s}")
-    assert asked.interval_ms == 3_000
+    tree = json.loads(compile_pipeline(pipeline_of(PLACE), "p.yaml").to_json())
+    (told,) = tree["sinks"]
+    assert told.pop("delivery") == "exactly_once"
+    sink = read_plan(json.dumps(tree)).sinks[0]
+    assert isinstance(sink, BigQuerySink)
+    assert not sink.is_committed
 
 
 @pytest.mark.parametrize("fault", [*NOT_CARRIED_OUT, *CARRIED_OUT])
