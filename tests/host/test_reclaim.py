@@ -6,12 +6,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import current_thread
 
 import pytest
+from tests.support.compaction import clean, pairs_of, put
+from tests.support.logs import open_log
 from tests.support.waiting import until
 
 from logboom.base.units import MIB
 from logboom.host import OsDisk, reclaim
+from logboom.storage import LogConfig
 
 LARGE_BYTES = 9 * MIB
 CONTENT = b"what a reader reads"
@@ -44,7 +48,8 @@ def lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     cut = os.ftruncate
 
     def watched(fd: int, length: int) -> None:
-        found.append(length)
+        if current_thread().name == "reclaim":
+            found.append(length)
         cut(fd, length)
 
     monkeypatch.setattr(os, "ftruncate", watched)
@@ -74,6 +79,17 @@ def test_the_room_of_a_large_file_is_given_back_in_pieces(tmp_path: Path, length
     assert lengths == [7 * MIB, 5 * MIB, 3 * MIB, MIB]
     with pytest.raises(FileNotFoundError):
         disk.unlink("a")
+
+
+def test_the_room_of_a_large_file_that_another_one_replaces_is_given_back_in_pieces(
+    tmp_path: Path, lengths: list[int]
+) -> None:
+    path = large(tmp_path / "a")
+    (tmp_path / "b").write_bytes(b"new")
+    OsDisk(tmp_path).rename("b", "a")
+    assert path.read_bytes() == b"new"
+    until(lambda: not is_open(path))
+    assert len(lengths) == 4
 
 
 def test_a_small_file_is_removed_as_a_whole(tmp_path: Path, lengths: list[int]) -> None:
@@ -133,6 +149,28 @@ def test_the_content_of_another_name_stays(tmp_path: Path, lengths: list[int]) -
     until(lambda: not is_open(path))
     assert not lengths
     assert (tmp_path / "backup").stat().st_size == LARGE_BYTES
+
+
+def test_a_read_of_a_segment_that_a_compaction_replaced_goes_on(
+    tmp_path: Path, lengths: list[int], looks: list[bool]
+) -> None:
+    log = open_log(OsDisk(tmp_path), LogConfig(segment_bytes=32 * MIB, preallocate_bytes=0))
+    for number in range(100):
+        put(log, (f"key {number % 10}", "v" * 100_000))
+    log.roll()
+    put(log, ("active", "1"))
+    segment = log.segments[0]
+    path, reader, size_bytes = tmp_path / segment.path, segment.file.handle, segment.size_bytes
+    assert size_bytes > 9 * MIB
+    before = reader.read(0, size_bytes)
+    assert clean(log).records_removed == 90
+    until(lambda: len(looks) > 1)
+    assert reader.read(0, size_bytes) == before
+    assert not lengths
+    del reader
+    until(lambda: not is_open(Path(f"{path} (deleted)")))
+    assert lengths
+    assert len(pairs_of(log)) == 11
 
 
 @pytest.mark.parametrize("refusal", [errno.EINVAL, errno.EACCES])

@@ -231,7 +231,7 @@ class Disk(Protocol):
         some of them may be there."""
 
     def rename(self, source: str, target: str) -> None:
-        """Rename atomically, replacing a file that stands there."""
+        """Rename atomically, replacing a file that stands there, which goes as by `unlink`."""
 
     def unlink(self, path: str) -> None:
         """Remove a file. Who has it open reads on; the room of a large one may come back a little later."""

@@ -265,16 +265,18 @@ class OsDisk:
         parents[target.rpartition("/")[0]] = None
 
     def rename(self, source: str, target: str) -> None:
-        os.replace(self._path(source), self._path(target))
+        with self._reclaimer.removal(self._path(target)):
+            os.replace(self._path(source), self._path(target))
 
     def unlink(self, path: str) -> None:
-        if not self._reclaimer.remove(self._path(path)):
+        with self._reclaimer.removal(self._path(path)):
             os.unlink(self._path(path))
 
     def remove_tree(self, path: str) -> None:
         for directory, _, names in os.walk(self._path(path)):
             for name in names:
-                self._reclaimer.remove(f"{directory}/{name}")
+                with self._reclaimer.removal(f"{directory}/{name}"):
+                    os.unlink(f"{directory}/{name}")
         shutil.rmtree(self._path(path))
 
     def sync_dir(self, path: str) -> None:

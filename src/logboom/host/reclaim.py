@@ -11,13 +11,14 @@ another name, as backups by hard links give it, is left alone.
 Nothing waits for the thread: where the process ends first, the kernel frees the rest.
 """
 
-import contextlib
 import errno
 import fcntl
 import os
 import signal
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from threading import Lock, Thread
 from typing import Final
 
@@ -51,25 +52,30 @@ class Reclaimer:
         """Descriptors, and when each file was removed."""
         self._runs = False
 
-    def remove(self, path: str) -> bool:
-        """Remove a file if it is large; False where nothing was done, and it is to be removed as any other. Raises
-        OSError where it cannot be removed."""
+    @contextmanager
+    def removal(self, path: str) -> Iterator[None]:
+        """Around what removes the file of this name, or puts another one in its place."""
+        fd = self._kept_open(path)
+        try:
+            yield
+        except BaseException:
+            if fd is not None:
+                os.close(fd)
+            raise
+        if fd is not None:
+            self._add(fd)
+
+    def _kept_open(self, path: str) -> int | None:
+        """The file, opened, if it is large; None where it is to be removed like any other."""
         if _SET_LEASE is None or len(self._files) >= _FILES_MAX:
-            return False
+            return None
         try:
             found = os.lstat(path)
             if not stat.S_ISREG(found.st_mode) or found.st_size < _LARGE_BYTES:
-                return False
-            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:  # no handle left, for example
-            return False
-        try:
-            os.unlink(path)
-        except OSError:
-            os.close(fd)
-            raise
-        self._add(fd)
-        return True
+                return None
+            return os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:  # there is none, or no handle is left
+            return None
 
     def _add(self, fd: int) -> None:
         with self._lock:
@@ -121,7 +127,7 @@ def _is_read(fd: int) -> bool:
     assert _SET_LEASE is not None
     # Who breaks a lease makes the kernel send SIGIO, which ends a process that does not expect it. Nobody should be
     # able to, but for the moment that the lease is held, it is a signal that is ignored.
-    with contextlib.suppress(AttributeError):
+    with suppress(AttributeError):
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
     try:
         fcntl.fcntl(fd, _SET_LEASE, fcntl.F_WRLCK)
