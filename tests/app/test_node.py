@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 from tests.app.running import get
-from tests.peer.doors import KEY, Door
+from tests.peer.servers import KEY, LoggingServer
 from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess, BrokerStartError, free_port
 from tests.support.waiting import WAIT_S
@@ -322,10 +322,10 @@ def test_other_brokers_come_in_with_the_clusters_key_alone(tmp_path: Path) -> No
 
         async def ask(key: bytes) -> PeerIdentity:
             """Whatever comes of the request, the handshake tells who was asked."""
-            door = Door(key)
-            await door.start()
-            door.identify(PeerIdentity(BrokerId(7), DirectoryId("d"), ""))
-            link = door._make_link(None, Lane.CONTROL, Address(host, port))
+            other = LoggingServer(key)
+            await other.start()
+            other.identify(PeerIdentity(BrokerId(7), DirectoryId("d"), ""))
+            link = other._make_link(None, Lane.CONTROL, Address(host, port))
             try:
                 await link.call(FrameKind.CONTROL, [b"?"], timeout_s=0.5)
             except LogboomError:
@@ -333,7 +333,7 @@ def test_other_brokers_come_in_with_the_clusters_key_alone(tmp_path: Path) -> No
                     raise
             finally:
                 link.close("the test is over")
-                await door.stop()
+                await other.stop()
             assert link.other is not None
             return link.other
 

@@ -1,4 +1,4 @@
-"""What the door between brokers costs, beside a plain echo on the same event loop: `python -m tests.peer.measure`.
+"""What the listener for brokers costs, beside a plain echo on the same event loop: `python -m tests.peer.measure`.
 
 Each side is a process of its own. Told are rates, which depend on what else the machine does, and the CPU time of both
 sides, which hardly does: for each MB of answers of 256 KiB, and for each request and answer of 100 bytes. Not a test.
@@ -15,14 +15,14 @@ from typing import Final, cast
 
 import structlog
 import uvloop
-from tests.peer.doors import KEY, address, identity
+from tests.peer.servers import KEY, address, identity
 
 from logboom.base.ids import BrokerId
 from logboom.base.units import KIB
 from logboom.broker.peers import Address, FrameKind, PeerIdentity
 from logboom.broker.runtime import Runtime
 from logboom.peer.config import PeerConfig
-from logboom.peer.door import PeerDoor
+from logboom.peer.server import PeerServer
 
 LONG: Final = os.urandom(256 * KIB)
 SHORT: Final = bytes(100)
@@ -94,9 +94,9 @@ class PlainAsker(asyncio.BufferedProtocol):
         await self.waiting[-1]
 
 
-async def door(broker_id: int, seal_records: bool) -> PeerDoor:
+async def started(broker_id: int, seal_records: bool) -> PeerServer:
     config = PeerConfig(listen="127.0.0.1:0", key_file=Path("of-no-use"), seal_records=seal_records)
-    made = PeerDoor(config, (KEY,), runtime=Runtime(), log=structlog.get_logger())
+    made = PeerServer(config, (KEY,), runtime=Runtime(), log=structlog.get_logger())
     await made.start()
     made.identify(identity(broker_id))
     return made
@@ -109,7 +109,7 @@ async def answer(way: str, pipe: Pipe) -> None:
         server = await loop.create_server(PlainAnswers, "127.0.0.1", 0)
         pipe.send(server.sockets[0].getsockname()[1])
     else:
-        two = await door(2, way == "all sealed")
+        two = await started(2, way == "all sealed")
 
         async def echo(who: PeerIdentity, body: memoryview) -> list[memoryview]:
             return [body]
@@ -128,7 +128,7 @@ async def asker(way: str, port: int) -> Call:
     if way == "plain":
         _, plain = await asyncio.get_running_loop().create_connection(PlainAsker, "127.0.0.1", port)
         return plain.call
-    one, two = await door(1, way == "all sealed"), BrokerId(2)
+    one, two = await started(1, way == "all sealed"), BrokerId(2)
     one.locate({two: Address("127.0.0.1", port)})
 
     def call(long: bool) -> Awaitable[object]:
@@ -166,7 +166,7 @@ def main() -> None:
     """Each way twice, in turns."""
     print("way, answer, rate, CPU of who asks and of who answers")
     context = multiprocessing.get_context("spawn")
-    for way in ("plain", "door", "all sealed") * 2:
+    for way in ("plain", "sealed", "all sealed") * 2:
         here, there = context.Pipe()
         answering = context.Process(target=answer_in_process, args=(way, there), daemon=True)
         answering.start()

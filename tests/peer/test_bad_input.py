@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.peer.doors import KEY, Door, address, doors, echo, identity, real, until
+from tests.peer.servers import KEY, LoggingServer, address, echo, identity, real, servers, until
 from tests.support.simulated import run
 from tests.support.waiting import WAIT_S
 
@@ -25,7 +25,7 @@ everywhere = pytest.mark.parametrize("on", [run, real], ids=["simulated", "real"
 
 
 class Raw:
-    """A connection without a door behind it."""
+    """A connection without a server behind it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -53,8 +53,8 @@ class Raw:
 
 
 @contextlib.asynccontextmanager
-async def raw(door: Door) -> AsyncIterator[Raw]:
-    host, port = address(door)
+async def raw(server: LoggingServer) -> AsyncIterator[Raw]:
+    host, port = address(server)
     connection = Raw(*await asyncio.open_connection(host, port))
     try:
         yield connection
@@ -63,15 +63,15 @@ async def raw(door: Door) -> AsyncIterator[Raw]:
         await asyncio.sleep(0)
 
 
-async def unharmed(one: Door, two: Door) -> None:
+async def unharmed(one: LoggingServer, two: LoggingServer) -> None:
     """Another broker is served as before."""
     answer = await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=WAIT_S)
     assert bytes(answer) == b"1 directory-1: ?"
 
 
 @contextlib.asynccontextmanager
-async def pair() -> AsyncIterator[tuple[Door, Door]]:
-    async with doors(identity(1), identity(2)) as (one, two):
+async def pair() -> AsyncIterator[tuple[LoggingServer, LoggingServer]]:
+    async with servers(identity(1), identity(2)) as (one, two):
         two.serve(FrameKind.CONTROL, echo)
         await unharmed(one, two)
         yield one, two
@@ -139,7 +139,7 @@ def test_a_handshake_byte_by_byte_ends_in_its_time() -> None:
 @everywhere
 def test_many_connections_that_say_nothing_keep_no_broker_out(on: Callable[[Body], None]) -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
             two.serve(FrameKind.CONTROL, echo)
             async with contextlib.AsyncExitStack() as stack:
                 for _ in range(5):
@@ -274,7 +274,7 @@ def test_what_was_recorded_on_the_way_is_worth_nothing() -> None:
 @pytest.mark.parametrize("position", [0, 20, 100, 200])
 def test_a_byte_that_is_changed_on_the_way_ends_the_connection_and_a_new_one_is_made(position: int) -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
             two.serve(FrameKind.CONTROL, echo)
             tap = Tap(address(two))
             one.locate({TWO: await tap.start()})
@@ -299,7 +299,7 @@ def test_a_byte_that_is_changed_on_the_way_ends_the_connection_and_a_new_one_is_
 @pytest.mark.parametrize("seal_records", [False, True])
 def test_what_decides_something_is_sealed_and_records_where_that_is_asked_for(seal_records: bool) -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
             two._services.seal_records = seal_records
             parts = [b"d" * 20_000, b"r" * 20_000]
 

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.peer.doors import CLUSTER, KEY, identity
+from tests.peer.servers import CLUSTER, KEY, identity
 
 from logboom.base.errors import DuplicateBrokerError
 from logboom.broker.misdirected_peer import clients_only

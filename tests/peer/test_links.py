@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.peer.doors import CLUSTER, KEY, Door, address, doors, echo, identity, until
+from tests.peer.servers import CLUSTER, KEY, LoggingServer, address, echo, identity, servers, until
 from tests.support.simulated import run
 
 from logboom.base.ids import BrokerId
@@ -13,8 +13,8 @@ from logboom.base.units import MIB
 from logboom.broker.peers import Address, FrameKind, Lane, PeerIdentity, PeerUnavailableError
 from logboom.peer.config import PeerConfig
 from logboom.peer.connection import UNSENT_BYTES_MAX
-from logboom.peer.door import PeerDoor
 from logboom.peer.link import CALLS_MAX
+from logboom.peer.server import PeerServer
 from logboom.sim.process import Process
 from logboom.sim.simulation import Simulation
 
@@ -22,13 +22,13 @@ ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 
 
 class Machine:
-    """A broker that is nothing but a door, on a machine of its own: a process that can be killed and started again."""
+    """A broker that is nothing but a peer server, on a machine of its own: a process that is killed and restarted."""
 
     def __init__(self, simulation: Simulation, broker_id: int) -> None:
         self.name = f"machine-{broker_id}"
         self.identity = identity(broker_id)
         self.posts: list[bytes] = []
-        self.door: PeerDoor
+        self.server: PeerServer
         self.process: Process
         self._simulation = simulation
 
@@ -37,29 +37,29 @@ class Machine:
         config = PeerConfig.model_validate({"listen": f"{self.name}:{port}", "key_file": "of-no-use"})
 
         async def start() -> None:
-            self.door = PeerDoor(config, (KEY,), runtime=self.process.runtime, log=self.process.log)
-            await self.door.start()
-            self.door.serve(FrameKind.CONTROL, echo)
+            self.server = PeerServer(config, (KEY,), runtime=self.process.runtime, log=self.process.log)
+            await self.server.start()
+            self.server.serve(FrameKind.CONTROL, echo)
             for kind in (FrameKind.RAFT, FrameKind.SNAPSHOT):
-                self.door.serve_posts(kind, lambda who, body: self.posts.append(bytes(body)))
+                self.server.serve_posts(kind, lambda who, body: self.posts.append(bytes(body)))
             if introduce:
-                self.door.identify(self.identity)
+                self.server.identify(self.identity)
 
         await self.process.run(start())
 
     def knows(self, *others: "Machine") -> None:
-        self.door.locate({other.identity.broker_id: address(other.door) for other in others})
+        self.server.locate({other.identity.broker_id: address(other.server) for other in others})
 
     async def call(self, other: "Machine", body: bytes = b"?", timeout_s: float = 5) -> bytes:
         return bytes(
             await self.process.run(
-                self.door.call(other.identity.broker_id, FrameKind.CONTROL, [body], timeout_s=timeout_s)
+                self.server.call(other.identity.broker_id, FrameKind.CONTROL, [body], timeout_s=timeout_s)
             )
         )
 
     async def post(self, other: "Machine", body: bytes, kind: FrameKind = FrameKind.RAFT) -> bool:
         async def post() -> bool:
-            return self.door.post(other.identity.broker_id, kind, [body])
+            return self.server.post(other.identity.broker_id, kind, [body])
 
         return await self.process.run(post())
 
@@ -106,14 +106,14 @@ def test_a_broken_connection_fails_what_waits_for_it_and_the_next_request_finds_
             await never.wait()
             return []
 
-        two.door.serve(FrameKind.CONTROL, hang)
+        two.server.serve(FrameKind.CONTROL, hang)
         waiting = asyncio.ensure_future(one.call(two, timeout_s=60))
         await asyncio.sleep(1)
         for link in tuple(simulation.network.links):
             link.cut()
         with pytest.raises(PeerUnavailableError, match="broke"):
             await waiting
-        two.door.serve(FrameKind.CONTROL, echo)
+        two.server.serve(FrameKind.CONTROL, echo)
         assert await one.call(two) == b"1 directory-1: ?"
 
     simulate(body, seed)
@@ -122,25 +122,25 @@ def test_a_broken_connection_fails_what_waits_for_it_and_the_next_request_finds_
 def test_how_long_a_broker_is_lost_counts_from_the_connection_that_broke() -> None:
     async def body(simulation: Simulation) -> None:
         one, two = await two_machines(simulation)
-        assert one.door.lost_for_s(TWO) is None, "there never was one"
+        assert one.server.lost_for_s(TWO) is None, "there never was one"
         await one.call(two)
-        assert one.door.lost_for_s(TWO) is None
-        port = address(two.door).port
+        assert one.server.lost_for_s(TWO) is None
+        port = address(two.server).port
         two.process.kill()
         await asyncio.sleep(1)
-        lost_s = one.door.lost_for_s(TWO)
+        lost_s = one.server.lost_for_s(TWO)
         assert lost_s is not None
         assert 0.9 < lost_s <= 1
         with pytest.raises(PeerUnavailableError):
             await one.call(two, timeout_s=2)
-        later_s = one.door.lost_for_s(TWO)
+        later_s = one.server.lost_for_s(TWO)
         assert later_s is not None
         assert later_s > lost_s, "attempts that fail are no news"
         await two.start(port)
         await answered(one, two, 10)
-        assert one.door.lost_for_s(TWO) is None
-        one.door.identify(identity(1, "another-cluster"))
-        assert one.door.lost_for_s(TWO) is None, "ended here"
+        assert one.server.lost_for_s(TWO) is None
+        one.server.identify(identity(1, "another-cluster"))
+        assert one.server.lost_for_s(TWO) is None, "ended here"
 
     simulate(body)
 
@@ -155,7 +155,7 @@ def test_after_a_partition_brokers_speak_again_within_seconds(seed: int) -> None
         with pytest.raises(PeerUnavailableError):
             await one.call(two, timeout_s=2)
         await asyncio.sleep(120)
-        assert one.door.metrics.lanes[Lane.CONTROL].connections == 0
+        assert one.server.metrics.lanes[Lane.CONTROL].connections == 0
         simulation.network.heal()
         # TCP alone could take the two minutes again that the partition lasted.
         assert await answered(one, two, 10) < 5
@@ -175,8 +175,8 @@ def test_a_direction_that_is_blocked_alone_is_noticed_by_posts_too(direction: tu
         for _ in range(20):
             await asyncio.sleep(1)
             await one.post(two, b"during")
-        assert one.door.metrics.lanes[Lane.CONTROL].connections == 0
-        assert one.door.metrics.silent == 1
+        assert one.server.metrics.lanes[Lane.CONTROL].connections == 0
+        assert one.server.metrics.silent == 1
         simulation.network.heal()
         begun_s = asyncio.get_running_loop().time()
         while not await one.post(two, b"after"):
@@ -211,8 +211,8 @@ def test_connections_that_are_idle_stay() -> None:
         await one.call(two)
         await asyncio.sleep(1_000)
         await one.call(two)
-        assert one.door.metrics.dials == 1
-        assert two.door.metrics.accepted == 1
+        assert one.server.metrics.dials == 1
+        assert two.server.metrics.accepted == 1
 
     simulate(body)
 
@@ -227,12 +227,12 @@ def test_a_long_answer_on_a_slow_way_is_no_silence() -> None:
         async def long(who: PeerIdentity, body: memoryview) -> list[bytes]:
             return [bytes(8 * MIB)]
 
-        two.door.serve(FrameKind.FETCH, long)
-        request = one.door.call(TWO, FrameKind.FETCH, [bytes(4 * MIB)], timeout_s=600)
+        two.server.serve(FrameKind.FETCH, long)
+        request = one.server.call(TWO, FrameKind.FETCH, [bytes(4 * MIB)], timeout_s=600)
         answer = await one.process.run(request)
         assert len(answer) == 8 * MIB
         assert asyncio.get_running_loop().time() > 20
-        assert one.door.metrics.dials == 1
+        assert one.server.metrics.dials == 1
 
     simulate(body)
 
@@ -274,7 +274,7 @@ def test_a_broker_that_was_killed_and_starts_elsewhere_is_found_by_what_it_says(
         await two.start()
         two.knows(one)
         # Its own request tells where it listens now; the old address is told again, which is no news.
-        one.door.locate({TWO: Address("machine-2", 20_002)})
+        one.server.locate({TWO: Address("machine-2", 20_002)})
         await two.call(one)
         assert await answered(one, two, 2) < 1
 
@@ -283,7 +283,7 @@ def test_a_broker_that_was_killed_and_starts_elsewhere_is_found_by_what_it_says(
 
 def test_a_new_address_is_dialled_at_once() -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
             two.serve(FrameKind.CONTROL, echo)
             one.locate({TWO: Address("127.0.0.1", 1)})
             for _ in range(10):  # up to the longest pause between attempts
@@ -302,7 +302,7 @@ def test_a_new_address_is_dialled_at_once() -> None:
 
 def test_attempts_to_reach_a_broker_that_is_away_become_rare() -> None:
     async def body() -> None:
-        async with doors(identity(1)) as (one,):
+        async with servers(identity(1)) as (one,):
             one.locate({TWO: Address("127.0.0.1", 1)})
             for _ in range(6_000):
                 assert not one.post(TWO, FrameKind.RAFT, [b"?"])
@@ -317,7 +317,7 @@ def test_attempts_to_reach_a_broker_that_is_away_become_rare() -> None:
 
 def test_a_request_to_a_broker_whose_address_is_not_known_waits_for_it() -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(3)) as (one, three):
+        async with servers(identity(1), identity(3)) as (one, three):
             three.serve(FrameKind.CONTROL, echo)
             one._addresses.clear()
             one._located.clear()
@@ -343,7 +343,7 @@ def test_nobody_is_spoken_to_before_a_broker_knows_who_it_is() -> None:
         assert not await two.post(one, b"?")
         assert not asked.done()
         assert not asks.done()
-        two.door.identify(two.identity)
+        two.server.identify(two.identity)
         assert await asks == b"2 directory-2: ?"
         assert await asked == b"1 directory-1: ?"
 
@@ -352,7 +352,7 @@ def test_nobody_is_spoken_to_before_a_broker_knows_who_it_is() -> None:
 
 def test_a_broker_that_joins_learns_the_clusters_id_and_is_known_by_it_from_then_on() -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2, cluster_id="")) as (one, two):
+        async with servers(identity(1), identity(2, cluster_id="")) as (one, two):
             asked: list[PeerIdentity] = []
 
             async def remember(who: PeerIdentity, body: memoryview) -> list[bytes]:
@@ -372,8 +372,8 @@ def test_a_broker_that_joins_learns_the_clusters_id_and_is_known_by_it_from_then
 @pytest.mark.parametrize("other", ["cluster", "key", "broker", "itself"])
 def test_who_is_not_the_one_that_was_meant_is_not_spoken_to(other: str) -> None:
     async def body() -> None:
-        async with doors(identity(1)) as (one,):
-            stranger = Door(bytes(32) if other == "key" else KEY)
+        async with servers(identity(1)) as (one,):
+            stranger = LoggingServer(bytes(32) if other == "key" else KEY)
             await stranger.start()
             stranger.identify(identity(3 if other == "broker" else 2, "another" if other == "cluster" else CLUSTER))
             stranger.serve(FrameKind.CONTROL, echo)
@@ -399,12 +399,12 @@ def test_a_broker_that_hangs_costs_a_bounded_queue() -> None:
     async def body(simulation: Simulation) -> None:
         one, two = await two_machines(simulation)
         await one.call(two)
-        two.door.serve_posts(FrameKind.RAFT, lambda who, body: None)
+        two.server.serve_posts(FrameKind.RAFT, lambda who, body: None)
         while not await one.post(two, b"first"):
             await asyncio.sleep(0.01)
-        for connection in two.door._inbound.connections:
+        for connection in two.server._inbound.connections:
             connection.set_reading(False)
-        sending = one.door._links[TWO, Lane.CONTROL]._up
+        sending = one.server._links[TWO, Lane.CONTROL]._up
         assert sending is not None
         taken = 0
         while await one.post(two, bytes(MIB)):
@@ -413,9 +413,9 @@ def test_a_broker_that_hangs_costs_a_bounded_queue() -> None:
         assert sending.unsent_bytes <= UNSENT_BYTES_MAX + 2 * MIB
         with pytest.raises(PeerUnavailableError, match="does not read"):
             await one.call(two)
-        assert one.door.limit_hits()["peer.unsent_bytes"] >= 2
+        assert one.server.limit_hits()["peer.unsent_bytes"] >= 2
         await asyncio.sleep(10)
-        assert one.door.metrics.silent == 1
+        assert one.server.metrics.silent == 1
         assert sending.unsent_bytes == 0
         assert await one.call(two) == b"1 directory-1: ?"
 
@@ -424,7 +424,7 @@ def test_a_broker_that_hangs_costs_a_bounded_queue() -> None:
 
 def test_requests_without_an_answer_are_bounded_and_leave_nothing() -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
 
             async def hang(who: PeerIdentity, body: memoryview) -> list[bytes]:
                 await asyncio.sleep(1_000)
@@ -455,19 +455,19 @@ def test_answers_that_are_not_read_keep_further_requests_waiting() -> None:
             begun += 1
             return [bytes(4 * MIB)]
 
-        two.door.serve(FrameKind.FETCH, long)
-        await one.process.run(one.door.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=60))
-        connection = one.door._links[TWO, Lane.RECORDS]._up
+        two.server.serve(FrameKind.FETCH, long)
+        await one.process.run(one.server.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=60))
+        connection = one.server._links[TWO, Lane.RECORDS]._up
         assert connection is not None
         connection.set_reading(False)
         calls = [
-            asyncio.ensure_future(one.process.run(one.door.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=60)))
+            asyncio.ensure_future(one.process.run(one.server.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=60)))
             for _ in range(10)
         ]
         for _ in range(10):
             await asyncio.sleep(0.1)
             calls.append(
-                asyncio.ensure_future(one.process.run(one.door.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=60)))
+                asyncio.ensure_future(one.process.run(one.server.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=60)))
             )
         assert begun < 18
         connection.set_reading(True)
@@ -479,7 +479,7 @@ def test_answers_that_are_not_read_keep_further_requests_waiting() -> None:
 
 def test_a_stop_fails_what_waits_and_says_so() -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
             cancelled = asyncio.Event()
 
             async def hang(who: PeerIdentity, body: memoryview) -> list[bytes]:

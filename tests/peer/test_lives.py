@@ -31,9 +31,9 @@ class Life:
 
     async def start(self, machine: Machine) -> None:
         await machine.start(9_000)
-        machine.door.serve(FrameKind.CONTROL, self.execute)
+        machine.server.serve(FrameKind.CONTROL, self.execute)
         for one in self.machines:
-            if hasattr(one, "door"):
+            if hasattr(one, "server"):
                 one.knows(machine)
                 machine.knows(one)
 
@@ -88,7 +88,7 @@ class Life:
         await asyncio.gather(*calls)
         self.simulation.network.heal()
         for one in self.machines:
-            one.door.serve(FrameKind.CONTROL, echo_once)
+            one.server.serve(FrameKind.CONTROL, echo_once)
         for one in self.machines:
             for two in self.machines:
                 if one is not two:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from tests.peer.doors import doors, identity, real, until
+from tests.peer.servers import identity, real, servers, until
 from tests.support.waiting import WAIT_S
 
 from logboom.base.ids import BrokerId
@@ -20,16 +20,16 @@ TWO = BrokerId(2)
 OTHER = """
 import asyncio
 import uvloop
-from tests.peer.doors import Door, address, echo, identity
+from tests.peer.servers import LoggingServer, address, echo, identity
 from logboom.broker.peers import FrameKind
 
 async def main():
-    door = Door()
-    await door.start()
-    door.identify(identity(2))
-    door.serve(FrameKind.CONTROL, echo)
-    door.serve_posts(FrameKind.RAFT, lambda who, body: None)
-    print(address(door).port, flush=True)
+    server = LoggingServer()
+    await server.start()
+    server.identify(identity(2))
+    server.serve(FrameKind.CONTROL, echo)
+    server.serve_posts(FrameKind.RAFT, lambda who, body: None)
+    print(address(server).port, flush=True)
     await asyncio.Event().wait()
 
 uvloop.run(main())
@@ -57,7 +57,7 @@ def test_a_process_that_is_stopped_for_a_while(other: tuple[Address, int]) -> No
     there, process_id = other
 
     async def body() -> None:
-        async with doors(identity(1)) as (one,):
+        async with servers(identity(1)) as (one,):
             one.locate({TWO: there})
             await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=WAIT_S)
             os.kill(process_id, signal.SIGSTOP)

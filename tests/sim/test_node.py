@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.peer.doors import KEY
+from tests.peer.servers import KEY
 from tests.sim.nodes import connected, on_node
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerId, DirectoryId, Offset
 from logboom.broker.peers import Address, FrameKind, Lane, PeerIdentity
 from logboom.peer.config import PeerConfig
-from logboom.peer.door import PeerDoor
+from logboom.peer.server import PeerServer
 from logboom.records import Record, build_batch
 from logboom.sim.client import AskError, SimClient, TopicPartition
 from logboom.sim.device import DiskTiming
@@ -91,16 +91,18 @@ def test_a_simulated_node_lets_other_brokers_in() -> None:
         node.found_cluster()
         await node.start()
         runtime, log = simulation.director.runtime, simulation.director.log
-        door = PeerDoor(PeerConfig(listen="director:0", key_file=Path("simulated")), (KEY,), runtime=runtime, log=log)
-        await door.start()
-        door.identify(PeerIdentity(BrokerId(7), DirectoryId("d"), ""))
-        link = door._make_link(None, Lane.RECORDS, Address(*node.peer_address))
+        server = PeerServer(
+            PeerConfig(listen="director:0", key_file=Path("simulated")), (KEY,), runtime=runtime, log=log
+        )
+        await server.start()
+        server.identify(PeerIdentity(BrokerId(7), DirectoryId("d"), ""))
+        link = server._make_link(None, Lane.RECORDS, Address(*node.peer_address))
         with contextlib.suppress(LogboomError):  # whatever comes of the request, the handshake tells who was asked
             await link.call(FrameKind.FETCH, [b"?"], timeout_s=1)
         assert link.other is not None
         assert node.broker is not None
         assert link.other.directory_id == node.broker.identity.directory_id
-        await door.stop()
+        await server.stop()
         await node.stop()
 
     simulation.run(main(), max_s=300)

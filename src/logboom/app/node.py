@@ -39,8 +39,8 @@ from logboom.http.service import HttpService, Source
 from logboom.kafka.cluster.view import LISTENER as KAFKA_LISTENER
 from logboom.kafka.server.server import KafkaServer, advertised_address
 from logboom.nats.front_end import NatsFrontEnd
-from logboom.peer.door import PeerDoor
 from logboom.peer.key import ClusterKeys, read_cluster_keys
+from logboom.peer.server import PeerServer
 
 ANSWER_GRACE_S: Final = 2.5
 """How long accepted requests may take to be answered; with the flush that follows, a stop takes less than 5 s."""
@@ -92,7 +92,7 @@ class Node:
         self._set_log_level = set_log_level
         self._sources: list[Source] = []
         self._http: HttpService | None = None
-        self._peer: PeerDoor | None = None
+        self._peer: PeerServer | None = None
         self.broker: Broker | None = None
         """None before it has recovered, and after the stop."""
         self._kafka: KafkaServer | None = None
@@ -149,7 +149,7 @@ class Node:
         config = self._config.peer
         if config.listen is None or config.key_file is None:
             return
-        service = PeerDoor(config, self._read_key(config.key_file), runtime=self._runtime, log=self._log)
+        service = PeerServer(config, self._read_key(config.key_file), runtime=self._runtime, log=self._log)
         with _listening("other brokers", config.listen, "peer.listen"):
             await service.start()
         self._peer = service

@@ -1,4 +1,4 @@
-"""The port to the other brokers of the cluster: frames out, frames in. `peer.PeerDoor` implements it.
+"""The port to the other brokers of the cluster: frames out, frames in. `peer.PeerServer` implements it.
 
 A frame has a kind, which says what its bytes are; what they mean is known to the room that serves the kind. Most kinds
 are requests, which are answered or fail; those of `ONE_WAY` are not answered and may be lost at any time. Frames of one

@@ -1,7 +1,7 @@
-"""Row 4: the door between brokers. It implements `broker.peers` on connections of the event loop; it knows no frame's
+"""Row 4: the listener for brokers. It implements `broker.peers` on connections of the event loop; it knows no frame's
 meaning, no disk and no clock beside the loop's.
 
-    broker -> door.post, door.call -> link -> connection -> frames, sealed -> socket
+    broker -> server.post, server.call -> link -> connection -> frames, sealed -> socket
     socket -> connection -> handshake, then frames, checked -> inbound -> the broker's handlers -> answer
 
 Each broker dials the ones it has something to say to, once for each lane; answers come back on the same connection. So
@@ -15,7 +15,7 @@ between two brokers there are up to four connections, and no question whose it i
     handlers     the broker's handlers, and requests that wait for one
     link         the way to one broker in one lane: dialling, pauses, requests without an answer yet
     inbound      accepted connections: who may stay, their requests
-    door         the whole: listening, addresses, ticks, stop
+    server       the whole: listening, addresses, ticks, stop
 
 What is promised: whoever sends is a broker with the cluster's key, and is the broker it says; frames of a connection
 arrive whole, unchanged, once and in order, or not at all. What is not: secrecy. Nothing is encrypted; who cannot trust
@@ -32,17 +32,17 @@ ends with the deadline of handshakes and is made anew.
 """
 
 from logboom.peer.config import PeerConfig
-from logboom.peer.door import PeerDoor
 from logboom.peer.key import ClusterKeyError, ClusterKeys, format_cluster_key, read_cluster_keys
 from logboom.peer.metrics import LaneMetrics, PeerMetrics
+from logboom.peer.server import PeerServer
 
 __all__ = [
     "ClusterKeyError",
     "ClusterKeys",
     "LaneMetrics",
     "PeerConfig",
-    "PeerDoor",
     "PeerMetrics",
+    "PeerServer",
     "format_cluster_key",
     "read_cluster_keys",
 ]

@@ -1,4 +1,4 @@
-"""Settings of the door between brokers."""
+"""Settings of the listener for brokers."""
 
 from pathlib import Path
 from typing import Self

@@ -6,8 +6,8 @@
 
 Nothing is known of a network that is silent, so a connection on which nothing was heard for 2 s is ended: its dialler
 then makes another one, instead of waiting for TCP, which tries again ever more rarely. That is twice the usual lease:
-whoever is silent for so long is given up by the controller too. Silence is counted in ticks of the door's timer and not
-by a clock, so that a process that was stopped for a while first reads what has come.
+whoever is silent for so long is given up by the controller too. Silence is counted in ticks of the server's timer and
+not by a clock, so that a process that was stopped for a while first reads what has come.
 
 Of much that arrives one read is taken in a turn of the loop, so that one broker that sends much keeps nobody's
 heartbeats waiting.

@@ -6,7 +6,7 @@ from logboom.broker.peers import ONE_WAY, FrameKind, PeerUnavailableError, PostH
 
 
 class Handlers:
-    """The handlers of one door. Called on its loop."""
+    """The handlers of one server. Called on its loop."""
 
     def __init__(self) -> None:
         self.posts: dict[FrameKind, PostHandler] = {}

@@ -37,7 +37,7 @@ _KINDS: Final = {int(kind): kind for kind in FrameKind}
 
 
 class Inbound:
-    """All accepted connections of one door. Life: made; `close`, once."""
+    """All accepted connections of one server. Life: made; `close`, once."""
 
     def __init__(self, services: PeerServices, seen: Callable[[Session], None]) -> None:
         """`seen` is told who has proven itself."""

@@ -1,4 +1,4 @@
-"""What the door between brokers counts, for `/metrics` to read: ints that only grow, or gauges where it says so.
+"""What the listener for brokers counts, for `/metrics` to read: ints that only grow, or gauges where it says so.
 
 They change on the event loop alone, so they need no lock.
 """
@@ -32,7 +32,7 @@ class LaneMetrics:
 
 @dataclass(slots=True)
 class PeerMetrics:
-    """The whole door."""
+    """The whole server."""
 
     lanes: dict[Lane, LaneMetrics] = field(default_factory=lambda: {lane: LaneMetrics() for lane in Lane})
     unauthenticated: int = 0

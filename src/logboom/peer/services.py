@@ -1,4 +1,4 @@
-"""What the connections of one door share."""
+"""What the connections of one server share."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -42,6 +42,6 @@ class PeerServices:
 def make_services(
     keys: ClusterKeys, runtime: Runtime, log: FilteringBoundLogger, *, seal_records: bool
 ) -> PeerServices:
-    """The services of one door."""
+    """The services of one server."""
     hits: Counter[str] = Counter()
     return PeerServices(keys, runtime.ids, RateLimitedLog(log, runtime.clock, hits), hits, seal_records)

@@ -1,4 +1,4 @@
-"""The door between brokers: listens for the others, dials them, and ticks. Implements `broker.peers`.
+"""The listener for brokers: listens for the others, dials them, and ticks. Implements `broker.peers`.
 
 What happens on a connection is in `connection`, on the way to another broker in `link`, with what others ask in
 `inbound`.
@@ -30,7 +30,7 @@ _BACKLOG: Final = 256
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not listened on
 
 
-class PeerDoor:
+class PeerServer:
     """Life: `start`, `identify` once it is known who this broker is, `stop`; on one loop."""
 
     def __init__(self, config: PeerConfig, keys: ClusterKeys, *, runtime: Runtime, log: FilteringBoundLogger) -> None:
@@ -52,7 +52,7 @@ class PeerDoor:
 
     @property
     def metrics(self) -> PeerMetrics:
-        """What the door counts."""
+        """What the server counts."""
         return self._services.metrics
 
     def limits(self) -> Iterator[LimitUsage]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.peer.doors import Door, address, doors, echo, identity, real, until
+from tests.peer.servers import LoggingServer, address, echo, identity, real, servers, until
 from tests.support.simulated import run
 from tests.support.waiting import WAIT_S
 
@@ -23,7 +23,7 @@ everywhere = pytest.mark.parametrize("on", [run, real], ids=["simulated", "real"
 @everywhere
 def test_a_request_is_answered_and_both_sides_know_who_the_other_is(on: Callable[[Body], None]) -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
             two.serve(FrameKind.CONTROL, echo)
             answer = await one.call(TWO, FrameKind.CONTROL, [b"a", memoryview(b"bc")], timeout_s=WAIT_S)
             assert bytes(answer) == b"1 directory-1: abc"
@@ -38,7 +38,7 @@ def test_a_request_is_answered_and_both_sides_know_who_the_other_is(on: Callable
 @everywhere
 def test_long_bodies_arrive_whole(on: Callable[[Body], None]) -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
             sizes = [0, 1, 4_095, 64 * KIB, 256 * KIB, 300 * KIB + 1, MIB]
 
             async def doubled(who: PeerIdentity, body: memoryview) -> list[memoryview]:
@@ -57,7 +57,7 @@ def test_long_bodies_arrive_whole(on: Callable[[Body], None]) -> None:
 @everywhere
 def test_posts_arrive_in_their_order(on: Callable[[Body], None]) -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
             got: list[tuple[PeerIdentity, bytes]] = []
             two.serve_posts(FrameKind.RAFT, lambda who, body: got.append((who, bytes(body))))
             assert not one.post(TWO, FrameKind.RAFT, [b"too early"])
@@ -74,7 +74,7 @@ def test_posts_arrive_in_their_order(on: Callable[[Body], None]) -> None:
 
 def test_answers_come_in_any_order() -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
             gates = {b"slow": asyncio.Event(), b"fast": asyncio.Event()}
 
             async def gated(who: PeerIdentity, body: memoryview) -> list[bytes]:
@@ -95,7 +95,7 @@ def test_answers_come_in_any_order() -> None:
 
 def test_what_a_handler_raises_is_raised_at_the_caller() -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
             errors: list[Exception] = [
                 NotLeaderError("it leads nothing", limit="some.limit"),
                 InvalidRecordError("wrong", record_indexes=(3, 4), record_messages=("a", "b")),
@@ -123,7 +123,7 @@ def test_what_a_handler_raises_is_raised_at_the_caller() -> None:
 
 def test_a_request_waits_for_a_handler_that_comes_late_and_no_longer_than_its_caller() -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
             with pytest.raises(PeerUnavailableError):
                 await one.call(TWO, FrameKind.CONTROL, [b"-"], timeout_s=0.5)
             waiting = asyncio.ensure_future(one.call(TWO, FrameKind.CONTROL, [b"+"], timeout_s=WAIT_S))
@@ -136,7 +136,7 @@ def test_a_request_waits_for_a_handler_that_comes_late_and_no_longer_than_its_ca
 
 def test_a_body_that_is_too_long_is_refused_before_it_is_sent() -> None:
     async def body() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
             two.serve(FrameKind.CONTROL, echo)
             await one.call(TWO, FrameKind.CONTROL, [b"a"], timeout_s=WAIT_S)
             too_long = [bytes(BODY_BYTES_MAX), b"1"]
@@ -151,13 +151,13 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_sent() -> None:
 @everywhere
 def test_a_broker_that_was_away_is_dialled_again(on: Callable[[Body], None]) -> None:
     async def body() -> None:
-        async with doors(identity(1)) as (one,), doors(identity(2)) as (away,):
+        async with servers(identity(1)) as (one,), servers(identity(2)) as (away,):
             where = address(away)
             one.locate({TWO: where})
             await away.stop()
             with pytest.raises(PeerUnavailableError, match=r"broker 2 at .* cannot be reached"):
                 await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=WAIT_S)
-            back = Door(listen=f"127.0.0.1:{where.port}")
+            back = LoggingServer(listen=f"127.0.0.1:{where.port}")
             await back.start()
             back.identify(identity(2))
             back.serve(FrameKind.CONTROL, echo)
@@ -186,7 +186,7 @@ def test_a_flood_leaves_others_their_turn() -> None:
             asyncio.get_running_loop().call_soon(next_turn)
 
     async def flood() -> None:
-        async with doors(identity(1), identity(2)) as (one, two):
+        async with servers(identity(1), identity(2)) as (one, two):
             two.serve_posts(FrameKind.RAFT, arrived)
             await until(lambda: one.post(TWO, FrameKind.RAFT, [body]))
             await until(lambda: total == 1)

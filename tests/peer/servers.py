@@ -1,4 +1,4 @@
-"""Brokers of a cluster that are nothing but their doors, for tests: on real sockets, or simulated ones."""
+"""Brokers of a cluster that are nothing but their peer servers, for tests: on real sockets, or simulated ones."""
 
 import asyncio
 import contextlib
@@ -15,14 +15,14 @@ from tests.support.waiting import WAIT_S
 from logboom.base.ids import BrokerId, DirectoryId
 from logboom.broker.peers import PeerIdentity
 from logboom.peer.config import PeerConfig
-from logboom.peer.door import PeerDoor
+from logboom.peer.server import PeerServer
 
 KEY = bytes(range(32))
 CLUSTER = "cluster-of-tests"
 
 
-class Door(PeerDoor):
-    """A door that remembers what it logs."""
+class LoggingServer(PeerServer):
+    """A server that remembers what it logs."""
 
     def __init__(self, *keys: bytes, **config: Any) -> None:
         runtime, _ = machine()
@@ -44,26 +44,26 @@ def identity(broker_id: int, cluster_id: str = CLUSTER, directory_id: str = "") 
 
 
 @contextlib.asynccontextmanager
-async def doors(*identities: PeerIdentity, key: bytes = KEY) -> AsyncIterator[list[Door]]:
-    """Doors that know where each other is."""
-    made: list[Door] = []
+async def servers(*identities: PeerIdentity, key: bytes = KEY) -> AsyncIterator[list[LoggingServer]]:
+    """Servers that know where each other is."""
+    made: list[LoggingServer] = []
     try:
         for _ in identities:
-            made.append(Door(key))
+            made.append(LoggingServer(key))
             await made[-1].start()
         for one, who in zip(made, identities, strict=True):
             one.identify(who)
-            one.locate({other.broker_id: address(door) for other, door in zip(identities, made, strict=True)})
+            one.locate({other.broker_id: address(server) for other, server in zip(identities, made, strict=True)})
         yield made
     finally:
         for one in made:
             await one.stop()
 
 
-def address(door: PeerDoor) -> Any:
+def address(server: PeerServer) -> Any:
     """Where it listens."""
-    assert door.address is not None
-    return door.address
+    assert server.address is not None
+    return server.address
 
 
 async def until(condition: Callable[[], bool], *, wait_s: float = WAIT_S) -> None:
