@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.support.waiting import WAIT_S
@@ -19,6 +20,7 @@ from logboom.sim.disk import SimDisk, SimFile
 from logboom.sim.faults import FAULTS
 from logboom.sim.scenario import Scenario, run_seed
 
+_ROOT = Path(__file__).parent.parent.parent
 SEEDS = int(os.environ.get("LOGBOOM_SIM_SEEDS", "4"))
 SHORT = Scenario(troubled_s=4.0)
 
@@ -64,22 +66,26 @@ def test_every_fault_by_itself_is_survived(fault: str) -> None:
 
 _TELL_TRACE = """
 import json, sys
-from logboom.sim.scenario import Scenario, run_seed
-lines = []
-outcome = run_seed(int(sys.argv[1]), Scenario(troubled_s=3.0), lines.append)
-print(json.dumps([outcome.digest, outcome.events, len(lines), outcome.records_acked, outcome.violations]))
+from tests.sim.test_scenario import told_trace
+print(json.dumps(told_trace(int(sys.argv[1]))))
 """
 
 
-def test_the_same_seed_gives_the_same_trace_in_every_process() -> None:
-    def told(seed: int, hash_seed: str) -> list[object]:
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        script = [sys.executable, "-c", _TELL_TRACE, str(seed)]
-        done = subprocess.run(script, env=environment, capture_output=True, text=True, check=True, timeout=WAIT_S)
-        answer: list[object] = json.loads(done.stdout.splitlines()[-1])
-        return answer
+def told_trace(seed: int) -> list[object]:
+    """What a run says of itself, and how many lines its trace has."""
+    lines: list[str] = []
+    outcome = run_seed(seed, Scenario(troubled_s=3.0), lines.append)
+    return [outcome.digest, outcome.events, len(lines), outcome.records_acked, list(outcome.violations)]
 
-    first, again, other = told(11, "1"), told(11, "4242"), told(12, "1")
+
+def test_the_same_seed_gives_the_same_trace_in_every_process() -> None:
+    """This one, in which much else has run, and a new one, which orders sets otherwise."""
+    script = [sys.executable, "-c", _TELL_TRACE, "11"]
+    environment = {**os.environ, "PYTHONHASHSEED": "4242"}
+    done = subprocess.run(
+        script, env=environment, cwd=_ROOT, capture_output=True, text=True, check=True, timeout=WAIT_S
+    )
+    first, again, other = told_trace(11), json.loads(done.stdout.splitlines()[-1]), told_trace(12)
     assert first == again
     assert first[0] != other[0]
     assert first[1] == first[2]
