@@ -4,12 +4,16 @@ import secrets
 import signal
 import tempfile
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from logboom.base.quantities import parse_size_bytes
+from logboom.base.units import MIB
 from logboom.cli.common import AsJson, fail, human_bytes, note, plural, print_json, read_text
 from logboom.cli.moments import moment_ms, moment_text, span_ms
 from logboom.cli.pipeline_common import (
@@ -58,6 +62,9 @@ def replay(
     ] = None,
     into: Into = None,
     at: At = None,
+    room: Annotated[
+        str | None, typer.Option("--room", metavar="SIZE", help="With --archive: room in the log at once (4GiB).")
+    ] = None,
     rate: Annotated[
         int | None, typer.Option("--rate", metavar="N", min=1, help="At most so many records in a second.")
     ] = None,
@@ -79,7 +86,7 @@ def replay(
     from logboom.pipeline.plan.paths import resolved
     from logboom.pipeline.run import replay as replays
 
-    given = (sink, from_time, to_time, where, route, ids, archive, into, at, rate)
+    given = (sink, from_time, to_time, where, route, ids, archive, into, at, room, rate)
     session = session_of(master, environment, spark_settings)
     _check_together(resume, sink, all_sinks, archive, into, at, any_given=any(one is not None for one in given))
     plan = compiled(file)
@@ -89,7 +96,7 @@ def replay(
         begun = replays.remembered(checkpoint, resume)
     else:
         found = None if archive is None else replays.archive_of(plan, archive, fed, at)
-        begun = _asked(sink, from_time, to_time, where, route, ids, rate, found)
+        begun = _with_room(_asked(sink, from_time, to_time, where, route, ids, rate, found), room)
     admin = StreamAdmin(bootstrap_of(fed, bootstrap))
     replayed = replays.replay_plan(fed.turned(dials_now(fed, admin)), begun)
     _tell_what_is_left_out(replayed, begun, admin, fed)
@@ -143,11 +150,13 @@ def _tell_what_is_left_out(replayed: Any, begun: Any, admin: Any, plan: Any) -> 
 
 
 def _count(replayed: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) -> None:
+    from logboom.pipeline.run.archive_loader import room_of
     from logboom.pipeline.run.replay_count import count_replay
 
     with tempfile.TemporaryDirectory() as directory:
         keys = keys_of(replayed, file, admin, Path(directory))
         found = count_replay(replayed, begun, admin, keys)
+    loaded_bytes = min(found.loaded_bytes, room_of(begun))
     seconds = None if begun.events_per_s is None else found.records / begun.events_per_s
     if as_json:
         print_json(
@@ -159,7 +168,7 @@ def _count(replayed: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) 
                 "events": found.events,
                 "by_sink": found.by_sink,
                 "seconds": seconds,
-                "loaded_bytes": found.loaded_bytes,
+                "loaded_bytes": loaded_bytes,
             }
         )
         return
@@ -170,7 +179,7 @@ def _count(replayed: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) 
         for name, count in found.by_sink.items():
             typer.echo(f"  {count:,} to {name}")
     if begun.archive is not None:
-        typer.echo(f"meanwhile they take up to {human_bytes(found.loaded_bytes)} of the log, on each replica")
+        typer.echo(f"meanwhile they take up to {human_bytes(loaded_bytes)} of the log, on each replica")
 
 
 def _span(begun: Any) -> str:
@@ -193,6 +202,9 @@ def _run(replayed: Any, begun: Any, admin: Any, checkpoint: Path, session: Any, 
     if begun.archive is not None:
         loader = ArchiveLoader(replayed, begun, directory_of(checkpoint, begun.name), admin, display.notify)
         loader.prepare()
+        # Spark removes what a sort left on disk when the JVM next collects garbage.
+        settings = {"spark.cleaner.periodicGC.interval": "1min", **session.settings}
+        session = replace(session, settings=settings)
     options = RunOptions(
         bootstrap=admin.bootstrap,
         once=True,
@@ -256,6 +268,21 @@ def _asked(
         events_per_s=rate,
         archive=archive,
     )
+
+
+def _with_room(asked: Any, room: str | None) -> Any:
+    """With the room in the log that a replay of an archive may take."""
+    if room is None:
+        return asked
+    if asked.archive is None:
+        fail("--room goes with --archive: a replay from the log takes no room for what it reads")
+    try:
+        room_bytes = parse_size_bytes(room)
+    except ValueError as error:
+        fail(f"--room: {error}")
+    if room_bytes < MIB:
+        fail("--room: should be 1MiB or more")
+    return msgspec.structs.replace(asked, room_bytes=room_bytes)
 
 
 def _moment(option: str, text: str) -> int:

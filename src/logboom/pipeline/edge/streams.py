@@ -28,7 +28,11 @@ _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 OWN_CONFIGS: Final = {"cleanup.policy": "delete"}
 """Of the streams that a pipeline makes for itself. They hold events, not a state by key: where a broker's default were
 to compact them, events of one key would replace each other."""
-EDGE_CONFIGS: Final = OWN_CONFIGS | {_MAX_MESSAGE_BYTES: str(EVENT_MAX_BYTES + MIB)}
+EDGE_CONFIGS: Final = OWN_CONFIGS | {
+    _MAX_MESSAGE_BYTES: str(EVENT_MAX_BYTES + MIB),
+    # What every sink has read is deleted by whole segments, and the newest stays.
+    "segment.bytes": str(64 * MIB),
+}
 _LOOK_S: Final = 2.0
 """How long a look that is repeated waits for an answer: a signal is only served behind it."""
 _WAIT_S: Final = 0.5

@@ -1,9 +1,13 @@
-"""Brings events of an archive into the stream from which a replay reads them.
+"""Brings events of an archive into the stream from which a replay reads them, as much at once as the log has room for.
 
 An archive's files have events in the order of their times and batches; whoever reads an edge knows repeats by the order
 of origins. So Spark sorts them here, on its disks, before they are written: each partition of the stream has whole
-partitions of origin, in their order. Nothing is read from the stream before all of it is written, which a file says
-(`loaded.json`). A load that was cut short is done again, from nothing.
+partitions of origin, in their order.
+
+An archive may be larger than the log, or than any disk here. So it is loaded slice by slice (`archive_slices`): the
+replay takes all of one through its sinks, then it is deleted from the stream, and the next is loaded. Nothing of a
+slice is read before all of it is written. How far the load is stands in `load.json`: a slice that was cut short is
+deleted from the stream and loaded again, whole.
 
 Knows Spark, the archive's reader and the log. Must not know what becomes of the events.
 """
@@ -12,7 +16,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -21,13 +25,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
-from logboom.base.units import MIB
-from logboom.pipeline.checkpoint.files import make_dir, write_durably
+from logboom.base.units import GIB, MIB
+from logboom.pipeline.checkpoint.checked import read_checked, write_checked
+from logboom.pipeline.checkpoint.files import make_dir
 from logboom.pipeline.edge.streams import EDGE_CONFIGS, EVENT_MAX_BYTES, StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.event.json import json_values
-from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.run.archive_slices import COUNTS, ArchivePart, Origin, Position, Slice, Survey, cut, origins_of
 from logboom.pipeline.run.replay import Replay
 from logboom.pipeline.sinks.parquet.reading import ArchiveReader
 from logboom.pipeline.spark.causes import cause_of
@@ -35,12 +40,17 @@ from logboom.pipeline.spark.kafka import write_records
 from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX, SETTINGS
 
 PARTITIONS: Final = 8
+ROOM_BYTES: Final = 4 * GIB
+"""What a slice may take of the log, unless the replay says another size."""
 _LOADED: Final = "loaded.json"
+"""Of earlier versions, which loaded all at once."""
+_LOAD: Final = "load.json"
+_ADVICE: Final = "begin another replay"
 _ATTEMPTS: Final = 5
 """Files that are merged with others while they are read make a load begin anew."""
 _WATCH_S: Final = 0.5
 _ROWS: Final = "stream string, partition int, offset bigint, event_id string, value binary"
-_ORIGIN: Final = ("stream", "partition", "offset", "event_id")
+_DELETE_S: Final = 60.0
 _PRODUCER: Final = {
     "kafka.acks": "all",
     "kafka.compression.type": "lz4",
@@ -50,8 +60,35 @@ _PRODUCER: Final = {
 }
 
 
-class _Loaded(msgspec.Struct, frozen=True):
-    events: int
+class _OriginAt(msgspec.Struct, frozen=True):
+    stream: str
+    partition: int
+    offset: int
+
+
+class _Load(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a load is."""
+
+    position: tuple[_OriginAt, ...] = ()
+    """What is loaded of each origin, up to there."""
+    is_loading: bool = False
+    """Whether the slice behind it is being written: all before went through, and the stream may have a part of it."""
+    is_last: bool = False
+    """Whether nothing is behind it."""
+
+    def begin(self) -> dict[Origin, int]:
+        """The first offset of each origin that is not loaded."""
+        return {Origin(one.stream, one.partition): one.offset for one in self.position}
+
+    def after(self, upto: Position, *, is_last: bool) -> "_Load":
+        """With another slice."""
+        reached = self.begin() | dict(upto)
+        return _Load(position=tuple(_OriginAt(*each, at) for each, at in sorted(reached.items())), is_last=is_last)
+
+
+def room_of(replay: Replay) -> int:
+    """What a slice may take of the log, in bytes."""
+    return ROOM_BYTES if replay.room_bytes is msgspec.UNSET else replay.room_bytes
 
 
 @contextlib.contextmanager
@@ -73,7 +110,7 @@ def _cancelled_by(stop: threading.Event, spark: SparkSession) -> Iterator[None]:
         watcher.join()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ArchiveLoader:
     """The load of one replay, whose plan reads one stream."""
 
@@ -83,6 +120,11 @@ class ArchiveLoader:
     """The replay's checkpoint."""
     admin: StreamAdmin
     notify: Callable[[str], None]
+    _is_begun: bool = field(default=False, init=False)
+    """Whether this process was asked before."""
+    _part: ArchivePart | None = field(default=None, init=False)
+    _slices: list[Slice] = field(default_factory=list, init=False)
+    """Of that part, those that are left."""
 
     @property
     def stream(self) -> str:
@@ -93,48 +135,89 @@ class ArchiveLoader:
         """Makes the stream, before anybody waits for it."""
         self.admin.ensure({self.stream: PARTITIONS}, EDGE_CONFIGS)
 
-    def load(self, spark: SparkSession, stop: threading.Event) -> None:
-        """Fills the stream, unless an earlier run has, or until `stop`. To be called behind the checkpoint's lock."""
+    def load(self, spark: SparkSession, stop: threading.Event) -> bool:
+        """Puts the next slice into the stream, behind the end of the one before; whether there may be more.
+
+        To be called behind the checkpoint's lock, in front of each run of the replay, which is to take all of the
+        stream. What an earlier process loaded, and may not have taken, is left to the first run of this one. Until
+        `stop`.
+        """
         if (self.directory / _LOADED).exists():
-            return
+            return False
+        load, is_begun = self._kept(), self._is_begun
+        self._is_begun = True
+        if load.is_last or (load.position and not load.is_loading and not is_begun):
+            return not load.is_last
+        make_dir(self.directory)
+        write_checked(self.directory / _LOAD, msgspec.structs.replace(load, is_loading=True))
+        loaded = self._attempted(spark, load, stop)
+        if loaded is None:
+            return False
+        write_checked(self.directory / _LOAD, loaded)
+        return not loaded.is_last
+
+    def _attempted(self, spark: SparkSession, load: _Load, stop: threading.Event) -> _Load | None:
+        """None where it was stopped."""
         for attempt in range(1, _ATTEMPTS + 1):
-            self._empty()
             try:
                 with _cancelled_by(stop, spark):
-                    events = self._fill(spark)
+                    return self._next(spark, load)
             except Exception as error:  # not BLE001: whatever Spark says, it is raised on in one sentence
                 if stop.is_set():
-                    return
+                    return None
                 # Spark wraps what a task raised; the archive may just have been merged.
                 if attempt == _ATTEMPTS or "FileNotFoundError" not in str(error):
                     raise PipelineError(
                         f"the archive cannot be brought into {self.stream}: {cause_of(error)}"
                     ) from error
+                self._part = None
                 self.notify("files of the archive were merged while they were read: reading anew")
-            else:
-                break
-        make_dir(self.directory)
-        write_durably(self.directory / _LOADED, msgspec.json.encode(_Loaded(events)))
-        self.notify(f"{events:,} events of the archive wait in {self.stream}")
+        raise AssertionError("the last attempt returns or raises")
+
+    def _kept(self) -> _Load:
+        try:
+            return read_checked(self.directory / _LOAD, _Load, _ADVICE)
+        except FileNotFoundError:
+            return _Load()
 
     def _empty(self) -> None:
-        if any(self.admin.ends({self.stream: PARTITIONS})[self.stream].values()):
-            self.admin.delete([self.stream])
-            self.prepare()
+        """Deletes what went through, and what a load that was cut short has left."""
+        ends = self.admin.ends({self.stream: PARTITIONS})[self.stream]
+        asked = {(self.stream, int(number)): end for number, end in ends.items() if end}
+        for done in (self.admin.delete_before(asked) if asked else {}).values():
+            done.result(_DELETE_S)
 
-    def _fill(self, spark: SparkSession) -> int:
-        assert self.replay.archive is not None, "a replay from the log has nothing to load"
-        reader = ArchiveReader(self.replay.archive.path, self.replay.archive.store)
-        files = tuple(reader.files())
-        slots = max(1, spark.sparkContext.defaultParallelism)
-        read = _Read(reader, files, self.replay.from_ms, self.replay.to_ms, self.replay.ids)
+    def _next(self, spark: SparkSession, load: _Load) -> _Load:
+        self._empty()
         spark.conf.set(ARROW_BYTES, ARROW_BYTES_MAX)
         try:
-            found = spark.range(0, len(files), 1, max(1, min(len(files), 4 * slots))).mapInArrow(read, _ROWS)
-            self._write(found, min(PARTITIONS, slots))
+            part = self._part or self._surveyed(spark, load)
+            chosen = self._slices[0] if self._slices else Slice()
+            files = tuple(part.files[number] for number in sorted(chosen.files))
+            self._fill(spark, replace(part, files=files, begin=load.begin()), chosen)
         finally:
             spark.conf.set(ARROW_BYTES, SETTINGS[ARROW_BYTES])
-        return sum(self.admin.ends({self.stream: PARTITIONS})[self.stream].values())
+        self._slices = self._slices[1:]
+        left = sum(each.events for each in self._slices)
+        behind = f", {left:,} more come behind them" if left else ""
+        self.notify(f"{chosen.events:,} events of the archive wait in {self.stream}{behind}")
+        return load.after(chosen.upto, is_last=not self._slices)
+
+    def _surveyed(self, spark: SparkSession, load: _Load) -> ArchivePart:
+        """What is left of the archive, cut into slices."""
+        assert self.replay.archive is not None, "a replay from the log has nothing to load"
+        reader = ArchiveReader(self.replay.archive.path, self.replay.archive.store)
+        chosen = (self.replay.from_ms, self.replay.to_ms, self.replay.ids)
+        part = ArchivePart(reader, tuple(reader.files()), *chosen, load.begin())
+        counts = _file_numbers(spark, len(part.files)).mapInArrow(Survey(part), COUNTS)
+        self._slices = cut(counts.toArrow(), room_of(self.replay))
+        self._part = part
+        return part
+
+    def _fill(self, spark: SparkSession, part: ArchivePart, chosen: Slice) -> None:
+        slots = max(1, spark.sparkContext.defaultParallelism)
+        found = _file_numbers(spark, len(part.files)).mapInArrow(_Read(part, chosen.upto), _ROWS)
+        self._write(found, min(PARTITIONS, slots))
 
     def _write(self, found: DataFrame, at_once: int) -> None:
         to = F.pmod(F.hash("stream", "partition"), F.lit(PARTITIONS))
@@ -148,25 +231,26 @@ class ArchiveLoader:
         write_records(records, self.admin.bootstrap, _PRODUCER)
 
 
+def _file_numbers(spark: SparkSession, count: int) -> DataFrame:
+    """0 to `count`, for tasks that each read some of so many files."""
+    slots = max(1, spark.sparkContext.defaultParallelism)
+    return spark.range(0, count, 1, max(1, min(count, 4 * slots)))
+
+
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Reads the files of the numbers that it is given. It travels to executors."""
+    """Reads one slice in the files of the numbers that it is given. It travels to executors."""
 
-    reader: ArchiveReader
-    files: tuple[str, ...]
-    from_ms: int
-    to_ms: int
-    ids: tuple[str, ...]
+    part: ArchivePart
+    upto: dict[Origin, int]
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from self._events(self.files[number])
-
-    def _events(self, file: str) -> Iterator[pa.RecordBatch]:
-        for events in self.reader.batches(file, LIVE_SCHEMA.names, self.from_ms, self.to_ms, self.ids):
-            columns = [events.column(name) for name in _ORIGIN]
-            yield pa.RecordBatch.from_arrays([*columns, json_values(events)], [*_ORIGIN, "value"])
+            for file in batch.column(0).to_pylist():
+                for events in self.part.events(file, self.upto):
+                    stream, partition, offset = origins_of(events)
+                    columns = [stream, partition, offset, events.column("event_id"), json_values(events)]
+                    yield pa.RecordBatch.from_arrays(columns, ["stream", "partition", "offset", "event_id", "value"])
 
 
 @dataclass(frozen=True, slots=True)

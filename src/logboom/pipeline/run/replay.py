@@ -67,6 +67,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     events_per_s: int | None = None
     archive: ArchiveRef | None = None
     """None: from the streams of the log."""
+    room_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    """What events of an archive may take of the log at once, in bytes before compression; the loader has a default."""
 
 
 def directory_of(checkpoint: Path, name: str) -> Path:

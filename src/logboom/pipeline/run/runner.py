@@ -76,9 +76,9 @@ class RunOptions:
     """At most so many go on in a second; None for as many as there are."""
     turns_dials: bool = True
     """False: they stand as the plan says, whoever turns them."""
-    before: Callable[[SparkSession, threading.Event], None] | None = None
-    """Called once, behind the checkpoint's lock and before the queries start; it is to end soon once the event is
-    set."""
+    before: Callable[[SparkSession, threading.Event], bool] | None = None
+    """With `once`: called behind the checkpoint's lock before the queries start, and again when they have taken all
+    there was, for as long as it answers True; it is to end soon once the event is set."""
     recompile: Recompile | None = None
     """Reads the pipeline's file again, where the run may go on with another plan."""
 
@@ -162,9 +162,10 @@ class Runner:
             listener = LagListener(self._on_lag)
             spark.streams.addListener(listener)
             try:
-                if self._options.before is not None:
-                    self._options.before(spark, self._stop)
-                self._run_plans(spark, max(counts.values(), default=1))
+                before, is_more = self._options.before, True
+                while is_more and not self._stop.is_set():
+                    is_more = before is not None and before(spark, self._stop)
+                    self._run_plans(spark, max(counts.values(), default=1))
                 self.progress.state("stopped")
             finally:
                 spark.streams.removeListener(listener)
