@@ -28,6 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 from logboom.base.units import GIB, MIB
 from logboom.pipeline.checkpoint.checked import read_checked, write_checked
 from logboom.pipeline.checkpoint.files import make_dir
+from logboom.pipeline.checkpoint.spark_log import durably_committed
 from logboom.pipeline.edge.streams import EDGE_CONFIGS, EVENT_MAX_BYTES, StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.event.json import json_values
@@ -181,7 +182,11 @@ class ArchiveLoader:
             return _Load()
 
     def _empty(self) -> None:
-        """Deletes what went through, and what a load that was cut short has left."""
+        """Deletes what went through, and what a load that was cut short has left.
+
+        Spark does not sync how far its query is: after a power failure it might read again what is gone.
+        """
+        durably_committed(self.directory / "router")
         ends = self.admin.ends({self.stream: PARTITIONS})[self.stream]
         asked = {(self.stream, int(number)): end for number, end in ends.items() if end}
         for done in (self.admin.delete_before(asked) if asked else {}).values():
