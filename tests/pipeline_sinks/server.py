@@ -10,6 +10,8 @@ import contextlib
 import gzip
 import socket
 import threading
+import urllib.error
+import urllib.request
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -60,6 +62,26 @@ class Contract:
 
     def handle(self, request: Request) -> Reply:
         raise NotImplementedError
+
+
+class Gateway(Contract):
+    """Hands requests to a real server, and its answers back: so that faults can be put in front of it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    def handle(self, request: Request) -> Reply:
+        kept = ("content-type", "content-encoding", "accept", "authorization", "x-prometheus-remote-write-version")
+        headers = {name: value for name, value in request.headers.items() if name in kept}
+        body = request.sent if request.method in ("POST", "PUT") else None
+        asked = urllib.request.Request(f"{self._url}{request.path}", body, headers, method=request.method)
+        try:
+            with urllib.request.urlopen(asked, timeout=WAIT_S) as answer:
+                return Reply(answer.status, answer.read(), {"Content-Type": answer.headers["Content-Type"] or ""})
+        except urllib.error.HTTPError as error:
+            with error:
+                return Reply(error.code, error.read(), {"Content-Type": error.headers["Content-Type"] or ""})
 
 
 @dataclass

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from tests.clients.drivers import DriverMissingError, opensearch
 from tests.pipeline_sinks.harness import Delivering, Letters, delivering, edge_batch, event, sink_of
+from tests.pipeline_sinks.server import IN_DOUBT, Gateway, InDoubt, Server
 from tests.support.server import free_port
 from tests.support.waiting import WAIT_S
 
@@ -152,4 +153,25 @@ def test_a_node_that_is_killed_and_comes_back_has_each_event_once(node: Node) ->
     batch.attempt(killing())
     batch.until_done(batches)
     assert node.count("killed") == 2_000
+    assert batch.letters == Letters()
+
+
+@pytest.mark.parametrize("retry_for", ["300s", "0"], ids=["same_attempt", "next_attempt"])
+@pytest.mark.parametrize("fault", IN_DOUBT)
+def test_a_bulk_request_that_was_carried_out_without_an_answer_makes_no_document_twice(
+    node: Node, fault: InDoubt, retry_for: str
+) -> None:
+    index = f"doubt-{fault.replace('_', '-')}-{retry_for}"
+    node.ask("PUT", f"/{index}", {"settings": {"number_of_replicas": 0}})
+    batches = [edge_batch([event(at) for at in range(start, start + 50)], first=start) for start in range(0, 300, 50)]
+    with Server(Gateway(node.url)) as gateway:
+        keys = f"type: elasticsearch, url: '{gateway.url}', timeout: 1s, retry_for: {retry_for}, index: {index}"
+        batch = delivering(sink_of(f"{keys}, batch: {{max_events: 50}}, concurrency: 1"), "")
+        gateway.faults.next += [None, None, fault]
+        batch.attempt(batches)
+        batch.until_done(batches)
+        assert gateway.faults.applied[fault] == 1
+    assert node.count(index) == 300
+    repeats = sum(report.repeats for report in batch.reports)
+    assert (batch.rows + repeats, repeats >= 50) == (300, True)
     assert batch.letters == Letters()
