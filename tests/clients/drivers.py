@@ -181,9 +181,13 @@ def _build_of(sources: Path) -> Path:
 def _jars(sources: Path, jar: str) -> Path:
     """The directory with the jars of the pom.xml in `sources`, of which `jar` is one."""
     jars = _build_of(sources) / "lib"
-    if not list(jars.glob(f"{jar}-*.jar")):
+    wanted, installed = sources / "pom.xml", jars / "pom.xml"
+    is_current = installed.exists() and installed.read_bytes() == wanted.read_bytes()
+    if not is_current or not list(jars.glob(f"{jar}-*.jar")):
         need("mvn", "maven")
+        shutil.rmtree(jars, ignore_errors=True)
         build(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"], sources)
+        shutil.copy(wanted, installed)
     return jars
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from tests.pipeline.support import header, make_stream, publish, records
 from tests.support.server import BrokerProcess
 
+from logboom.pipeline.checkpoint.keeping import FileOnDisk
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.run.dead_letters import DeadLetter, RetriedLetters, retry
@@ -51,7 +52,7 @@ def test_what_has_a_record_is_sent_and_what_has_none_keeps_no_other_back(broker:
         _letter(4, made, None),
         _letter(5, "held-web/0/99", "held-web:0:99"),
     ]
-    book = RetriedLetters(tmp_path)
+    book = RetriedLetters(FileOnDisk(tmp_path / "retried.json"))
     plan = compile_pipeline(FILE, "held.yaml")
     done = retry(StreamAdmin(broker.kafka), plan, letters, book)
     assert done.sent == tuple(letter.id for letter in letters[:3])
@@ -63,4 +64,6 @@ def test_what_has_a_record_is_sent_and_what_has_none_keeps_no_other_back(broker:
     again = [message for message in records(broker.kafka, "held-web") if message.offset() >= 3]
     assert [message.value() for message in again] == [b'{"n": 0}', b'{"n": 1}', b'{"n": 2}']
     assert [header(message, "logboom-retry-of") for message in again] == list(done.sent)
-    assert [letter.id in RetriedLetters(tmp_path) for letter in letters] == [True] * 3 + [False] * 3
+    assert [letter.id in RetriedLetters(FileOnDisk(tmp_path / "retried.json")) for letter in letters] == [True] * 3 + [
+        False
+    ] * 3

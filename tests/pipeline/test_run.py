@@ -15,6 +15,7 @@ from tests.pipeline.support import Said, archive_ids, header, ledger, make_strea
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S, until
 
+from logboom.pipeline.checkpoint.keeping import FileOnDisk
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.plan.names import dead_stream, edge_stream
@@ -188,12 +189,12 @@ def test_dead_letters_are_tried_again_with_their_lineage(spark: Any, broker: Bro
     publish(broker.kafka, "letters-web", [b"level=info msg=hello", _line(msg="fine")], 1)
     plan = _plan(tmp_path, LETTERS.replace("FORMAT", "json"))
     _run(spark, plan, broker)
-    admin, book = StreamAdmin(broker.kafka), RetriedLetters(tmp_path / "retries")
+    admin, book = StreamAdmin(broker.kafka), RetriedLetters(FileOnDisk(tmp_path / "retries.json"))
     (letter,) = read_letters(admin, plan, book)
     assert (letter.stage, letter.origin, letter.value) == ("parsed", "letters-web/0/0", b"level=info msg=hello")
     assert letter.reason
     assert retry(admin, plan, [letter], book) == ((letter.id,), {})
-    (letter,) = read_letters(admin, plan, RetriedLetters(tmp_path / "retries"))
+    (letter,) = read_letters(admin, plan, RetriedLetters(FileOnDisk(tmp_path / "retries.json")))
     assert letter.retried
     (sent,) = [message for message in records(broker.kafka, "letters-web") if message.offset() == 2]
     assert sent.value() == b"level=info msg=hello"
@@ -230,7 +231,7 @@ def test_a_large_event_reaches_every_sink_that_takes_it_and_is_kept_whole_for_th
     assert pq.read_table(tmp_path / "archive", columns=["body"]).column("body").to_pylist() == bodies
     assert [event["body"] for event in _events(broker, "large-out")] == ["small"]
     assert [event["body"] for event in _events(broker, "large-far")] == ["small"]
-    admin, book = StreamAdmin(broker.kafka), RetriedLetters(tmp_path / "retries")
+    admin, book = StreamAdmin(broker.kafka), RetriedLetters(FileOnDisk(tmp_path / "retries.json"))
     letters = {letter.stage: letter for letter in read_letters(admin, plan, book)}
     assert letters.keys() == {"out", "far"}
     for letter in letters.values():
@@ -381,7 +382,7 @@ sinks:
     shutil.rmtree(tmp_path / "checkpoints" / "back" / "deliveries")
     publish(broker.kafka, "back-web", [_line(msg="second")], 1)
     _run(spark, plan, broker)
-    book = RetriedLetters(tmp_path / "retries")
+    book = RetriedLetters(FileOnDisk(tmp_path / "retries.json"))
     (letter,) = read_letters(admin, plan, book, "archive")
     assert letter.edge == "_back.parsed"
     retry(admin, plan, [letter], book)

@@ -17,10 +17,11 @@ from tests.support.s3 import BUCKET, IDENTITY, S3Server, running_s3
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.plan.stores import StoreRef
 from logboom.pipeline.sinks.parquet import ParquetSink, object_archive, staging
 from logboom.pipeline.sinks.parquet.object_archive import ObjectArchive, try_store
 from logboom.pipeline.sinks.parquet.staging import ArchiveWriter, Report
-from logboom.pipeline.sinks.parquet.stores import StoreRef, open_store
+from logboom.pipeline.sinks.parquet.stores import open_store
 
 SINK = ParquetSink(name="archive", line=1, inputs=("e",), path="s3://logs/app")
 STEPS = 14

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -114,7 +115,8 @@ def check(
         print_json({"file": str(file), "ok": not faults, "problems": faults})
     elif faults:
         for fault in faults:
-            typer.echo(f"{fault['file']}:{fault['line']}: {fault['where']}: {fault['message']}", err=True)
+            at = ":".join(str(part) for part in (fault["file"], fault["line"]) if part is not None)
+            typer.echo(f"{at}: {fault['where']}: {fault['message']}", err=True)
     else:
         parts = (plural(len(plan.sources), "source"), plural(len(plan.transforms), "transform"))
         typer.echo(f"{file}: fine: {', '.join(parts)}, {plural(len(plan.sinks), 'sink')}")
@@ -123,10 +125,17 @@ def check(
 
 
 def _unconnected(plan: Any) -> list[dict[str, Any]]:
-    """What is wrong with sinks that cannot be reached, as problems of the file."""
+    """What is wrong with a checkpoint and sinks that cannot be reached, as problems of the file."""
+    from logboom.pipeline.checkpoint.keeping import try_keeping
+    from logboom.pipeline.errors import PipelineError
     from logboom.pipeline.run.connecting import try_sinks
 
-    return [
+    faults: list[dict[str, Any]] = []
+    try:
+        try_keeping(plan)
+    except PipelineError as error:
+        faults.append({"file": plan.file, "line": None, "where": "checkpoint", "message": str(error)})
+    return faults + [
         {"file": sink.in_file or plan.file, "line": sink.line, "where": f"sinks.{sink.name}", "message": message}
         for sink, message in try_sinks(plan, os.environ)
     ]
@@ -275,11 +284,11 @@ def reload(
 
     A file that does not check is refused with all that is wrong with it, and the pipeline goes on as it was.
     """
-    from logboom.pipeline.plan.paths import resolved
+    from logboom.pipeline.plan.paths import checkpoint_of
     from logboom.pipeline.run.reloading import ask_running
 
     plan = _compiled(file)
-    answer = ask_running(resolved(plan, plan.checkpoint), timeout, drop_state or ())
+    answer = ask_running(checkpoint_of(plan), timeout, drop_state or ())
     if answer.problem is not None:
         fail(f"{plan.name} {answer.message}")
     typer.echo(f"{plan.name} {answer.message}")
@@ -296,23 +305,25 @@ def repin(
     Without --yes it says which records may then be there twice, and exits with code 1.
     """
     from logboom.pipeline.checkpoint.files import exclusive_lock
+    from logboom.pipeline.checkpoint.keeping import LOCK, is_in_bucket, keeping_of, where_kept
     from logboom.pipeline.edge.streams import StreamAdmin
     from logboom.pipeline.edge.table_streams import TableStreams
     from logboom.pipeline.enrich.store import TableStore
     from logboom.pipeline.mask.keys import load_keys
-    from logboom.pipeline.plan.paths import resolved
+    from logboom.pipeline.plan.paths import checkpoint_of
     from logboom.pipeline.run.batch_dials import BatchDials
     from logboom.pipeline.run.batch_planner import BatchPlanner
 
     plan = _compiled(file, check_sql=False)
-    checkpoint = resolved(plan, plan.checkpoint)
-    if not checkpoint.exists():
+    checkpoint, keeping = checkpoint_of(plan), keeping_of(plan)
+    if not is_in_bucket(plan) and not checkpoint.exists():
         fail(f"the pipeline has never run: there is no checkpoint {checkpoint}")
     admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     tables = TableStore(checkpoint / "tables", file.parent, note, TableStreams(admin).newest)
     dials = BatchDials(plan, admin, checkpoint, note)
-    planner = BatchPlanner(plan, admin, checkpoint, load_keys, note, tables, dials)
-    with exclusive_lock(checkpoint / "lock", f"the checkpoint {checkpoint}"):
+    with exclusive_lock(checkpoint / LOCK, f"the checkpoint {checkpoint}"):
+        keeping.look()
+        planner = BatchPlanner(plan, admin, checkpoint, load_keys, note, tables, dials)
         written = planner.unfinished()
         if written is None:
             typer.echo("nothing to do: no batch is waiting to run again")
@@ -323,8 +334,14 @@ def repin(
         typer.echo("\n".join(written.lines()))
         if not yes:
             fail(f"add --yes to run batch {written.batch} again with the pipeline as it is in {file}")
+        keeping.open(threading.Event())  # from here on no run elsewhere commits anything
+        again = planner.unfinished()
+        if again is None or again.batch != written.batch:
+            fail(f"the pipeline runs, and has gone on with {where_kept(plan)} meanwhile: stop it first")
         dials.declare()
         planner.repin(written.batch)
+        keeping.save(None)
+        keeping.close(ended=True)
     typer.echo(f"batch {written.batch} runs with {file} at the next start")
 
 
@@ -398,13 +415,13 @@ def retry_letters(
 
 def _letters(file: Path, stage: str | None, bootstrap: str | None) -> Any:
     """The plan, the log, the letters, and which were retried."""
+    from logboom.pipeline.checkpoint.keeping import retried_letters_of
     from logboom.pipeline.edge.streams import StreamAdmin
-    from logboom.pipeline.plan.paths import resolved
     from logboom.pipeline.run.dead_letters import RetriedLetters, read_letters
 
     plan = _compiled(file, check_sql=False)
     admin = StreamAdmin(bootstrap_of(plan, bootstrap))
-    book = RetriedLetters(resolved(plan, plan.checkpoint) / "dead-letters")
+    book = RetriedLetters(retried_letters_of(plan))
     return plan, admin, list(read_letters(admin, plan, book, stage)), book
 
 

@@ -83,7 +83,7 @@ def replay(
     Times are those of the records in the log. Events of a replay have the attribute logboom.replay with its name.
     """
     from logboom.pipeline.edge.streams import StreamAdmin
-    from logboom.pipeline.plan.paths import resolved
+    from logboom.pipeline.plan.paths import checkpoint_of
     from logboom.pipeline.run import replay as replays
 
     given = (sink, from_time, to_time, where, route, ids, archive, into, at, room, rate)
@@ -91,7 +91,7 @@ def replay(
     _check_together(resume, sink, all_sinks, archive, into, at, any_given=any(one is not None for one in given))
     plan = compiled(file)
     fed, fed_file = (plan, file) if into is None else (compiled(into), into)
-    checkpoint = resolved(fed, fed.checkpoint)
+    checkpoint = checkpoint_of(fed)
     if resume is not None:
         begun = replays.remembered(checkpoint, resume)
     else:

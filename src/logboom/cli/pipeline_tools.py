@@ -139,16 +139,17 @@ def _draw_live(plan: Any, bootstrap: str, every_s: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    from logboom.pipeline.checkpoint.keeping import opened_to_read
     from logboom.pipeline.drawing.graph import graph_of
     from logboom.pipeline.drawing.live import live_picture
     from logboom.pipeline.edge.streams import StreamAdmin
-    from logboom.pipeline.plan.paths import resolved
     from logboom.pipeline.run.live_state import live_state
 
-    admin, checkpoint, drawn = StreamAdmin(bootstrap), resolved(plan, plan.checkpoint), graph_of(plan)
+    admin, drawn = StreamAdmin(bootstrap), graph_of(plan)
 
     def picture() -> Any:
-        states = live_state(plan, checkpoint, admin)
+        with opened_to_read(plan) as checkpoint:
+            states = live_state(plan, checkpoint, admin)
         troubled = [name for name, state in states.items() if state.dead]
         return live_picture(drawn, {name: _figures(state) for name, state in states.items()}, troubled)
 

@@ -24,17 +24,18 @@ def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: As
     """Show events and bytes by source, route, service and sink, and what each dial keeps from being delivered."""
     import msgspec
 
+    from logboom.pipeline.checkpoint.keeping import opened_to_read, where_kept
     from logboom.pipeline.checkpoint.ledger import BatchLedgers
     from logboom.pipeline.edge.streams import StreamAdmin
-    from logboom.pipeline.plan.paths import resolved
     from logboom.pipeline.run.sink_contents import can_be_read, held_by
     from logboom.pipeline.run.volume import by_service, volume_of
 
     plan, since_ms = plan_of(file), ago_ms(since)
-    ledgers = resolved(plan, plan.checkpoint) / "ledger"
-    if not ledgers.exists():
-        fail(f"the pipeline has never run: there is no {ledgers}")
-    found = volume_of(plan, BatchLedgers(ledgers).entries(), since_ms)
+    with opened_to_read(plan) as checkpoint:
+        ledgers = checkpoint / "ledger"
+        if not ledgers.exists():
+            fail(f"the pipeline has never run: there is no ledger in {where_kept(plan)}")
+        found = volume_of(plan, BatchLedgers(ledgers).entries(), since_ms)
     admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     readable = [sink for sink in plan.sinks if can_be_read(sink)]
     services = [one for sink in readable for one in by_service(sink.name, held_by(plan, sink, admin, since_ms))]
@@ -106,9 +107,9 @@ def compare(
     """
     import msgspec
 
+    from logboom.pipeline.checkpoint.keeping import opened_to_read
     from logboom.pipeline.edge.streams import StreamAdmin
     from logboom.pipeline.findings import hint
-    from logboom.pipeline.plan.paths import resolved
     from logboom.pipeline.run.comparing import compare as compared
     from logboom.pipeline.run.live_state import live_state
     from logboom.pipeline.run.sink_contents import can_be_read, held_by
@@ -122,7 +123,8 @@ def compare(
     admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     unread = [name for name in (first, second) if not can_be_read(sinks[name])]
     if unread:
-        states = live_state(plan, resolved(plan, plan.checkpoint), admin)
+        with opened_to_read(plan) as checkpoint:
+            states = live_state(plan, checkpoint, admin)
         for name in (first, second):
             waiting, dead = plural(states[name].lag or 0, "event"), plural(states[name].dead or 0, "dead letter")
             typer.echo(f"{name}: {waiting} not taken yet, {dead}")

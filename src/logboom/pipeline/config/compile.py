@@ -7,6 +7,8 @@ checker that the caller brings.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from logboom.base.settings import (
     BOOTSTRAP_DEFAULT,
     Problem,
@@ -14,6 +16,7 @@ from logboom.base.settings import (
     YamlDocument,
     split_bootstrap,
 )
+from logboom.pipeline.config.checkpoints import checkpoint_place, files_of
 from logboom.pipeline.config.credentials import check_credentials
 from logboom.pipeline.config.directories import DirectoryCheck, check_keys, check_tables
 from logboom.pipeline.config.document import read_document
@@ -33,6 +36,7 @@ from logboom.pipeline.plan.nodes import (
     StreamSource,
     Transform,
 )
+from logboom.pipeline.plan.stores import store_fault
 from logboom.pipeline.transforms.dialled import check_dials
 
 Checker = Callable[[Sequence[Expression]], Sequence[str | None]]
@@ -159,10 +163,11 @@ def _check_outside(findings: Findings, graph: Graph, bootstrap: str | None, envi
     if not _is_bootstrap(log):
         log = BOOTSTRAP_DEFAULT
     StreamCheck(findings, name, log, graph.sources, graph.transforms, graph.sinks).run()
-    file, checkpoint = findings.document.name, _text(findings, "checkpoint")
-    directories = DirectoryCheck(findings, file, _checkpoint(name, checkpoint), graph.sinks)
+    file = findings.document.name
+    place = checkpoint_place(findings)
+    directories = DirectoryCheck(findings, file, files_of(findings, name, place), graph.sinks, place.path_key)
     directories.check_overlaps()
-    directories.check_stores()
+    directories.check_stores(None if place.store is None or store_fault(place.store) else place.store)
     directories.check_files()
     if environ is not None:
         directories.check_writable()
@@ -185,10 +190,6 @@ def _is_bootstrap(text: str) -> bool:
     return True
 
 
-def _checkpoint(name: str, given: str | None) -> str:
-    return f"./checkpoints/{name}" if given is None else given
-
-
 def _faults(found: Sequence[Expression], check: Checker) -> list[Problem]:
     answers = check(found)
     return [
@@ -206,11 +207,14 @@ def _plan(
     ordered: list[Transform],
     tests: tuple[PipelineTest, ...],
 ) -> Plan:
+    place = checkpoint_place(findings)
     return Plan(
         name=top.name,
         file=file,
         bootstrap=top.bootstrap,
-        checkpoint=_checkpoint(top.name, top.checkpoint),
+        checkpoint=place.path_of(top.name),
+        checkpoint_store=msgspec.UNSET if place.store is None else place.store,
+        work_dir=msgspec.UNSET if place.work_dir is None else place.work_dir,
         max_records_per_batch=top.batch.max_records,
         trigger_interval_ms=top.batch.interval,
         sources=tuple(graph.sources),

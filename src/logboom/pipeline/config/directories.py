@@ -17,6 +17,7 @@ from logboom.pipeline.enrich.sources import table_fault
 from logboom.pipeline.findings import Findings
 from logboom.pipeline.mask.keys import MaskKeyError, load_keys
 from logboom.pipeline.plan.nodes import Sink, Transform
+from logboom.pipeline.plan.stores import StoreRef
 from logboom.pipeline.sinks.file.paths import fixed_directory
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://|/)")
@@ -40,7 +41,7 @@ def path_fault(path: str) -> str | None:
     if scheme is not None:
         return (
             f"is a URL ({scheme[1]}:), and files are moved by rename here, which needs a mounted file system; "
-            "write the path of a directory, or for an archive s3://, gs:// or abfss://"
+            "write the path of a directory, or for an archive or the checkpoint s3://, gs:// or abfss://"
         )
     if path.startswith("~"):
         return "begins with '~', which stands for no home directory here; write the path whole"
@@ -50,7 +51,16 @@ def path_fault(path: str) -> str | None:
 class DirectoryCheck:
     """The paths of one pipeline, relative ones beside its file. `checkpoint` is None where it is wrong in itself."""
 
-    def __init__(self, findings: Findings, file: str, checkpoint: str | None, sinks: Sequence[Sink]) -> None:
+    def __init__(
+        self,
+        findings: Findings,
+        file: str,
+        checkpoint: str | None,
+        sinks: Sequence[Sink],
+        checkpoint_key: KeyPath = ("checkpoint",),
+    ) -> None:
+        """`checkpoint`: the directory of its files; `checkpoint_key`: where the document says which it is."""
+        self._checkpoint_key = checkpoint_key
         self._findings = findings
         self._directory = Path(file).parent
         self._sinks = sinks
@@ -66,7 +76,7 @@ class DirectoryCheck:
             if sink.output_file is not None
             and (found := self._resolved(("sinks", sink.name, "path"), sink.output_file))
         ]
-        self._checkpoint = None if checkpoint is None else self._resolved(("checkpoint",), checkpoint)
+        self._checkpoint = None if checkpoint is None else self._resolved(checkpoint_key, checkpoint)
 
     def _resolved(self, path: KeyPath, text: str) -> Path | None:
         fault = path_fault(text)
@@ -110,16 +120,21 @@ class DirectoryCheck:
                 if found.is_relative_to(directory):
                     self._findings.problem(at, f"lies in the directory of {owner}: {directory}; keep the two apart")
 
-    def check_stores(self) -> None:
-        """As `check_overlaps`, for archives in object stores."""
+    def check_stores(self, checkpoint: StoreRef | None = None) -> None:
+        """As `check_overlaps`, for archives and the checkpoint in object stores."""
         placed = [(sink, sink.output_url) for sink in self._sinks if sink.output_url is not None]
         for number, (sink, url) in enumerate(placed):
             for other, taken in placed[:number]:
-                if f"{url}/".startswith(f"{taken}/") or f"{taken}/".startswith(f"{url}/"):
+                if _overlap_of_urls(url, taken):
                     self._findings.problem(
                         ("sinks", sink.name, "path"),
                         f"shares the place of the sink {other.name!r} (line {other.line}): {taken}; give each its own",
                     )
+            if checkpoint is not None and _overlap_of_urls(url, checkpoint.url):
+                self._findings.problem(
+                    ("sinks", sink.name, "path"),
+                    f"shares the place of the checkpoint: {checkpoint.url}; keep the two apart",
+                )
 
     def check_writable(self) -> None:
         """Whether this machine's directories can be made and written; nothing is made."""
@@ -128,7 +143,7 @@ class DirectoryCheck:
         for sink, found in self._files:
             self._check_writable(("sinks", sink.name, "path"), Path(fixed_directory(str(found))))
         if self._checkpoint is not None:
-            self._check_writable(("checkpoint",), self._checkpoint)
+            self._check_writable(self._checkpoint_key, self._checkpoint)
 
     def _check_writable(self, path: KeyPath, directory: Path) -> None:
         there = next(each for each in (directory, *directory.parents) if os.path.lexists(each))
@@ -168,6 +183,10 @@ def _overlap(path: Path, other: Path) -> str | None:
     if path.is_relative_to(other):
         return "lies inside the directory"
     return "lies around the directory" if other.is_relative_to(path) else None
+
+
+def _overlap_of_urls(url: str, other: str) -> bool:
+    return f"{url}/".startswith(f"{other}/") or f"{other}/".startswith(f"{url}/")
 
 
 def _is_same(path: Path, other: Path) -> bool:

@@ -21,6 +21,29 @@ class BatchModel(Settings):
     """Time between the starts of two batches; a longer batch is followed by the next at once."""
 
 
+class CheckpointPlace(Settings):
+    """A directory, or a bucket and a working directory of this machine."""
+
+    path: str
+    """A directory, or `s3://BUCKET/PREFIX`, `gs://...`, `abfss://CONTAINER@ACCOUNT.../PREFIX`."""
+
+    endpoint: str | None = None
+    """Of a server that speaks S3, `http://HOST:PORT`, where `path` is an s3:// that Amazon does not have."""
+
+    region: str | None = None
+    """Of an s3:// bucket; default: that of the environment, else `us-east-1`."""
+
+    work_dir: str | None = None
+    """Directory for the files of a checkpoint in a bucket, which may be lost; default: below `~/.cache/logboom`."""
+
+
+def _place(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+CheckpointModel = Annotated[CheckpointPlace, BeforeValidator(_place)]
+
+
 class PipelineModel(Settings):
     """The document; its parts are loaded one by one so that a fault in one hides none in another."""
 
@@ -33,8 +56,8 @@ class PipelineModel(Settings):
     bootstrap: Bootstrap | None = None
     """Brokers, `HOST:PORT,...`; `--bootstrap` and LOGBOOM_BOOTSTRAP win."""
 
-    checkpoint: str | None = None
-    """Directory for what must survive a restart; default `./checkpoints/NAME`."""
+    checkpoint: CheckpointModel | None = None
+    """Where what must survive a restart is kept; a path alone means `{path: ...}`; default `./checkpoints/NAME`."""
 
     patterns: dict[str, str] = Field(default_factory=dict)
     """Names of your own for `%{NAME}`."""

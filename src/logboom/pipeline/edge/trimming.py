@@ -18,6 +18,8 @@ from logboom.pipeline.checkpoint.checked import read_checked
 from logboom.pipeline.checkpoint.spark_log import Offsets, by_partition, durably_committed
 from logboom.pipeline.edge.streams import StreamAdmin
 
+Committed = Callable[[Path], Offsets | None]
+"""Where the last batch of a query ended that is committed for good; None before it."""
 _PERIOD_S: Final = 60.0
 _FINISH_S: Final = 5.0
 # What the client itself says of a request has only names that begin with an underscore.
@@ -43,9 +45,11 @@ class Trimmer:
         readers: Mapping[str, Mapping[str, int]],
         notify: Callable[[str], None],
         *,
+        committed: Committed = durably_committed,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`deliveries`: directory of their checkpoints. `readers`: delivery -> the streams it reads -> partitions."""
+        self._committed = committed
         self._admin = admin
         self._deliveries = deliveries
         self._readers = readers
@@ -74,7 +78,7 @@ class Trimmer:
     def _trim(self) -> None:
         wanted = {
             (stream, partition): offset
-            for stream, partitions in read_by_all(self._deliveries, self._readers).items()
+            for stream, partitions in read_by_all(self._deliveries, self._readers, self._committed).items()
             for partition, offset in partitions.items()
             if offset > self._done.get((stream, partition), 0) and (stream, partition) not in self._asked
         }
@@ -108,13 +112,17 @@ class Trimmer:
         )
 
 
-def read_by_all(deliveries: Path, readers: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
+def read_by_all(
+    deliveries: Path, readers: Mapping[str, Mapping[str, int]], committed: Committed = durably_committed
+) -> dict[str, dict[int, int]]:
     """Below which offset no delivery needs the records of each edge any more.
 
     A delivery of a sink that has left the file counts as long as its checkpoint is there: the sink may come back.
     """
     there = {path.name for path in deliveries.iterdir() if path.is_dir()} if deliveries.exists() else set()
-    floors = {name: restart_offsets(deliveries / name, readers.get(name, {})) for name in there | set(readers)}
+    floors = {
+        name: restart_offsets(deliveries / name, readers.get(name, {}), committed) for name in there | set(readers)
+    }
     found: dict[str, dict[int, int]] = {}
     for stream, count in {stream: count for edges in readers.values() for stream, count in edges.items()}.items():
         reading = [floor[stream] for floor in floors.values() if stream in floor]
@@ -129,9 +137,9 @@ def read_start(delivery: Path) -> dict[str, dict[str, int]]:
     return read_checked(path, dict[str, dict[str, int]], advice) if path.exists() else {}
 
 
-def restart_offsets(delivery: Path, reads: Iterable[str] = ()) -> Offsets:
+def restart_offsets(delivery: Path, reads: Iterable[str] = (), committed: Committed = durably_committed) -> Offsets:
     """Where a delivery goes on after a restart, for each stream it is known to read; 0 where nothing says."""
-    committed = durably_committed(delivery / "query")
-    if committed is None:
-        committed = by_partition(read_start(delivery))
-    return {**{stream: {} for stream in reads}, **committed}
+    found = committed(delivery / "query")
+    if found is None:
+        found = by_partition(read_start(delivery))
+    return {**{stream: {} for stream in reads}, **found}

@@ -25,6 +25,7 @@ import msgspec
 
 from logboom.pipeline.plan.dials import Dial, DialValues, NamedDial
 from logboom.pipeline.plan.outcomes import LayerScope, Outcome
+from logboom.pipeline.plan.stores import StoreRef
 from logboom.pipeline.plan.tables import TableRef
 
 if TYPE_CHECKING:
@@ -396,7 +397,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     format: int = PLAN_FORMAT
     bootstrap: str | None = None
     checkpoint: str
-    """As written in the file, or `./checkpoints/NAME`; relative paths are the runner's to resolve."""
+    """As written in the file, or `./checkpoints/NAME`; relative paths are the runner's to resolve (`paths`)."""
+    checkpoint_store: StoreRef | msgspec.UnsetType = msgspec.UNSET
+    """The object store that the checkpoint is in."""
+    work_dir: str | msgspec.UnsetType = msgspec.UNSET
+    """The directory for the files of a checkpoint in an object store, as written in the file."""
     max_records_per_batch: int = 500_000
     trigger_interval_ms: int = 1_000
     sources: tuple[StreamSource, ...]
@@ -431,7 +436,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def content_hash(self) -> str:
         """Equal for pipelines that do the same to a record: file name, lines, tests and warnings do not count."""
-        running = msgspec.structs.replace(self, file="", tests=(), warnings=())
+        running = msgspec.structs.replace(self, file="", tests=(), warnings=(), work_dir=msgspec.UNSET)
         tree = _without_lines(msgspec.to_builtins(running))
         return hashlib.sha256(msgspec.json.encode(tree, order="sorted")).hexdigest()[:16]
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from logboom.pipeline.plan.nodes import Plan, Sink
-from logboom.pipeline.plan.paths import resolved
+from logboom.pipeline.plan.paths import checkpoint_of, resolved
 from logboom.pipeline.sinks.base import Refused, SinkContext
 from logboom.pipeline.sinks.bulk.secrets import read_secret
 from logboom.pipeline.sinks.registry import type_of
@@ -16,7 +16,7 @@ from logboom.pipeline.sinks.registry import type_of
 
 def try_sinks(plan: Plan, environ: Mapping[str, str]) -> Iterator[tuple[Sink, str]]:
     """Each sink that would not take events now, and why."""
-    checkpoint = resolved(plan, plan.checkpoint)
+    checkpoint = checkpoint_of(plan)
     for sink in plan.sinks:
         connect = type_of(sink).connect
         if connect is None:

@@ -5,14 +5,13 @@ Knows the log's client and the headers of a dead letter. Must not know Spark: lo
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from confluent_kafka import Message, Producer
 
 from logboom.client.messages import TopicPartition
-from logboom.pipeline.checkpoint.files import make_dir, write_durably
+from logboom.pipeline.checkpoint.keeping import KeptFile
 from logboom.pipeline.edge.emitter import writer_for
 from logboom.pipeline.edge.letters import Letter, ReadLetter, as_bytes, headers_of, put_letters, whole_letters
 from logboom.pipeline.edge.log_writer import LogWriter
@@ -54,12 +53,10 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 class RetriedLetters:
     """Remembers which letters were tried again, in the pipeline's checkpoint."""
 
-    def __init__(self, directory: Path) -> None:
-        make_dir(directory)
-        self._path = directory / "retried.json"
-        self._ids: set[str] = set()
-        if self._path.exists():
-            self._ids = set(msgspec.json.decode(self._path.read_bytes(), type=list[str]))
+    def __init__(self, kept: KeptFile) -> None:
+        self._kept = kept
+        data = kept.read()
+        self._ids: set[str] = set() if data is None else set(msgspec.json.decode(data, type=list[str]))
 
     def __contains__(self, letter: str) -> bool:
         return letter in self._ids
@@ -67,7 +64,7 @@ class RetriedLetters:
     def add(self, letters: Iterable[str]) -> None:
         """Durably."""
         self._ids.update(letters)
-        write_durably(self._path, msgspec.json.encode(sorted(self._ids)))
+        self._kept.write(msgspec.json.encode(sorted(self._ids)))
 
 
 def dead_streams(plan: Plan) -> dict[str, str]:

@@ -10,15 +10,17 @@ Knows Spark's streaming and the sinks' interface. Must not know how a sink does 
 import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from logboom.pipeline.checkpoint.bucket.tree import area_of
 from logboom.pipeline.checkpoint.checked import write_checked
 from logboom.pipeline.checkpoint.files import make_dir
+from logboom.pipeline.checkpoint.keeping import Keeping, OnDisk
 from logboom.pipeline.checkpoint.spark_log import durably_committed
 from logboom.pipeline.edge.dead_letter_task import COUNT_COLUMN, WriteDeadLetters
 from logboom.pipeline.edge.streams import StreamAdmin
@@ -57,6 +59,8 @@ class Delivery:
     writer: SinkWriter
     stop: threading.Event
     on_delivered: OnDelivered
+    keeping: Keeping = field(default_factory=OnDisk)
+    """What keeps the checkpoint."""
     once: bool = False
     """Whether it runs to come to an end: then no batch is tried for ever."""
 
@@ -111,11 +115,21 @@ class Delivery:
         return committed is not None and set(committed) != set(self.edges)
 
     def _batch(self, rows: DataFrame, batch: int) -> None:
+        # A sink knows by its number that it has a batch, so what the number stands for must outlast whatever happens.
+        self.keeping.save(area_of(self.sink.name))
+        self._deliver(rows, batch)
+        self.keeping.save(area_of(self.sink.name))
+        self.writer.idle()
+
+    def _deliver(self, rows: DataFrame, batch: int) -> None:
+        """Until the sink has the batch or it was given up."""
         # The session is the query's own: it holds for no other query.
         rows.sparkSession.conf.set(ARROW_BYTES, ARROW_BYTES_MAX)
         failures = 0
         while (error := self._attempt(rows, batch)) is not None:
             failures += 1
+            if self.keeping.is_away or self.keeping.fatal is not None:
+                raise error  # no fault of the sink's: the batch begins anew when the query is started again
             if self.stop.is_set():
                 raise StoppedError from error
             cause = cause_of(error)
@@ -132,7 +146,6 @@ class Delivery:
                 ) from error
             if self.stop.wait(min(_PAUSE_MIN_S * 2 ** (failures - 1), _PAUSE_MAX_S)):
                 raise StoppedError from error
-        self.writer.idle()
 
     def _attempt(self, rows: DataFrame, batch: int) -> Exception | None:
         try:

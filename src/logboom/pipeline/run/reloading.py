@@ -15,9 +15,10 @@ import msgspec
 
 from logboom.base.errors import LogboomError
 from logboom.pipeline.checkpoint.files import is_locked, write_durably
+from logboom.pipeline.checkpoint.keeping import LOCK, where_kept
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Plan
-from logboom.pipeline.plan.paths import resolved
+from logboom.pipeline.plan.paths import checkpoint_of
 from logboom.pipeline.run.carry_over import check_state_carries_over
 
 _REQUEST: Final = "reload.request"
@@ -124,7 +125,8 @@ def _not_reloadable(running: Plan, plan: Plan) -> str | None:
     """What of a plan a running pipeline cannot take up."""
     for what, before, now in (
         ("name", running.name, plan.name),
-        ("checkpoint", str(resolved(running, running.checkpoint)), str(resolved(plan, plan.checkpoint))),
+        ("checkpoint", where_kept(running), where_kept(plan)),
+        ("working directory of the checkpoint", str(checkpoint_of(running)), str(checkpoint_of(plan))),
         ("bootstrap", running.bootstrap, plan.bootstrap),
     ):
         if before != now:
@@ -136,8 +138,11 @@ def ask_running(checkpoint: Path, timeout_s: float, drop_state: Sequence[str] = 
     """Asks the run of a checkpoint to read its file again, and waits; PipelineError where none does. `drop_state`:
     transforms whose state it may give up."""
     request, answer = checkpoint / _REQUEST, checkpoint / _ANSWER
-    if not is_locked(checkpoint / "lock"):
-        raise PipelineError("the pipeline is not running: its next start takes the file as it is then")
+    if not is_locked(checkpoint / LOCK):
+        raise PipelineError(
+            "the pipeline is not running on this machine: its next start takes the file as it is then; one that "
+            "runs on another takes it there, by the same command or by SIGHUP"
+        )
     name = secrets.token_hex(8)
     write_durably(request, msgspec.json.encode(_Request(id=name, drop_state=tuple(drop_state))))
     deadline = time.monotonic() + timeout_s

@@ -23,10 +23,10 @@ from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.findings import hint
 from logboom.pipeline.plan.names import archived_stream
 from logboom.pipeline.plan.nodes import KernelTransform, Plan, Sink, StreamSource, Transform
-from logboom.pipeline.plan.paths import resolved
+from logboom.pipeline.plan.paths import checkpoint_of, resolved
+from logboom.pipeline.plan.stores import StoreRef
 from logboom.pipeline.plan.upstream import unused_name, upstream, with_entry
 from logboom.pipeline.sinks.parquet import ParquetSink
-from logboom.pipeline.sinks.parquet.stores import StoreRef
 from logboom.pipeline.transforms.decode_events import ArchivedTransform
 from logboom.pipeline.transforms.filter import FilterTransform
 from logboom.pipeline.transforms.reshape import ReshapeTransform, SetField
@@ -149,11 +149,17 @@ def replay_plan(plan: Plan, replay: Replay) -> Plan:
     return msgspec.structs.replace(
         part,
         name=replay_name(plan, replay),
-        checkpoint=str(directory_of(Path(plan.checkpoint), replay.name)),
+        checkpoint=str(directory_of(_checkpoint(plan), replay.name)),
+        checkpoint_store=msgspec.UNSET,
         max_records_per_batch=most if replay.events_per_s is None else max(1, min(most, replay.events_per_s)),
         sources=part.sources if replay.archive is not None else tuple(_bounded(one, replay) for one in part.sources),
         transforms=(*part.transforms, *added),
     )
+
+
+def _checkpoint(plan: Plan) -> Path:
+    """A replay's own checkpoint stays on this machine: it is a run with an end."""
+    return Path(plan.checkpoint) if plan.checkpoint_store is msgspec.UNSET else checkpoint_of(plan)
 
 
 def replay_name(plan: Plan, replay: Replay) -> str:

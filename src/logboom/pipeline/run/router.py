@@ -68,8 +68,11 @@ class Router:
         notify: Callable[[str], None],
         pace: RateLimit,
         dials: BatchDials | None,
+        save: Callable[[], None],
     ) -> None:
-        """`dials`: None where all stand as the plan says."""
+        """`dials`: None where all stand as the plan says. `save`: makes what is in the checkpoint now durable, wherever
+        it is kept."""
+        self._save = save
         self._spark = spark
         self._pace = pace
         self._plan = plan
@@ -162,6 +165,7 @@ class Router:
         # start tells from these whether the batch wrote anything.
         try:
             pinned = self._planner.choose(batch, self._prepared(self._plan).streams)
+            self._save()
         except (KeyChangedError, TableError, DamagedError) as error:
             self.fatal = error
             raise
@@ -200,6 +204,7 @@ class Router:
                 tables=pinned.tables,
                 dials=pinned.dials,
             )
+            self._save()
         except (BalanceError, DamagedError) as error:
             self.fatal = error
             raise

@@ -12,12 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from logboom.pipeline.checkpoint.batch_plans import BatchPlans
+from logboom.pipeline.checkpoint.bucket.objects import StoreError
+from logboom.pipeline.checkpoint.bucket.tree import ROUTER_AREA, area_of
 from logboom.pipeline.checkpoint.files import check_unlocked, exclusive_lock, make_dir
+from logboom.pipeline.checkpoint.keeping import LOCK, keeping_of
 from logboom.pipeline.checkpoint.owner import check_owner, claim, owner_of
 from logboom.pipeline.checkpoint.spark_log import check_query_is_whole
 from logboom.pipeline.checkpoint.stream_identity import check_ids
@@ -28,7 +32,8 @@ from logboom.pipeline.mask.keys import load_keys
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import Layout, is_direct
 from logboom.pipeline.plan.nodes import KeyRef, Plan, Sink
-from logboom.pipeline.plan.paths import resolved
+from logboom.pipeline.plan.paths import checkpoint_of, resolved
+from logboom.pipeline.plan.stateful import StatefulTransform
 from logboom.pipeline.registry import read_plan
 from logboom.pipeline.run.batch_dials import BatchDials
 from logboom.pipeline.run.carry_over import check_state_carries_over, check_state_is_whole
@@ -110,7 +115,8 @@ class Runner:
         """Set to end the queries of the plan of now: at a stop, or before another plan."""
         self._changed: Plan | None = None
         self._admin = StreamAdmin(options.bootstrap)
-        self._checkpoint = resolved(plan, plan.checkpoint)
+        self._checkpoint = checkpoint_of(plan)
+        self._keeping = keeping_of(plan)
         recompile = None if options.once else options.recompile
         self._reloading = Reloading(self._checkpoint, recompile, display.notify)
 
@@ -127,8 +133,10 @@ class Runner:
         """Until stopped, or with `once` until all there is has gone through. PipelineError where it cannot go on."""
         # Spark takes seconds to start, so keys and the checkpoint are looked at before.
         self._load_keys(self._plan.key_refs())
-        check_unlocked(self._checkpoint / "lock", f"the checkpoint {self._checkpoint}")
-        self._is_renamed()
+        check_work_dir(self._plan, self._options.session)
+        check_unlocked(self._checkpoint / LOCK, f"the checkpoint {self._checkpoint}")
+        if self._plan.checkpoint_store is msgspec.UNSET:
+            self._is_renamed()
         counts = self._wait()
         if self._stop.is_set():
             return
@@ -155,7 +163,8 @@ class Runner:
         """The same in a session that is there already. `counts`: partitions of the source streams, where known."""
         counts = self._wait() if counts is None else counts
         make_dir(self._checkpoint)
-        with exclusive_lock(self._checkpoint / "lock", f"the checkpoint {self._checkpoint}"):
+        with exclusive_lock(self._checkpoint / LOCK, f"the checkpoint {self._checkpoint}"):
+            self._keeping.open(self._stop)
             self._reloading.open()
             if self._options.http is not None:
                 serve_metrics(self.progress, *self._options.http)
@@ -167,7 +176,9 @@ class Runner:
                     is_more = before is not None and before(spark, self._stop)
                     self._run_plans(spark, max(counts.values(), default=1))
                 self.progress.state("stopped")
+                self._keeping.close(ended=True)
             finally:
+                self._keeping.close(ended=False)
                 spark.streams.removeListener(listener)
                 self._display.close(self.progress.snapshot())
 
@@ -281,6 +292,7 @@ class Runner:
             self._display.notify,
             RateLimit(self._options.records_per_s, self._halt),
             dials,
+            partial(self._keeping.save, ROUTER_AREA),
         )
         layout = router.prepare(partitions)
         wanted = [name for source in self._plan.sources for name in source.streams]
@@ -293,7 +305,10 @@ class Runner:
             delivery.remember_start()
             self.progress.sink(delivery.sink.name)
         readers = {delivery.sink.name: delivery.edges for delivery in deliveries}
-        return router, deliveries, Trimmer(self._admin, self._checkpoint / "deliveries", readers, self._display.notify)
+        self._keeping.save(None)
+        notify, committed = self._display.notify, self._keeping.committed
+        trimmer = Trimmer(self._admin, self._checkpoint / "deliveries", readers, notify, committed=committed)
+        return router, deliveries, trimmer
 
     def _run(self, router: Router, deliveries: list[Delivery], trimmer: Trimmer) -> None:
         self.progress.state("running")
@@ -301,7 +316,15 @@ class Runner:
             self._run_once(router, deliveries)
         else:
             self._run_continuously(router, deliveries, trimmer)
+        self._save_end()
         trimmer.finish()
+
+    def _save_end(self) -> None:
+        """Keeps the commits of the last batches, where nothing runs any more."""
+        try:
+            self._keeping.save(None)
+        except StoreError as error:
+            self._display.notify(f"the last batches will run once more at the next start: {error}")
 
     def _run_once(self, router: Router, deliveries: list[Delivery]) -> None:
         query = router.start(once=True)
@@ -322,13 +345,23 @@ class Runner:
         """Until all queries have ended; PipelineError where one failed. A stop request ends them early."""
         while any(each.query.isActive for each in queries) and not self._stop.wait(_END_POLL_S):
             self._display.show(self.progress.snapshot())
+            self._check_keeping([each.query for each in queries])
         self._display.show(self.progress.snapshot())
         if self._stop.is_set():
             self._stop_queries([each.query for each in queries])
         for each in queries:
             error = each.query.exception()
             if error is not None and not self._stop.is_set():
-                raise router.fatal or PipelineError(f"{each.name} failed: {cause_of(error)}")
+                fatal = router.fatal or self._keeping.fatal
+                raise fatal or PipelineError(f"{each.name} failed: {cause_of(error)}")
+
+    def _check_keeping(self, queries: list[StreamingQuery]) -> None:
+        """PipelineError where this run may not go on: its queries are stopped in the midst of their batches."""
+        if self._keeping.fatal is not None:
+            self._halt.set()
+            for query in queries:
+                query.stop()
+            raise self._keeping.fatal
 
     def _run_continuously(self, router: Router, deliveries: list[Delivery], trimmer: Trimmer) -> None:
         start = {"router": partial(router.start, once=False)}
@@ -337,6 +370,7 @@ class Runner:
         try:
             while not self._halt.wait(_TICK_S):
                 self._display.show(self.progress.snapshot())
+                self._check_keeping([each.query for each in queries])
                 trimmer.tick()
                 router.ticks.tick()
                 self._changed = self._reloading.changed_plan(self._plan)
@@ -356,15 +390,16 @@ class Runner:
         """Plans the next start of a query that ended; PipelineError where starting it again cannot help."""
         if ended.restart_at is not None:
             return
-        if router.fatal is not None:
-            raise router.fatal
+        if (fatal := router.fatal or self._keeping.fatal) is not None:
+            raise fatal
         batch = self.progress.snapshot().batch
         if batch > ended.batch:
             ended.failures = ended.own_failures = 0
         ended.batch = batch
         ended.failures += 1
-        # A failure counts against the pipeline only where the log was there: it may be away for as long as it likes.
-        ended.own_failures += self._admin.answers()
+        # A failure counts against the pipeline only where the log was there, and what keeps the checkpoint: both may be
+        # away for as long as they like.
+        ended.own_failures += not self._keeping.is_away and self._admin.answers()
         error = ended.query.exception()
         cause = "it ended" if error is None else cause_of(error)
         if ended.name == "router" and ended.own_failures >= _FAILURES_MAX:
@@ -410,6 +445,7 @@ class Runner:
                     writer=self._open(sink, checkpoint),
                     stop=self._halt,
                     on_delivered=self.progress.delivered,
+                    keeping=self._keeping,
                 )
             )
         dead = {names.dead_stream(self._plan.name, delivery.sink.name): 1 for delivery in deliveries}
@@ -423,6 +459,7 @@ class Runner:
             notify=self._display.notify,
             write_dead_letters=partial(write_dead_letters, self._admin, self._plan.name, sink.name),
             letters=LettersFromExecutors(self._admin.bootstrap, self._plan.name, sink.name),
+            save=partial(self._keeping.save, area_of(sink.name)),
             secret=partial(read_secret, environ=os.environ, directory=Path(self._plan.file).parent),
         )
         try:
@@ -431,6 +468,19 @@ class Runner:
             at = f"{sink.in_file or self._plan.file}:{sink.line}"
             raise PipelineError(f"{at}: the sink {sink.name} cannot be opened: {cause_of(error)}") from error
         return writer
+
+
+def check_work_dir(plan: Plan, session: SessionOptions) -> None:
+    """PipelineError where executors on other machines would look for files in a directory of this one."""
+    if session.is_local or plan.checkpoint_store is msgspec.UNSET or plan.work_dir is not msgspec.UNSET:
+        return
+    using = [node.name for node in plan.transforms if node.table_refs or isinstance(node, StatefulTransform)]
+    using += [sink.name for sink in plan.sinks if sink.output_file is not None]
+    if using:
+        raise PipelineError(
+            f"{using[0]} has files in the checkpoint that executors read or write, and with --master {session.master} "
+            f"these may run on other machines: set checkpoint.work_dir in {plan.file} to a directory that all see"
+        )
 
 
 def _missing(missing: list[str], patterns: list[str]) -> str:

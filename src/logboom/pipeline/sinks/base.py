@@ -142,6 +142,10 @@ class RefusedLetters(Protocol):
         ...
 
 
+def durable_already() -> None:
+    """Where a checkpoint is kept on a disk, nothing is left to do behind a file that was written durably."""
+
+
 @dataclass(frozen=True, slots=True)
 class SinkContext:
     """What an open sink may use of the run it belongs to."""
@@ -158,6 +162,9 @@ class SinkContext:
     """The same for executors."""
     secret: Callable[[KeyRef], str]
     """The text of a credential, read anew at each call: one that was renewed is taken at the next attempt."""
+    save: Callable[[], None] = durable_already
+    """Makes what is in the checkpoint of the delivery durable where it is not kept on this disk alone; to be called by
+    the delivery's thread before a step that has to be known after a crash. Behind each batch that needs no call."""
 
 
 @dataclass(frozen=True, slots=True)

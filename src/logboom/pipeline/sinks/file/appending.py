@@ -21,6 +21,7 @@ import msgspec
 
 from logboom.pipeline.checkpoint.checked import REPEATS, read_checked, write_checked
 from logboom.pipeline.checkpoint.files import make_dir, sync_dir, write_durably
+from logboom.pipeline.sinks.base import durable_already
 from logboom.pipeline.sinks.file import FileSink
 from logboom.pipeline.sinks.file.lines import LinesReport, Piece
 from logboom.pipeline.sinks.repeats.fresh import Seen
@@ -62,8 +63,11 @@ class LineFiles:
         resolve: Callable[[str], Path],
         now: Callable[[], float],
         notify: Callable[[str], None],
+        save: Callable[[], None] = durable_already,
     ) -> None:
+        """`save`: as in `SinkContext`."""
         self._sink = sink
+        self._save = save
         self._resolve = resolve
         self._now = now
         self._notify = notify
@@ -150,6 +154,7 @@ class LineFiles:
     def note(self, batch: int, steps: tuple[_Extended | _Moved, ...]) -> None:
         """Makes the steps of a batch durable before they are taken."""
         write_durably(self._journal, msgspec.json.encode(_Journal(batch, steps)))
+        self._save()
 
     def is_due(self, path: Path) -> bool:
         """Whether a file is to be moved aside before more is written to it."""

@@ -16,7 +16,7 @@ from logboom.pipeline.sinks.repeats.letters import BatchLetters
 def open_files(sink: FileSink, context: SinkContext) -> "FileDelivery":
     """Opens the files of a sink, and takes back what a batch that was cut short left in them."""
     directory = context.checkpoint / "file"
-    files = LineFiles(sink, directory, resolve=context.resolve, now=time.time, notify=context.notify)
+    files = LineFiles(sink, directory, resolve=context.resolve, now=time.time, notify=context.notify, save=context.save)
     return FileDelivery(sink, files, context)
 
 

@@ -189,6 +189,7 @@ class IcebergDelivery(BaseWriter):
     def _keep(self, seen: Seen) -> None:
         make_dir(self._states)
         write_durably(self._state(seen.batch), msgspec.json.encode(seen))
+        self._context.save()
 
     def _commit(self, table: Any, batch: int, files: Sequence[Any]) -> None:
         """One commit, tried again behind those of others.

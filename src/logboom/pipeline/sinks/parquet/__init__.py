@@ -16,7 +16,6 @@ when it is opened.
 
 from __future__ import annotations
 
-import re
 from typing import Final, Literal
 
 import msgspec
@@ -25,8 +24,8 @@ from pydantic import Field
 from logboom.base.settings import DurationMs, SizeBytes
 from logboom.base.units import MIB
 from logboom.pipeline.plan.nodes import Sink
+from logboom.pipeline.plan.stores import StoreRef, is_url_of_store, option_faults, store_fault
 from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkModel, SinkReport, SinkType, SinkWriter
-from logboom.pipeline.sinks.parquet.stores import StoreRef, is_url_of_store, store_fault
 
 PartitionKey = Literal["date", "hour", "service", "stream", "source"]
 Compression = Literal["zstd", "snappy", "gzip", "none"]
@@ -96,18 +95,14 @@ def _compile(model: ParquetSinkModel, common: CommonFields, report: SinkReport) 
 
 
 def _store(model: ParquetSinkModel, report: SinkReport) -> StoreRef | msgspec.UnsetType:
-    is_s3 = model.path.startswith("s3://")
-    for key in ("endpoint", "region"):
-        if getattr(model, key) is not None and not is_s3:
-            report.problem(key, "goes with a path that begins with s3://")
-    if model.endpoint is not None and not re.fullmatch(r"https?://[^/@?#\s]+/?", model.endpoint):
-        report.problem("endpoint", f"{model.endpoint!r} is no http://HOST:PORT or https://HOST:PORT")
+    for key, fault in option_faults(model.path, model.endpoint, model.region).items():
+        report.problem(key, fault)
     if not is_url_of_store(model.path):
         return msgspec.UNSET
     store = StoreRef(url=model.path.rstrip("/"), endpoint=model.endpoint, region=model.region)
-    fault = store_fault(store)
-    if fault is not None:
-        report.problem("path", fault)  # not with the path: it may have a credential
+    wrong = store_fault(store)
+    if wrong is not None:
+        report.problem("path", wrong)  # not with the path: it may have a credential
     return store
 
 

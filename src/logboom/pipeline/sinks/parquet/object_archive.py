@@ -18,9 +18,10 @@ from typing import Final
 import msgspec
 from pyarrow.fs import FileSelector, FileType
 
+from logboom.pipeline.plan.stores import StoreRef
 from logboom.pipeline.sinks.parquet.archive import HIDDEN, NOTHING, Manifest, next_manifest
 from logboom.pipeline.sinks.parquet.staging import Report
-from logboom.pipeline.sinks.parquet.stores import StoreRef, open_store
+from logboom.pipeline.sinks.parquet.stores import open_store
 
 _KEPT_MANIFESTS: Final = 20
 _REQUESTS_AT_ONCE: Final = 16

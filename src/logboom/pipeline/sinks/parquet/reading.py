@@ -16,8 +16,9 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from logboom.base.units import MIB
 from logboom.pipeline.event.schema import LIVE_SCHEMA
+from logboom.pipeline.plan.stores import StoreRef
 from logboom.pipeline.sinks.parquet.partitioning import NO_VALUE
-from logboom.pipeline.sinks.parquet.stores import StoreRef, open_store
+from logboom.pipeline.sinks.parquet.stores import open_store
 
 _SUFFIX: Final = ".parquet"
 _HIDDEN: Final = ("_", ".")

@@ -16,9 +16,10 @@ import msgspec
 import pyarrow as pa
 
 from logboom.base.units import MIB
+from logboom.pipeline.plan.stores import StoreRef
 from logboom.pipeline.sinks.parquet import ParquetSink
 from logboom.pipeline.sinks.parquet.partitioning import by_directory
-from logboom.pipeline.sinks.parquet.stores import StoreRef, open_store
+from logboom.pipeline.sinks.parquet.stores import open_store
 from logboom.pipeline.sinks.parquet.writing import parquet_writer
 from logboom.pipeline.sinks.repeats.fresh import FreshEvents, PartReport, Seen
 

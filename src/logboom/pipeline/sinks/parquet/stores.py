@@ -11,48 +11,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-import msgspec
+from logboom.pipeline.plan.stores import StoreRef
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-SCHEMES: Final = ("s3", "gs", "abfs", "abfss")
 _CONNECT_S: Final = 10
 _TRIES: Final = 5
-
-
-class StoreRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in an object store; it has no credentials."""
-
-    url: str
-    endpoint: str | None = None
-    """Of another server than the cloud's that speaks S3, `http://HOST:PORT`."""
-    region: str | None = None
-
-
-def is_url_of_store(path: str) -> bool:
-    """Whether a path is in an object store.
-
-    >>> is_url_of_store("s3://logs/app"), is_url_of_store("./archive")
-    (True, False)
-    """
-    return path.partition("://")[0] in SCHEMES and "://" in path
-
-
-def store_fault(store: StoreRef) -> str | None:
-    """What is wrong with a place, as the end of a sentence; None where it can be one."""
-    try:
-        parts = urlsplit(store.url)
-        secret = parts.password is not None
-    except ValueError as error:
-        return f"cannot be read: {error}"
-    if not parts.netloc or not parts.path.strip("/"):
-        return "should be a bucket and a prefix, such as s3://BUCKET/PREFIX: the prefix is the archive's alone"
-    if secret or parts.query or parts.fragment:
-        return "has more than a bucket and a prefix; credentials come from the environment or the cloud's own files"
-    if any(part in ("", ".", "..") for part in parts.path.strip("/").split("/")):
-        return "has an empty name, '.' or '..' in its prefix"
-    return None
 
 
 def omit_checksum_trailers() -> None:

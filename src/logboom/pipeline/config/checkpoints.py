@@ -1,0 +1,60 @@
+"""The key `checkpoint`: a directory, or a bucket and the directory that its files are worked on in.
+
+Knows the document and paths. A fault of the document's other keys hides none of this one's, so it is read as it stands.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from logboom.base.settings import KeyPath
+from logboom.pipeline.findings import Findings
+from logboom.pipeline.plan.paths import default_work_dir
+from logboom.pipeline.plan.stores import StoreRef, is_url_of_store, option_faults, store_fault
+
+_KEY: Final = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPlace:
+    """Where a checkpoint is."""
+
+    path: str | None
+    path_key: KeyPath
+    """Where the path stands in the document."""
+    store: StoreRef | None
+    work_dir: str | None
+
+    def path_of(self, pipeline: str) -> str:
+        """The path, or the one of a pipeline that names none."""
+        return f"./checkpoints/{pipeline}" if self.path is None else self.path
+
+
+def checkpoint_place(findings: Findings) -> CheckpointPlace:
+    """What the document says, whatever else is wrong with it."""
+    data = findings.document.data
+    given: Any = data.get(_KEY) if isinstance(data, dict) else None
+    group: dict[str, Any] = given if isinstance(given, dict) else {"path": given}
+    path, endpoint, region, work_dir = (_text(group.get(key)) for key in ("path", "endpoint", "region", "work_dir"))
+    key: KeyPath = (_KEY, "path") if isinstance(given, dict) else (_KEY,)
+    store = None
+    if path is not None and is_url_of_store(path):
+        store = StoreRef(url=path.rstrip("/"), endpoint=endpoint, region=region)
+    return CheckpointPlace(path, key, store, work_dir)
+
+
+def files_of(findings: Findings, pipeline: str, place: CheckpointPlace) -> str | None:
+    """The directory of the checkpoint's files, as text; None where the place is wrong, which is told."""
+    if place.store is None:
+        if place.work_dir is not None:
+            findings.problem((_KEY, "work_dir"), "goes with a path in a bucket, such as s3://BUCKET/PREFIX")
+        return place.path_of(pipeline)
+    fault = store_fault(place.store, "checkpoint")
+    if fault is not None:
+        findings.problem(place.path_key, fault)  # not with the path: it may have a credential
+    for key, wrong in option_faults(place.store.url, place.store.endpoint, place.store.region).items():
+        findings.problem((_KEY, key), wrong)
+    return str(default_work_dir(pipeline, place.store)) if place.work_dir is None else place.work_dir
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,58 @@
+"""Places in object stores, as a pipeline's file names them: `s3://BUCKET/PREFIX`, `gs://...`,
+`abfss://CONTAINER@ACCOUNT.../PREFIX`. Knows their text alone; who opens one is `sinks.parquet.stores` for archives and
+`checkpoint.bucket.objects` for checkpoints.
+"""
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+SCHEMES: Final = ("s3", "gs", "abfs", "abfss")
+_ENDPOINT: Final = re.compile(r"https?://[^/@?#\s]+/?")
+
+
+class StoreRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in an object store; it has no credentials."""
+
+    url: str
+    endpoint: str | None = None
+    """Of another server than the cloud's that speaks S3, `http://HOST:PORT`."""
+    region: str | None = None
+
+
+def is_url_of_store(path: str) -> bool:
+    """Whether a path is in an object store.
+
+    >>> is_url_of_store("s3://logs/app"), is_url_of_store("./archive")
+    (True, False)
+    """
+    return path.partition("://")[0] in SCHEMES and "://" in path
+
+
+def store_fault(store: StoreRef, owner: str = "archive") -> str | None:
+    """What is wrong with a place, as the end of a sentence; None where it can be one. `owner`: what is kept there."""
+    try:
+        parts = urlsplit(store.url)
+        secret = parts.password is not None
+    except ValueError as error:
+        return f"cannot be read: {error}"
+    if not parts.netloc or not parts.path.strip("/"):
+        return f"should be a bucket and a prefix, such as s3://BUCKET/PREFIX: the prefix is the {owner}'s alone"
+    if secret or parts.query or parts.fragment:
+        return "has more than a bucket and a prefix; credentials come from the environment or the cloud's own files"
+    if any(part in ("", ".", "..") for part in parts.path.strip("/").split("/")):
+        return "has an empty name, '.' or '..' in its prefix"
+    return None
+
+
+def option_faults(path: str, endpoint: str | None, region: str | None) -> dict[str, str]:
+    """What is wrong with the options beside a path, by the key that has them."""
+    found = {}
+    if not path.startswith("s3://"):
+        given = {"endpoint": endpoint, "region": region}
+        return {key: "goes with a path that begins with s3://" for key, value in given.items() if value is not None}
+    if endpoint is not None and not _ENDPOINT.fullmatch(endpoint):
+        found["endpoint"] = f"{endpoint!r} is no http://HOST:PORT or https://HOST:PORT"
+    return found
