@@ -204,8 +204,8 @@ def test_commands_read_the_bucket_where_the_pipeline_does_not_run(
     with place.router("--once") as router:
         assert router.wait() == 0, router.log_text()[-3_000:]
     place.lose_machine()
-    volume = json.loads(ok("pipeline", "volume", str(place.file), "--since", "1d", "--json", bootstrap=broker.kafka))
+    volume = ok("pipeline", "volume", str(place.file), "--since", "1d", "--json", bootstrap=broker.kafka).json
     assert volume["ledger"]["records_in"] == {"web": 2 * IDS}
-    assert "nothing to do" in ok("pipeline", "repin", str(place.file), bootstrap=broker.kafka)
-    assert "fine" in ok("pipeline", "check", str(place.file), "--connect", bootstrap=broker.kafka)
+    assert "nothing to do" in ok("pipeline", "repin", str(place.file), bootstrap=broker.kafka).out
+    assert "fine" in ok("pipeline", "check", str(place.file), "--connect", bootstrap=broker.kafka).out
     assert place.count("ledger/*.json") > 0, "repin looked at the files in the working directory"

@@ -8,17 +8,20 @@ import threading
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.model_store import ModelStore
+from tests.support.waiting import until
 
 from logboom.pipeline.checkpoint.bucket import mirror as mirrors
-from logboom.pipeline.checkpoint.bucket.bundles import BundleError, State, decoded
+from logboom.pipeline.checkpoint.bucket.bundles import BundleError, State, decoded, encoded
 from logboom.pipeline.checkpoint.bucket.chain import DamagedBucketError, newest_state
 from logboom.pipeline.checkpoint.bucket.mirror import BucketMirror, ReplacedError, check_conditions
-from logboom.pipeline.checkpoint.bucket.objects import StoreError
+from logboom.pipeline.checkpoint.bucket.objects import StoreError, keys_of_profile, region_of
 from logboom.pipeline.checkpoint.bucket.tree import INLINE_BYTES_MAX, ROUTER_AREA, area_of, in_area
+from logboom.pipeline.edge.trimming import read_by_all
 from logboom.pipeline.errors import PipelineError
 
 AREAS = (ROUTER_AREA, area_of("a"), area_of("b"))
@@ -241,11 +244,11 @@ def test_an_answer_that_was_lost_is_no_other_driver(tmp_path: Path) -> None:
     store.cut(0, behind=True)
     with pytest.raises(StoreError):
         mirror.save(ROUTER_AREA)
-    assert mirror.is_away
+    away = [mirror.is_away]
     store.mend()
     put(here, "ledger/0.json", b"2")
     mirror.save(ROUTER_AREA)
-    assert not mirror.is_away
+    assert [*away, mirror.is_away] == [True, False]
     assert restored(store, tmp_path / "there") == {"ledger/0.json": b"2"}
 
 
@@ -334,6 +337,83 @@ def test_a_server_that_pays_no_heed_to_the_condition_is_refused(tmp_path: Path) 
         BucketMirror(store, tmp_path).open(SET)
     with pytest.raises(PipelineError, match="pays no heed to `If-None-Match"):
         check_conditions(store)
+
+
+def test_edges_are_trimmed_by_the_commits_that_the_bucket_has(tmp_path: Path) -> None:
+    store, query = ModelStore(), tmp_path / "deliveries" / "a" / "query"
+    mirror = BucketMirror(store, tmp_path)
+    mirror.open(SET)
+    assert mirror.committed(query) is None
+    for batch in (0, 1):
+        put(tmp_path, f"deliveries/a/query/offsets/{batch}", b'v1\n{}\n{"e": {"0": %d}}' % (10 + batch))
+        mirror.save(area_of("a"))
+        put(tmp_path, f"deliveries/a/query/commits/{batch}", b"v1\n{}")
+    assert mirror.committed(query) == {"e": {0: 10}}
+    assert read_by_all(tmp_path / "deliveries", {"a": {"e": 1}}, mirror.committed) == {"e": {0: 10}}
+    mirror.save(None)
+    assert mirror.committed(query) == {"e": {0: 11}}
+
+
+def test_a_bundle_that_names_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
+    whole = decoded(_with_bundles(tmp_path).there["bundles/000000000002"])
+    for path in ("../x", "/x", "a//b"):
+        wrong = msgspec.structs.replace(whole, changed={path: whole.changed["ledger/0.json"]})
+        with pytest.raises(BundleError, match="outside of the working directory"):
+            decoded(encoded(wrong))
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_who_takes_over_waits_for_a_driver_that_may_still_run(tmp_path: Path, ended: bool) -> None:
+    store, waits = ModelStore(), Waits()
+    first = BucketMirror(store, tmp_path / "first")
+    first.open(waits)
+    first.close(ended=ended)
+    BucketMirror(store, tmp_path / "first").open(waits)
+    assert waits.count == 0, "who has the directory has its lock"
+    second = BucketMirror(store, tmp_path / "second")
+    second.open(waits)
+    assert waits.count == 1
+    second.close(ended=ended)
+    BucketMirror(store, tmp_path / "third").open(waits)
+    assert waits.count == (1 if ended else 2)
+
+
+class Waits(threading.Event):
+    """An event that is waited for without time."""
+
+    count = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.count += 1
+        return False
+
+
+def test_a_driver_with_nothing_to_save_notices_that_it_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirrors, "_LOOK_EVERY_S", 0.01)
+    store = ModelStore()
+    first, second = BucketMirror(store, tmp_path / "first"), BucketMirror(store, tmp_path / "second")
+    first.open(SET)
+    second.open(SET)
+    until(lambda: first.fatal, "the first notices")
+    assert isinstance(first.fatal, ReplacedError)
+    assert second.fatal is None
+    second.close(ended=True)
+
+
+@pytest.mark.parametrize("environment", [{}, {"AWS_PROFILE": "work"}])
+def test_keys_of_a_profile_are_used_where_the_environment_has_none(tmp_path: Path, environment: dict[str, str]) -> None:
+    name = environment.get("AWS_PROFILE", "default")
+    keys, config = tmp_path / "credentials", tmp_path / "config"
+    keys.write_text(f"[{name}]\naws_access_key_id = id\naws_secret_access_key = a%b\n")
+    config.write_text(f"[{'default' if name == 'default' else 'profile ' + name}]\nregion = eu-central-1\n")
+    files = {"AWS_SHARED_CREDENTIALS_FILE": str(keys), "AWS_CONFIG_FILE": str(config), **environment}
+    assert keys_of_profile(files) == {"access_key_id": "id", "secret_access_key": "a%b"}
+    assert region_of(files) == "eu-central-1"
+    assert keys_of_profile({**files, "AWS_ACCESS_KEY_ID": "mine"}) == {}
+    assert region_of({**files, "AWS_REGION": "eu-west-1"}) == "eu-west-1"
+    assert region_of({"AWS_CONFIG_FILE": str(tmp_path / "none")}) == "us-east-1"
 
 
 def test_a_check_leaves_nothing_behind() -> None:

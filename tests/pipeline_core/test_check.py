@@ -8,8 +8,14 @@ import pytest
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.plan.paths import checkpoint_of
+from logboom.pipeline.plan.stores import StoreRef
+from logboom.pipeline.registry import read_plan
+from logboom.pipeline.run.runner import check_work_dir
 from logboom.pipeline.sinks.registry import sink_types
+from logboom.pipeline.spark.settings import SessionOptions
 
 HEAD = """\
 name: shop
@@ -287,3 +293,66 @@ def test_an_unknown_type_hides_no_other_typo() -> None:
 def test_an_empty_list_is_told_in_plain_words() -> None:
     (told,) = problems(HEAD.replace("[{format: json}]", "[]") + "sinks: {k: {type: console, inputs: [events]}}\n")
     assert told == "p.yaml:3: transforms.events.rules: is empty; give it at least one"
+
+
+URL = "s3://state/pipelines/shop"
+
+
+def test_a_checkpoint_may_be_in_a_bucket_with_its_files_in_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
+    plan = compiled(f"checkpoint: {URL}/\n" + with_sinks("type: console"))
+    assert plan.checkpoint_store == StoreRef(url=URL)
+    assert checkpoint_of(plan).parent == Path("/var/cache/me/logboom/checkpoints")
+    assert checkpoint_of(plan).name.startswith("shop-")
+    other = compiled(f"checkpoint: {URL}-2\n" + with_sinks("type: console"))
+    assert checkpoint_of(other) != checkpoint_of(plan)
+
+
+def test_a_checkpoint_in_a_bucket_takes_a_server_and_a_working_directory(tmp_path: Path) -> None:
+    text = f"checkpoint: {{path: '{URL}', endpoint: 'http://minio:9000', region: eu, work_dir: ./work}}\n"
+    plan = compiled(text + with_sinks("type: console"), file=str(tmp_path / "p.yaml"))
+    assert plan.checkpoint_store == StoreRef(url=URL, endpoint="http://minio:9000", region="eu")
+    assert checkpoint_of(plan) == tmp_path / "work"
+    assert read_plan(plan.to_json()) == plan
+    moved = compiled(text.replace("./work", "./other") + with_sinks("type: console"), file=str(tmp_path / "p.yaml"))
+    assert moved.content_hash() == plan.content_hash(), "it is no other pipeline"
+
+
+@pytest.mark.parametrize(
+    ("keys", "where", "message"),
+    [
+        ("path: 's3://bucket'", "path", "should be a bucket and a prefix"),
+        ("path: 's3://me:key@bucket/x'", "path", "credentials come from the environment"),
+        ("path: 'gs://bucket/x', region: eu", "region", "goes with a path that begins with s3://"),
+        ("path: 's3://bucket/x', endpoint: minio", "endpoint", "is no http://HOST:PORT"),
+        ("path: ./here, work_dir: ./there", "work_dir", "goes with a path in a bucket"),
+        ("path: 's3://bucket/x', work_dir: '~/x'", "work_dir", "begins with '~'"),
+        ("path: 'hdfs://name/x'", "path", "is a URL (hdfs:)"),
+        ("work_dir: ./x", "work_dir", "goes with a path in a bucket"),
+    ],
+)
+def test_a_checkpoint_that_is_none(keys: str, where: str, message: str) -> None:
+    told = problems(f"checkpoint: {{{keys}}}\n" + with_sinks("type: console"))
+    assert any(f"checkpoint.{where}" in one and message in one for one in told), told
+    assert "key@" not in "".join(told)
+
+
+def test_an_archive_and_the_checkpoint_are_kept_apart_in_a_bucket_too() -> None:
+    (told,) = problems(f"checkpoint: {URL}\n" + with_sinks(f"type: parquet, path: '{URL}/archive'"))
+    assert f"sinks.s0.path: shares the place of the checkpoint: {URL}; keep the two apart" in told
+
+
+def test_executors_elsewhere_need_a_working_directory_that_they_see() -> None:
+    cluster, stateful = (
+        SessionOptions(master="spark://there:7077"),
+        "once: {type: dedupe, inputs: [events], window: 1d}",
+    )
+    head = f"checkpoint: {URL}\n" + HEAD.replace("transforms: {", "transforms: {" + stateful + ", ")
+    sink = "sinks: {s: {type: console, inputs: [once]}}\n"
+    plan = compiled(head + sink)
+    check_work_dir(plan, SessionOptions())
+    with pytest.raises(PipelineError, match=r"^once has files in the checkpoint .* set checkpoint.work_dir in p.yaml"):
+        check_work_dir(plan, cluster)
+    check_work_dir(compiled(f"checkpoint: {URL}\n" + with_sinks("type: console")), cluster)
+    named = f"{{path: '{URL}', work_dir: /mnt/all}}"
+    check_work_dir(compiled(head.replace(f"checkpoint: {URL}", f"checkpoint: {named}") + sink), cluster)

@@ -12,6 +12,8 @@
     deliveries/NAME/     where a delivery began, and its identity in an archive
     dead-letters/        which letters were retried
 
+Where the whole is kept is `keeping`'s to know: on the disk that it is written to, or in a `bucket` too.
+
 Every file of ours is written beside, synced and renamed, and the directory is synced (`files.write_durably`). Order
 matters more than format: a pin is durable before the first record of its batch is written, a ledger behind the last.
 Must not know Spark's API, the log or sinks.

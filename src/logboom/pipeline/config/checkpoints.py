@@ -24,6 +24,11 @@ class CheckpointPlace:
     store: StoreRef | None
     work_dir: str | None
 
+    @property
+    def files_key(self) -> KeyPath:
+        """What of the document says where its files are."""
+        return self.path_key if self.work_dir is None else (_KEY, "work_dir")
+
     def path_of(self, pipeline: str) -> str:
         """The path, or the one of a pipeline that names none."""
         return f"./checkpoints/{pipeline}" if self.path is None else self.path

@@ -165,7 +165,7 @@ def _check_outside(findings: Findings, graph: Graph, bootstrap: str | None, envi
     StreamCheck(findings, name, log, graph.sources, graph.transforms, graph.sinks).run()
     file = findings.document.name
     place = checkpoint_place(findings)
-    directories = DirectoryCheck(findings, file, files_of(findings, name, place), graph.sinks, place.path_key)
+    directories = DirectoryCheck(findings, file, files_of(findings, name, place), graph.sinks, place.files_key)
     directories.check_overlaps()
     directories.check_stores(None if place.store is None or store_fault(place.store) else place.store)
     directories.check_files()

@@ -149,6 +149,9 @@ def decoded(data: bytes) -> Bundle:
     if hashlib.sha256(data[begin:]).digest() != data[len(_MAGIC) : begin]:
         raise BundleError("is damaged: its checksum does not fit")
     try:
-        return msgspec.msgpack.decode(zlib.decompress(data[begin:]), type=Bundle)
+        bundle = msgspec.msgpack.decode(zlib.decompress(data[begin:]), type=Bundle)
     except (msgspec.DecodeError, zlib.error) as error:
         raise BundleError(f"cannot be read: {error}") from error
+    if any(part in ("", ".", "..") for path in bundle.changed for part in path.split("/")):
+        raise BundleError("names a file outside of the working directory")
+    return bundle

@@ -10,6 +10,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -228,6 +229,8 @@ class BucketMirror:
             old = removable(self._state, list(there), expired, self._previous_full)
             unused = [object_path(name) for name in self._unused[0]]
             self._objects.delete([*map(bundle_path, old), *unused])
+            claims = tuple(number for number in self._state.claims if number not in expired)
+            self._state = replace(self._state, claims=claims)
             self._unused = (self._unused[1], set())
 
     def _sweep(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 
 _RETRY_S: Final = 30.0
 _TRIES: Final = 8
-_REQUEST_TIMEOUT: Final = "30s"
+_REQUEST_TIMEOUT: Final = "60s"
 _CONNECT_TIMEOUT: Final = "5s"
 _NEVER: Final = ("PermissionDeniedError", "UnauthenticatedError", "UnknownConfigurationKeyError", "InvalidPathError")
 _SAID_MAX: Final = 300
+_QUERY: Final = re.compile(r"\?[^\s)]+")
+"""Of a URL: it may hold a signature."""
 
 
 class StoreError(PipelineError):
@@ -142,7 +145,7 @@ class ObstoreObjects:
                 raise
             raise StoreError(f"{self.url}: {what} {path}: there is no such bucket") from error
         except (BaseError, ValueError, PermissionError) as error:
-            said = " ".join(str(error).partition("Debug source")[0].split())[:_SAID_MAX]
+            said = _QUERY.sub("?...", " ".join(str(error).partition("Debug source")[0].split()))[:_SAID_MAX]
             raise StoreError(f"{self.url}: {what} {path}: {said}") from error
 
 
@@ -169,7 +172,7 @@ def _opened(store: StoreRef) -> ObjectStore:
     config: dict[str, Any] = {}
     client: dict[str, Any] = {"timeout": _REQUEST_TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT}
     if store.url.startswith("s3://"):
-        config = {**_profile(os.environ), "region": store.region or _region(os.environ)}
+        config = {**keys_of_profile(os.environ), "region": store.region or region_of(os.environ)}
         if store.endpoint is not None:
             config["endpoint"] = store.endpoint.rstrip("/")
             client["allow_http"] = store.endpoint.startswith("http://")
@@ -181,13 +184,13 @@ def _opened(store: StoreRef) -> ObjectStore:
     return opened
 
 
-def _region(environ: Mapping[str, str]) -> str:
+def region_of(environ: Mapping[str, str]) -> str:
     """Amazon's client for Rust takes no region from a profile, and none from the bucket."""
     named = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     return named or _of_profile(environ, "AWS_CONFIG_FILE", "config", "profile ").get("region", "us-east-1")
 
 
-def _profile(environ: Mapping[str, str]) -> dict[str, str]:
+def keys_of_profile(environ: Mapping[str, str]) -> dict[str, str]:
     """The keys of a profile in Amazon's usual file, where the environment has none: object_store does not read it."""
     if any(environ.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")):
         return {}
