@@ -26,7 +26,6 @@ _RETRY_S: Final = 30.0
 _TRIES: Final = 8
 _REQUEST_TIMEOUT: Final = "60s"
 _CONNECT_TIMEOUT: Final = "5s"
-_NEVER: Final = ("PermissionDeniedError", "UnauthenticatedError", "UnknownConfigurationKeyError", "InvalidPathError")
 _SAID_MAX: Final = 300
 _QUERY: Final = re.compile(r"\?[^\s)]+")
 """Of a URL: it may hold a signature."""
@@ -147,11 +146,6 @@ class ObstoreObjects:
         except (BaseError, ValueError, PermissionError) as error:
             said = _QUERY.sub("?...", " ".join(str(error).partition("Debug source")[0].split()))[:_SAID_MAX]
             raise StoreError(f"{self.url}: {what} {path}: {said}") from error
-
-
-def is_refusal(error: StoreError) -> bool:
-    """Whether asking again cannot help: credentials or rights are missing."""
-    return type(error.__cause__).__name__ in _NEVER or isinstance(error.__cause__, ValueError | FileNotFoundError)
 
 
 def _delete_one(store: ObjectStore, path: str) -> None:
