@@ -253,17 +253,19 @@ class Runner:
     def _prepare_or_wait(self, spark: SparkSession, partitions: int) -> tuple[Router, list[Delivery], Trimmer] | None:
         """Everything made ready to run; None where it was stopped first.
 
-        A broker that goes away meanwhile is waited for, unless the run is one that has to end.
+        A broker or a bucket that goes away meanwhile is waited for, unless the run is one that has to end.
         """
         pause_s, has_notified = _PAUSE_MIN_S, False
         while not self._stop.is_set():
             try:
                 return self._prepare(spark, partitions)
-            except LogUnreachableError as error:
+            except (LogUnreachableError, StoreError) as error:
                 if self._options.once:
                     raise
                 if not has_notified:
-                    self._display.notify(f"waiting for a broker at {self._admin.bootstrap}: {error}")
+                    broker = f"a broker at {self._admin.bootstrap}"
+                    what = "the bucket of the checkpoint" if isinstance(error, StoreError) else broker
+                    self._display.notify(f"waiting for {what}: {error}")
                 has_notified = True
                 self._stop.wait(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)

@@ -142,7 +142,9 @@ class BucketMirror:
         if not found and not gone:
             return
         entries = entries_of(found, self._upload(found))
-        files = {path: entry for path, entry in {**self._state.files, **entries}.items() if path not in set(gone)}
+        files = {**self._state.files, **entries}
+        for path in gone:
+            del files[path]
         is_full = self._state.number + 1 - self._state.base >= _BUNDLES_BETWEEN_FULL
         self._put(self._next("full" if is_full else "delta", self._state, files))
         if is_full:
