@@ -13,7 +13,8 @@ When a bundle is put, and what must not happen before:
 - with the pin of a batch and Spark's offsets of it, before the router writes its first record;
 - with the memory and the ledger of a batch, before Spark commits it;
 - with Spark's offsets of a delivery's batch, before the sink writes anything of it: sinks know a batch by its number;
-- with what the sink has noted, before Spark commits the batch; for `iceberg` and `file` also before their own steps;
+- with what the sink has noted, before Spark commits the batch; for `iceberg`, `bigquery` and `file` also before each of
+  their steps;
 - edges are trimmed up to the commits of Spark's that the bucket has, not up to those on the disk.
 
 So a driver that begins with what the bucket has does again at most the batch that was under way in each query, as one

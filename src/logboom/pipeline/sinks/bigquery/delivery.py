@@ -81,6 +81,7 @@ class CommittingWriter(BulkWriter):
         for number, group in enumerate(groups, start=1):
             commit = self._commit_of(group, progress if number == len(groups) else None)
             self._commits.begin(commit)
+            self._context.save()
             self._ask(commit, is_in_doubt=False)
 
     def _commit_of(self, staged: Sequence[Staged], progress: Progress | None) -> Commit:

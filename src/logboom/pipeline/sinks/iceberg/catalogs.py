@@ -17,7 +17,8 @@ from requests import Response, Session
 from requests.adapters import HTTPAdapter
 
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.sinks.parquet.stores import is_url_of_store, omit_checksum_trailers
+from logboom.pipeline.plan.stores import is_url_of_store
+from logboom.pipeline.sinks.parquet.stores import omit_checksum_trailers
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
