@@ -1,7 +1,6 @@
 """A router whose checkpoint is in a bucket of a real S3 server: killed at moments of chance, its machine's files gone
 each time, replaced while it runs, its bucket away; what comes out is what comes out on a disk that is never lost."""
 
-import contextlib
 import json
 import random
 import shutil
@@ -84,6 +83,11 @@ class Place:
         numbers = (int(path.stem) for path in self.work.glob(pattern) if path.stem.isdigit())
         return max(numbers, default=-1) + 1
 
+    def bundles(self) -> int:
+        """The number of the last one in the bucket."""
+        found = self.s3.bucket.glob(f"pipelines/{self.name}/bundles/*")
+        return max((int(path.name) for path in found if path.name.isdigit()), default=0)
+
     def lose_machine(self) -> None:
         shutil.rmtree(self.work)
 
@@ -142,17 +146,17 @@ def test_kill_9_at_moments_of_chance_loses_and_repeats_nothing(
 
 
 class _Reached:
-    """Whether a run has made one more file of a kind than it began with, once it has made its working directory."""
+    """Whether a run has made one more file of a kind than it began with, once it has taken the checkpoint over."""
 
     def __init__(self, place: Place, moment: str) -> None:
         self._place, self._moment = place, moment
+        self._bundles = place.bundles()
         self._first: int | None = None
 
     def __call__(self) -> bool:
         if self._first is None:
-            with contextlib.suppress(OSError):
-                if (self._place.work / "pipeline.json").exists():
-                    self._first = self._place.count(self._moment)
+            if self._place.bundles() > self._bundles:
+                self._first = self._place.count(self._moment)
             return False
         return self._place.count(self._moment) > self._first
 
