@@ -5,6 +5,7 @@ import contextlib
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from logboom.pipeline.checkpoint.bucket import mirror as mirrors
 from logboom.pipeline.checkpoint.bucket.bundles import BundleError, State, decoded, encoded
 from logboom.pipeline.checkpoint.bucket.chain import DamagedBucketError, newest_state
 from logboom.pipeline.checkpoint.bucket.mirror import BucketMirror, ReplacedError, check_conditions
-from logboom.pipeline.checkpoint.bucket.objects import StoreError, keys_of_profile, region_of
+from logboom.pipeline.checkpoint.bucket.objects import Listed, StoreError, keys_of_profile, region_of
 from logboom.pipeline.checkpoint.bucket.tree import INLINE_BYTES_MAX, ROUTER_AREA, area_of, in_area
 from logboom.pipeline.edge.trimming import read_by_all
 from logboom.pipeline.errors import PipelineError
@@ -264,6 +265,34 @@ def test_objects_that_no_bundle_names_are_removed(tmp_path: Path) -> None:
     assert [path for path in store.there if path.startswith("objects/")]
     BucketMirror(store, tmp_path / "there").open(SET)
     assert not [path for path in store.there if path.startswith("objects/")]
+
+
+class Meanwhile(ModelStore):
+    """Does something the first time that its objects are listed, before they are."""
+
+    def __init__(self, what: Callable[[], None]) -> None:
+        super().__init__()
+        self._what: Callable[[], None] | None = what
+
+    def list(self, directory: str) -> Sequence[Listed]:
+        what, self._what = (self._what, None) if directory == "objects" else (None, self._what)
+        if what is not None:
+            what()
+        return super().list(directory)
+
+
+def test_a_driver_that_slept_behind_its_claim_removes_no_objects_of_the_one_that_replaced_it(tmp_path: Path) -> None:
+    there, large = tmp_path / "there", bytes(INLINE_BYTES_MAX + 1)
+
+    def replaced() -> None:
+        other = BucketMirror(store, there)
+        other.open(SET)
+        put(there, "tables/t/v", large)
+        other.save(ROUTER_AREA)
+
+    store = Meanwhile(replaced)
+    BucketMirror(store, tmp_path / "here").open(SET)
+    assert restored(store, tmp_path / "third") == {"tables/t/v": large}
 
 
 def test_old_tables_leave_the_bucket_and_what_is_used_stays(tmp_path: Path) -> None:

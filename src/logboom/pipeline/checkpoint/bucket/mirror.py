@@ -96,7 +96,7 @@ class BucketMirror:
                     continue  # the other driver was quicker: what it has put counts
             _check_refused(self._objects, bundle_path(claim.number), encoded(claim))
             self._state = self._state.after(claim)
-            self._sweep()
+            self._sweep(claim.number)
             if before not in (None, self._place):
                 stop.wait(_NOTICED_WITHIN_S)
             threading.Thread(target=self._watch, name="checkpoint", daemon=True).start()
@@ -235,12 +235,17 @@ class BucketMirror:
             self._state = replace(self._state, claims=claims)
             self._unused = (self._unused[1], set())
 
-    def _sweep(self) -> None:
-        """Removes objects that no bundle names, which a driver left that was killed between the two."""
+    def _sweep(self, claim: int) -> None:
+        """Removes objects that no bundle names, which a driver left that was killed between the two.
+
+        Of those alone that are older than this driver's claim: it may have slept since, and been replaced by a driver
+        whose objects its own bundles do not name.
+        """
         named = {object_path(name) for name in objects_of(self._state.files)}
-        with contextlib.suppress(StoreError):
-            there = [one.path for one in self._objects.list(OBJECTS)]
-            self._objects.delete([path for path in there if path not in named])
+        with contextlib.suppress(StoreError, KeyError):
+            claimed = numbers(self._objects.list(BUNDLES))[claim].modified
+            there = self._objects.list(OBJECTS)
+            self._objects.delete([one.path for one in there if one.path not in named and one.modified < claimed])
 
 
 def check_conditions(objects: Objects) -> None:
