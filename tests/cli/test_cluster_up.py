@@ -53,9 +53,8 @@ def test_cluster_forms_and_says_where_it_is(whole: ClusterProcess) -> None:
     nodes = whole.ready["nodes"]
     assert [node["id"] for node in nodes] == [1, 2, 3]
     assert whole.bootstrap == ",".join(node["kafka"] for node in nodes)
-    told = whole.status()
+    told = whole.until(lambda told: is_whole(told) and {node["role"] for node in told["nodes"]} == {"voter"})
     assert [node["kafka"] for node in told["nodes"]] == [node["kafka"] for node in nodes]
-    assert {node["role"] for node in told["nodes"]} == {"voter"}
     assert (whole.folder / "cluster.key").stat().st_mode & 0o777 == 0o600
     text = ok("cluster", "status", "--data", str(whole.folder)).out
     assert text.startswith(f"cluster {told['cluster']}  3 nodes  controller {told['controller']}  ")
