@@ -4,6 +4,7 @@ A driver is a small program in its client's own language that prints "ok ..." la
 """
 
 import contextlib
+import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -182,12 +183,15 @@ def _jars(sources: Path, jar: str) -> Path:
     """The directory with the jars of the pom.xml in `sources`, of which `jar` is one."""
     jars = _build_of(sources) / "lib"
     wanted, installed = sources / "pom.xml", jars / "pom.xml"
-    is_current = installed.exists() and installed.read_bytes() == wanted.read_bytes()
-    if not is_current or not list(jars.glob(f"{jar}-*.jar")):
-        need("mvn", "maven")
-        shutil.rmtree(jars, ignore_errors=True)
-        build(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"], sources)
-        shutil.copy(wanted, installed)
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    with (jars.parent / "lib.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other workers may want them at the same time
+        is_current = installed.exists() and installed.read_bytes() == wanted.read_bytes()
+        if not is_current or not list(jars.glob(f"{jar}-*.jar")):
+            need("mvn", "maven")
+            shutil.rmtree(jars, ignore_errors=True)
+            build(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"], sources)
+            shutil.copy(wanted, installed)
     return jars
 
 
