@@ -174,6 +174,21 @@ def test_a_cancelled_cleaning_ends_the_process_at_once(tmp_path: Path) -> None:
         assert not any(name.endswith(".cleaned") for name in in_directory(tmp_path))
 
 
+def test_the_process_leaves_the_cores_to_all_others(tmp_path: Path) -> None:
+    """Nice, and of a session of its own that is as nice: Linux may share the cores among sessions first (sched(7))."""
+    log, workers = filled(tmp_path), Workers()
+    seen = list[tuple[int, int, tuple[str, ...]]]()
+
+    def pace(size_bytes: int) -> None:
+        group = Path(f"/proc/{workers.pid}/autogroup")
+        told = tuple(group.read_text().split()) if group.exists() else ("none", "nice", "19")
+        seen.append((os.getsid(workers.pid), os.getpriority(os.PRIO_PROCESS, workers.pid), told[1:]))
+
+    with process_of(workers) as process:
+        run(begin(log, process), pace)
+        assert set(seen) == {(workers.pid, 19, ("nice", "19"))}
+
+
 class RefusesWrites(Workers):
     """Its process gets files that it can only read."""
 

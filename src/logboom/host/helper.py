@@ -27,6 +27,10 @@ _NICENESS: Final = 19
 clients on the same machine, but is never starved; SCHED_IDLE would leave it a three-hundredth. With 5, a consumer
 beside a compaction lost a quarter of its rate on two cores. With 12, what woke up waited milliseconds for the end of
 its slice (docs/performance.md)."""
+_AUTOGROUP: Final = "/proc/self/autogroup"
+"""Where Linux shares the cores among sessions first (sched(7), "The autogroup feature"), niceness counts within a
+session alone: a helper in the broker's would have the broker's whole weight against clients while the broker waits. So
+it has a session of its own, which is as nice as the helper."""
 _KILLED_FIRST: Final = "500"
 """Where memory runs out the kernel is to choose the helper, before the broker (proc_pid_oom_score_adj(5))."""
 
@@ -40,7 +44,9 @@ class HelperProcess:
         command = [sys.executable, "-P", "-c", _START, work, str(theirs.fileno())]
         try:
             with theirs:
-                self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),))
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True
+                )
         except OSError:
             ours.close()
             raise
@@ -113,12 +119,13 @@ def _named(work: str) -> Callable[[HelperSide], None]:
 
 def main(work: str, descriptor: int) -> None:
     """Run the function `work` until it returns or the other process ends."""
-    # Who ends the broker ends this too, by closing the socket; a terminal or systemd signals both.
+    # Who ends the broker ends this too, by closing the socket; systemd signals both.
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     os.nice(_NICENESS)
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write(_KILLED_FIRST)
+    for path, value in ((_AUTOGROUP, str(_NICENESS)), ("/proc/self/oom_score_adj", _KILLED_FIRST)):
+        with contextlib.suppress(OSError), open(path, "w") as file:
+            file.write(value)
     keep_buffers()
     link = socket.socket(fileno=descriptor)  # open until the end: it tells the other process of that
     with contextlib.suppress(EOFError):
