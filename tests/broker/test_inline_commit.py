@@ -24,7 +24,7 @@ from logboom.broker.disk.inline_commit import (
     InlinePolicy,
 )
 from logboom.host import OsDisk
-from logboom.host.aio import async_syncs_for
+from logboom.host.async_syncs import async_syncs_for
 
 MS = 1_000_000
 

@@ -2,6 +2,7 @@
 
 - `disk`: a directory tree on a POSIX file system. Positioned reads and writes, fdatasync, and a directory's own sync
   for the names in it. `ReadOnlyDisk` refuses every change, for tools that look at a broker's directory.
+- `async_syncs`: fdatasync beside the event loop, by `io_uring` or `linux_aio`.
 - `write_out`: write-back of a part of a file, for what is written in bulk; `reclaim`: the room of large files that were
   removed, given back a piece at a time.
 - `clock`, `ids`, `workers`: time, random ids, threads; `loops`: an event loop on a thread of its own.

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from logboom.base.ports import Bytes, DiskSpace, File, Lock, LockHeldError, SyncFailedError
-from logboom.host.aio import AsyncSyncs, SyncDone, async_syncs_for
 from logboom.host.allocator import raw_buffer
+from logboom.host.async_syncs import async_syncs_for
 from logboom.host.reclaim import Reclaimer
+from logboom.host.sync_queue import SyncDone, SyncQueue
 from logboom.host.write_out import write_out
 
 _OWNER_ALONE: Final = 0o700
@@ -36,7 +37,7 @@ class OsFile:
     __slots__ = ("_fd", "_nowait", "_syncs", "_write_nowait")
 
     def __init__(
-        self, path: str, *, create: bool, writable: bool = True, syncs: Callable[[], AsyncSyncs | None] | None = None
+        self, path: str, *, create: bool, writable: bool = True, syncs: Callable[[], SyncQueue | None] | None = None
     ) -> None:
         self._fd = -1
         self._syncs = syncs
@@ -199,7 +200,7 @@ class OsDisk:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         self._prefix = f"{self.root}/"
-        self._async_syncs: AsyncSyncs | None = None
+        self._async_syncs: SyncQueue | None = None
         self._reclaimer = Reclaimer()
 
     def start_async_syncs(self) -> bool:
@@ -211,7 +212,7 @@ class OsDisk:
         if syncs is not None:
             syncs.close()
 
-    def _syncs(self) -> AsyncSyncs | None:
+    def _syncs(self) -> SyncQueue | None:
         return self._async_syncs
 
     def _path(self, path: str) -> str:

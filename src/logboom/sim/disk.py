@@ -6,7 +6,7 @@ later write may survive an earlier one. The name of a file is durable once its d
 itself; but a rename of a durable name is lost or survives as one, as in the journals of file systems. A sync that
 fails leaves its writes in doubt for ever: no later sync makes them durable, as with the page cache of Linux.
 `capacity_bytes` fills the disk (ENOSPC), and `fault` can make any call fail, or wait. Syncs beside the event loop are
-offered where `complete_later` says when they end; without it the disk has none, like a file system without AIO.
+offered where `complete_later` says when they end; without it the disk has none, like a file system that is not written to on the loop.
 
 Knows bytes and names; not what a log is.
 """
@@ -241,7 +241,7 @@ class SimFile:
 
         def ended(error: OSError | None) -> None:
             if self._disk.started_syncs is None:
-                return  # stopped: as with the kernel's AIO, nothing watches for completions any more
+                return  # stopped: as with the kernel's queues, nothing watches for completions any more
             if error is not None:
                 self._node.sync_failed()
                 done(SyncFailedError(*error.args))
