@@ -30,7 +30,7 @@ MS = 1_000_000
 
 
 @pytest.fixture(autouse=True)
-def aio(tmp_path: Path) -> None:
+def syncs_beside_the_loop(tmp_path: Path) -> None:
     async def probe() -> bool:
         syncs = async_syncs_for(tmp_path)
         if syncs is not None:
@@ -38,7 +38,7 @@ def aio(tmp_path: Path) -> None:
         return syncs is not None
 
     if not asyncio.run(probe()):
-        pytest.skip("no AIO here")
+        pytest.skip("no syncs beside the loop here")
 
 
 def trusting(broker: Broker) -> InlineCommit:
