@@ -5,7 +5,7 @@ A run is made of `Process`es. Each has an asyncio event loop (`loop`; the HTTP s
 it runs one callback after the other, and when nothing can run, time jumps to the next timer. Connections between
 processes (`network`, `transport`) deliver bytes in pieces and late. The disk (`disk`) knows what was synced and forgets
 the rest when the power is cut; the device below it (`device`) takes its time, fails and hangs, for calls on threads and
-for syncs beside the event loop (io_uring, Linux AIO) alike. A `SimNode` is such a process with a real node in it (`app.node`: the
+for syncs beside the event loop alike. A `SimNode` is such a process with a real node in it (`app.node`: the
 broker, its Kafka server and its HTTP server), nothing of it replaced: it takes its clock, ids, threads and disk through
 ports (`base.ports`, `broker.runtime`), and timers and sockets from its event loops.
 

@@ -6,7 +6,7 @@ later write may survive an earlier one. The name of a file is durable once its d
 itself; but a rename of a durable name is lost or survives as one, as in the journals of file systems. A sync that
 fails leaves its writes in doubt for ever: no later sync makes them durable, as with the page cache of Linux.
 `capacity_bytes` fills the disk (ENOSPC), and `fault` can make any call fail, or wait. Syncs beside the event loop are
-offered where `complete_later` says when they end; without it the disk has none, like a file system that is not written to on the loop.
+offered where `complete_later` says when they end; without it the disk has none, as FUSE has none.
 
 Knows bytes and names; not what a log is.
 """
