@@ -1,12 +1,18 @@
 """What becomes of the logs when another broker leads a partition: what was committed stays, what was not is cut."""
 
+import asyncio
 import errno
 from random import Random
 
 from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, bytes_of, on_brokers, refusal_of, stays, until
 
-from logboom.base.errors import DiskFullError, NotLeaderError
+from logboom.base.errors import (
+    DiskFullError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+)
 from logboom.base.ids import BrokerId
 
 LARGE = bytes(100_000)
@@ -24,6 +30,39 @@ async def test_an_idempotent_producer_goes_on_with_a_new_leader(cluster: Cluster
     assert repeated.base_offset == 2
     assert (await append(leader, b"3", producer=(7, 0, 3))).base_offset == 3
     assert await values_of(leader) == [b"0", b"1", b"2", b"3"]
+
+
+@on_brokers(3)
+async def test_what_was_refused_below_the_minimum_is_taken_once_by_the_next_leader(cluster: Cluster) -> None:
+    """The producer sends again what its leader has in the log, has refused, and cannot commit: neither that leader nor
+    the next one, who has been eligible meanwhile, may ack it before it is committed, and it is there once."""
+    await cluster.create("orders", [1, 2, 3])
+    await append(cluster.leader("orders"), b"0", producer=(7, 0, 0))
+    old = cluster.leader("orders")
+    cluster.network.cut(1, 2)
+    cluster.network.cut(1, 3)
+    refused = await refusal_of(append_soon(old, batch(b"1", producer=(7, 0, 1))))
+    assert isinstance(refused, NotEnoughReplicasAfterAppendError)
+    again = await refusal_of(append_soon(old, batch(b"1", producer=(7, 0, 1))))
+    assert isinstance(again, NotEnoughReplicasError)
+    assert (old.log.durable_end, old.high_watermark) == (2, 1)
+    now = cluster.assignment("orders")
+    assert (now.isr, now.elr) == ((1,), (2, 3))
+    await cluster.crash(1, Random(0))
+    await until(lambda: cluster.assignment("orders").leader in (2, 3), "an eligible one leads")
+    leader = cluster.leader("orders")
+    await until(lambda: leader.leads, "it knows it")
+    taken = append_soon(leader, batch(b"1", producer=(7, 0, 1)))
+    while (refusal := await refusal_of(taken)) is not None:
+        assert isinstance(refusal, NotEnoughReplicasError | NotEnoughReplicasAfterAppendError)
+        await asyncio.sleep(0.05)
+        taken = append_soon(leader, batch(b"1", producer=(7, 0, 1)))
+    assert taken.result().base_offset == 1
+    cluster.network.heal()
+    await cluster.start(1)
+    await cluster.in_sync("orders")
+    assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(leader.log)
+    assert await values_of(leader) == [b"0", b"1"]
 
 
 @on_brokers(3)

@@ -91,7 +91,9 @@ def add_replicas(
 
 def cancel(image: Image, name: str, index: int, minimum_of: MinimumOf) -> tuple[PartitionsChanged, ...]:
     """Take a reassignment back: its new replicas go at once. One that leads only hands over, and is removed once the
-    next leader knows that it has heard of that, as with `reassign`; or at once, where this is asked for again.
+    next leader knows that it has heard of that, as with `reassign`; or, where that does not come, once it has left the
+    ISR and this is asked for again. While it may not have heard, asking again changes nothing: a request whose answer
+    was lost with the controller is sent again.
 
     Raises UnknownStreamError, NoReassignmentInProgressError, or InvalidAssignmentError where only new replicas are in
     sync by now.
@@ -109,7 +111,15 @@ def cancel(image: Image, name: str, index: int, minimum_of: MinimumOf) -> tuple[
     if before.leader in before.adding and image.is_active(before.leader):
         leader = (before.leader,)
         wish = PartitionUpdate(replicas=settled + leader, adding=leader, removing=leader, hands_over=True)
+    elif _hands_over(image, before):
+        return ()
     return _decided(image, name, index, wish, minimum_of)
+
+
+def _hands_over(image: Image, before: Assignment) -> bool:
+    """Whether a reassignment was taken back whose new replica led, and that one may not have heard who leads now."""
+    going = before.removing
+    return going == before.adding and any(one in before.isr and image.is_active(one) for one in going)
 
 
 def _settled(assignment: Assignment) -> Replicas:
