@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import pytest
 from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, on_brokers, refusal_of, stays, until
+from tests.groups.test_service import commit, offset_of
 from tests.support.simulated import stand_still
 
 from logboom.base.errors import (
@@ -16,8 +18,11 @@ from logboom.base.errors import (
     OutOfOrderSequenceError,
 )
 from logboom.base.ids import BrokerId, Offset, ProducerEpoch, ProducerId
+from logboom.broker.broker import Broker
+from logboom.broker.groups.offsets_stream import OFFSETS_STREAM
 from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind
+from logboom.groups.errors import CoordinatorNotAvailableError
 from logboom.metadata import MetadataRecord
 from logboom.metadata.assignment import Election, Eligibility, PartitionUpdate, decide
 from logboom.metadata.membership import fence, partitions_changed
@@ -92,6 +97,38 @@ async def test_a_leader_whose_replica_is_moved_away_tells_no_end_that_is_old(clu
     await until(lambda: cluster.assignment("orders").replicas == (2, 3), "the move is complete")
     assert cluster.assignment("orders").isr == (2, 3)
     await append(cluster.leader("orders"), b"c")
+
+
+@on_brokers(3, replica_lag_max_ms=30_000)
+async def test_a_coordinator_that_does_not_hear_of_the_next_one_answers_nothing(cluster: Cluster) -> None:
+    """It has its lease, and the next one takes commits without it once it is out of the ISR."""
+    await cluster[1].groups.offsets_stream()
+    await cluster.create("clicks", [1, 2, 3])
+    await cluster.take(reassign(cluster.image, OFFSETS_STREAM, 0, [1, 2, 3], cluster.minimum_of))
+    await until(lambda: cluster.assignment(OFFSETS_STREAM).isr == (1, 2, 3), "the offsets are copied")
+    await cluster.elect(OFFSETS_STREAM, 0, 1)
+    await commits(cluster[1], 5)
+    deaf, director = cluster.network.members[BrokerId(1)], cluster[DIRECTOR].cluster
+    hears = deaf._posts.pop(FrameKind.RAFT)
+    records = reassign(cluster.image, OFFSETS_STREAM, 0, [2, 3], cluster.minimum_of)
+    await director.controller.in_order(partial(director.state.commit, records))
+    later = asyncio.ensure_future(commits(cluster[2], 6))
+    while not later.done():
+        with suppress(CoordinatorNotAvailableError):
+            assert (offset_of(cluster[1]), later.done()) == (5, False)
+        await asyncio.sleep(0.1)
+    assert cluster[1].cluster.registration.holds_lease
+    with pytest.raises(CoordinatorNotAvailableError):
+        offset_of(cluster[1])
+    assert offset_of(cluster[2]) == 6
+    deaf.serve_posts(FrameKind.RAFT, hears)
+    await until(lambda: cluster.assignment(OFFSETS_STREAM).replicas == (2, 3), "the move is complete")
+
+
+async def commits(broker: Broker, offset: int) -> None:
+    """As a client does that asks again."""
+    while (await broker.groups.commit(commit(offset))).results != (None,):
+        await asyncio.sleep(0.05)
 
 
 async def tells_no_end_that_is_old(cluster: Cluster, old: Partition) -> None:

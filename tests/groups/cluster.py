@@ -146,6 +146,7 @@ class Node:
             found_damage=self._found_damage,
             ensure_stream=_no_stream,
             holds_lease=lambda: self.has_lease,
+            behind_s=lambda: 0.0,
             runtime=machine()[0],
             log=log,
         )

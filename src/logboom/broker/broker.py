@@ -231,6 +231,7 @@ class Broker:
             found_damage=self.replicas.found_damage,
             ensure_stream=self.catalog.ensure_internal_stream,
             holds_lease=lambda: self.cluster.registration.holds_lease,
+            behind_s=lambda: self.cluster.registration.behind_s,
             runtime=self.runtime,
             log=self.log,
         )

@@ -86,6 +86,7 @@ class Registration:
         self._applied = applied
         self._ask_another = ask_another
         self._to_apply = 0
+        self._awaited, self._awaited_since_s = 0, 0.0
         self._hooks = hooks
         self.incarnation = str(ids.uuid())
         """A random value of this process."""
@@ -193,6 +194,11 @@ class Registration:
         for others to lead in its place since, as one that stops does, or one whose disk hangs."""
         return self._applied() >= self._to_apply and not (self._stopping or self._stalled)
 
+    @property
+    def behind_s(self) -> float:
+        """For how long there has been something of the metadata that this broker knows of and has not applied."""
+        return 0.0 if self._applied() >= self._awaited else self._clock.monotonic_s() - self._awaited_since_s
+
     # --- heartbeats ----------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
@@ -233,6 +239,8 @@ class Registration:
         lease = await self._channel.ask_once(beat, commands.Lease, timeout_s=self._config.now.lease_ms / 1_000)
         self._look()  # report a lease that ended meanwhile before it is renewed: it has not held all the time
         self._to_apply = max(self._to_apply, lease.applied)
+        if self._applied() >= self._awaited:
+            self._awaited, self._awaited_since_s = self._to_apply, self._clock.monotonic_s()
         if not lease.fenced:
             self._lease.renewed(sent_s)
             self._stalled = self._stalled and beat.stalled

@@ -71,12 +71,13 @@ class GroupService:
         found_damage: Callable[[str, int], bool],
         ensure_stream: EnsureStream,
         holds_lease: Callable[[], bool],
+        behind_s: Callable[[], float],
         runtime: Runtime,
         log: FilteringBoundLogger,
     ) -> None:
         """`find_partition` raises LogboomError where there is no such partition here. `found_damage` is told of one
         whose log is damaged, and says whether another broker takes over. `holds_lease` says whether this broker may act
-        as a leader at this moment."""
+        as a leader at this moment, `behind_s` for how long it has not applied what it knows was decided."""
         self._config = config
         self._broker_id = broker_id
         self._image = image
@@ -89,6 +90,7 @@ class GroupService:
             find_partition=find_partition,
             found_damage=found_damage,
             holds_lease=holds_lease,
+            behind_s=behind_s,
             runtime=runtime,
             log=log,
         )

@@ -8,6 +8,11 @@ from one to the next but the log.
 A leader acts under a lease only. While it has none another broker may lead, and know later offsets: nothing is answered
 from memory then. Its shards keep their state for _LEASE_GRACE_S, because the controller may only have moved; after that
 those that still wait for an answer are sent elsewhere.
+
+A broker may have its lease and apply no change, as one whose disk has no room for the log of the metadata. Perhaps
+another one was made the leader by choice. After _BEHIND_MAX_S nothing is answered either: the next leader commits
+nothing without this one before it has left the ISR, for which it is given longer (`broker.replica_lag_max_ms`), unless
+this one has asked for that itself.
 """
 
 import asyncio
@@ -30,6 +35,8 @@ from logboom.groups.errors import CoordinatorNotAvailableError, NotCoordinatorEr
 from logboom.metadata import Image, Stream
 
 _LEASE_GRACE_S: Final = 5.0
+_BEHIND_MAX_S: Final = 5.0
+"""Brokers are behind for some milliseconds all the time, and some clients take a refusal of OffsetFetch badly."""
 
 
 class _Led(NamedTuple):
@@ -52,6 +59,7 @@ class Shards:
         find_partition: Callable[[str, int], Partition],
         found_damage: Callable[[str, int], bool],
         holds_lease: Callable[[], bool],
+        behind_s: Callable[[], float],
         runtime: Runtime,
         log: FilteringBoundLogger,
     ) -> None:
@@ -61,6 +69,7 @@ class Shards:
         self._find_partition = find_partition
         self._found_damage = found_damage
         self._holds_lease = holds_lease
+        self._behind_s = behind_s
         self._runtime = runtime
         self._log = log
         self._stream: Stream | None = None
@@ -205,6 +214,10 @@ class Shards:
     def _check_lease(self) -> None:
         if not self._holds_lease():
             raise CoordinatorNotAvailableError("this broker has no lease: another one may coordinate by now")
+        if self._behind_s() >= _BEHIND_MAX_S:
+            raise CoordinatorNotAvailableError(
+                "this broker does not apply what was decided: another may coordinate by now"
+            )
 
     def serving(self) -> Iterator[GroupShard]:
         """The shards that have loaded."""
