@@ -24,13 +24,15 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.types import LongType, StringType
+from requests import ReadTimeout
 from tests.pipeline_sinks.harness import Letters, event, pipeline_of, rows, sink_of
+from tests.pipeline_sinks.server import Contract, Server
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.sinks.base import Delivered, SinkContext
-from logboom.pipeline.sinks.iceberg import IcebergSink, hadoop_catalog
+from logboom.pipeline.sinks.iceberg import IcebergSink, catalogs, hadoop_catalog
 from logboom.pipeline.sinks.iceberg import delivery as delivery_module
 from logboom.pipeline.sinks.iceberg.columns import new_schema, new_spec
 from logboom.pipeline.sinks.iceberg.delivery import IcebergDelivery, open_table, try_table
@@ -411,3 +413,20 @@ def test_an_error_of_a_catalog_has_no_credential_in_it(lake: Lake, monkeypatch: 
     for attempt in (lambda: try_table(sink_of(own.keys), own.context), lambda: own.open().deliver(rows([event(0)]), 0)):
         with pytest.raises(PipelineError, match=r"the token \*\*\* is not taken"):
             attempt()
+
+
+@pytest.mark.parametrize("credential", ["token_env: TOKEN", "credential_env: TOKEN"])
+def test_a_catalog_that_takes_a_request_and_says_nothing_is_given_up(
+    tmp_path: Path, credential: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is asked for a token first."""
+    monkeypatch.setattr(catalogs, "_TIMEOUT_S", (0.2, 0.2))
+    with Server(Contract()) as server:
+        server.faults.always = "hang"
+        properties = f"properties: {{oauth2-server-uri: '{server.url}/token'}}"
+        keys = f"type: iceberg, catalog: '{server.url}', warehouse: w, table: logs.events, {credential}, {properties}"
+        sink = sink_of(keys)
+        secrets = {ref.id: "client:secret" for _, ref in sink.secret_refs}
+        with pytest.raises(ReadTimeout, match="timed out"):
+            catalogs.open_catalog(sink, lambda path: tmp_path / path, secrets)
+        assert server.faults.applied["hang"] == 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from requests import Response, Session
-from requests.adapters import HTTPAdapter
+from requests.adapters import BaseAdapter
 
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.stores import is_url_of_store
@@ -94,17 +94,35 @@ def _rest_catalog(properties: Mapping[str, str]) -> Catalog:
     class BoundedRestCatalog(RestCatalog):
         """One whose requests end: pyiceberg's wait for ever where a server takes them and says nothing."""
 
+        def _config_headers(self, session: Session) -> None:
+            super()._config_headers(session)
+            _bound(session)  # what comes next may ask for a token
+
         def _create_session(self) -> Session:
             session = super()._create_session()
-            for scheme in ("https://", "http://"):
-                session.mount(scheme, _BoundedAdapter())
+            _bound(session)  # also what signs requests, which has an adapter of its own
             return session
 
     return BoundedRestCatalog("rest", **properties)
 
 
-class _BoundedAdapter(HTTPAdapter):
+def _bound(session: Session) -> None:
+    for prefix, adapter in list(session.adapters.items()):
+        if not isinstance(adapter, _BoundedAdapter):
+            session.mount(prefix, _BoundedAdapter(adapter))
+
+
+class _BoundedAdapter(BaseAdapter):
+    """Sends by another adapter, and waits no longer than `_TIMEOUT_S`."""
+
+    def __init__(self, adapter: BaseAdapter) -> None:
+        super().__init__()
+        self._adapter = adapter
+
     def send(self, request: Any, *arguments: Any, **named: Any) -> Response:
         if named.get("timeout") is None:
             named["timeout"] = _TIMEOUT_S
-        return super().send(request, *arguments, **named)
+        return self._adapter.send(request, *arguments, **named)
+
+    def close(self) -> None:
+        self._adapter.close()
