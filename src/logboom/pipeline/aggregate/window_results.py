@@ -1,7 +1,7 @@
 """The events of windows that have ended: one for each group and metric, in the order of labels and metrics."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,31 +15,18 @@ from logboom.pipeline.aggregate.cells import (
     column_of,
     groups_of,
 )
+from logboom.pipeline.aggregate.made_events import MadeEvent, made_events
 from logboom.pipeline.aggregate.measures import Metric, result
-from logboom.pipeline.event.schema import ARROW_TYPES
-from logboom.pipeline.plan.stateful import EXIT
-
-_MADE: Final = pa.schema(
-    {
-        "time": ARROW_TYPES["timestamp"],
-        "observed_time": ARROW_TYPES["timestamp"],
-        "service": pa.string(),
-        "host": pa.string(),
-        "body": pa.string(),
-        "attributes": pa.string(),
-        EXIT: pa.int8(),
-    }
-)
-_encode = msgspec.json.Encoder().encode
 
 
 def result_events(
     groups: pa.Table, cells: pa.Table, metrics: Sequence[Metric], length_us: int, wall_ms: int
 ) -> pa.RecordBatch:
     """The events of windows that have ended, as `Advanced.made` has them, of what `OpenWindows.ending` gave."""
-    rows = sorted(_results(groups, cells, metrics), key=lambda row: (row[0], row[1], row[2]))
-    columns: dict[str, list[Any]] = {name: [] for name in _MADE.names}
-    for window, labels_text, number, found in rows:
+    events = []
+    for window, labels_text, number, found in sorted(
+        _results(groups, cells, metrics), key=lambda row: (row[0], row[1], row[2])
+    ):
         labels, metric = msgspec.json.decode(labels_text), metrics[number]
         attributes = {
             "metric.name": metric.name,
@@ -49,22 +36,8 @@ def result_events(
             "metric.labels": labels,
             **{f"metric.{name}": value for name, value in found.items()},
         }
-        for name, value in (
-            ("time", window + length_us),
-            ("observed_time", wall_ms * 1_000),
-            ("service", labels.get("service")),
-            ("host", labels.get("host")),
-            ("body", metric.name),
-            ("attributes", _encode(attributes).decode()),
-            (EXIT, 0),
-        ):
-            columns[name].append(value)
-    arrays = [pa.array(columns[field.name], _plain(field.type)).cast(field.type) for field in _MADE]
-    return pa.RecordBatch.from_arrays(arrays, schema=_MADE)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return pa.int64() if pa.types.is_timestamp(kind) else kind
+        events.append(MadeEvent(window + length_us, labels.get("service"), labels.get("host"), metric.name, attributes))
+    return made_events(events, wall_ms, 0)
 
 
 def _results(groups: pa.Table, cells: pa.Table, metrics: Sequence[Metric]) -> Iterator[tuple[int, str, int, Any]]:

@@ -5,7 +5,7 @@ Only keys that were repeated have one.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -13,25 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logboom.pipeline.aggregate.cells import LABELS, Brought, Groups, cells_of_events, column_of, groups_of
+from logboom.pipeline.aggregate.made_events import MadeEvent, made_events
 from logboom.pipeline.aggregate.measures import Metric, Touched
 from logboom.pipeline.aggregate.open_windows import Limit, OpenWindows
 from logboom.pipeline.dedupe.seen import Keys
-from logboom.pipeline.event.schema import ARROW_TYPES
-from logboom.pipeline.plan.stateful import EXIT
 
 METRICS: Final = (Metric(name="count", kind="count"), Metric(name="last", kind="max", of="time"))
-_MADE: Final = pa.schema(
-    {
-        "time": ARROW_TYPES["timestamp"],
-        "observed_time": ARROW_TYPES["timestamp"],
-        "service": pa.string(),
-        "host": pa.string(),
-        "body": pa.string(),
-        "attributes": pa.string(),
-        EXIT: pa.int8(),
-    }
-)
-_encode = msgspec.json.Encoder().encode
 
 
 def with_repeats(
@@ -79,20 +66,9 @@ def _identities(groups: Groups) -> list[tuple[int, int, int]]:
 
 
 def _events(found: Sequence[tuple[int, str, float, int]], wall_ms: int, code: int) -> pa.RecordBatch:
-    rows: list[dict[str, Any]] = []
+    events = []
     for since, text, count, last in found:
         key = msgspec.json.decode(text)
         about = {"repeats.count": count, "repeats.first": since, "repeats.last": last, "repeats.key": key}
-        named = {name: key.get(name) for name in ("service", "host", "body")}
-        rows.append({"time": last, "observed_time": wall_ms * 1_000, "attributes": _encode(about).decode(), **named})
-    arrays = [
-        pa.repeat(pa.scalar(code, pa.int8()), len(rows))
-        if field.name == EXIT
-        else pa.array([row[field.name] for row in rows], _plain(field.type)).cast(field.type)
-        for field in _MADE
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_MADE)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return pa.int64() if pa.types.is_timestamp(kind) else kind
+        events.append(MadeEvent(last, key.get("service"), key.get("host"), key.get("body"), about))
+    return made_events(events, wall_ms, code)
