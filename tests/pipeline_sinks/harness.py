@@ -7,18 +7,21 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+from tests.pipeline_sinks.server import Contract
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Sink
 from logboom.pipeline.registry import read_plan
-from logboom.pipeline.sinks.base import Refused
+from logboom.pipeline.sinks.base import Refused, RefusedLetters, SinkContext, SinkWriter, durable_already
 from logboom.pipeline.sinks.bulk.requests import Limits
 from logboom.pipeline.sinks.bulk.task import BulkTask, Report
+from logboom.pipeline.sinks.registry import type_of
 from logboom.pipeline.sinks.repeats.ranges import Done
 
 EDGE = "_p.parsed"
@@ -136,6 +139,33 @@ class Letters:
 
     def ids(self) -> Counter[str]:
         return Counter(str(json.loads(one.value)["event_id"]) for one in self.refused)
+
+
+def opened(
+    sink: Any,
+    directory: Path,
+    letters: RefusedLetters,
+    *,
+    secret: str = Contract.secret,
+    streams: Mapping[str, str] | None = None,
+    notify: Callable[[str], None] = print,
+    save: Callable[[], None] = durable_already,
+) -> SinkWriter:
+    """The sink as a run opens it, with paths below a directory."""
+    writer: SinkWriter = type_of(sink).open(
+        sink,
+        SinkContext(
+            resolve=lambda path: directory / path,
+            checkpoint=directory / "checkpoint",
+            notify=notify,
+            write_dead_letters=letters,
+            letters=letters,
+            secret=lambda ref: secret,
+            save=save,
+            streams={EDGE: "edge-id"} if streams is None else streams,
+        ),
+    )
+    return writer
 
 
 @dataclass

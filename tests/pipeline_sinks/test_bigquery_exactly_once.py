@@ -272,6 +272,17 @@ def test_a_batch_that_is_given_up_while_nobody_answers_leaves_all_of_it(cloud: C
     assert cloud.ids == {f"web:0:{COUNT}": 1}
 
 
+def test_a_letter_of_an_attempt_that_failed_is_not_written_again_behind_a_new_start(cloud: Cloud) -> None:
+    cloud.server.next_of[COMMIT] += ["unavailable"] * 2
+    batch = batch_of(COUNT, 2, [7])
+    for _ in range(2):
+        with pytest.raises(PartlyDeliveredError):
+            cloud.writer(", retry_for: 0").deliver(batch, 0)
+    deliver(cloud.writer(), batch)
+    assert cloud.ids == Counter(dict.fromkeys(IDS - {"web:0:7"}, 1))
+    assert cloud.dead == {"web:0:7": 1}
+
+
 def _following() -> Any:
     """The batch behind that of the tests, of one event."""
     return Rows([edge_batch([event(COUNT)], first=COUNT)])

@@ -9,32 +9,15 @@ from typing import Any
 
 import pytest
 from tests.pipeline_sinks.contracts import webhook
-from tests.pipeline_sinks.harness import Letters, event, rows, sink_of
+from tests.pipeline_sinks.harness import Letters, event, opened, rows, sink_of
 from tests.pipeline_sinks.server import Server
 
-from logboom.pipeline.sinks.base import Delivered, PartlyDeliveredError, Refused, SinkContext, SinkWriter
+from logboom.pipeline.sinks.base import Delivered, PartlyDeliveredError, Refused
 from logboom.pipeline.sinks.bulk import writer as bulk_writer
 from logboom.pipeline.sinks.bulk.progress import write_progress
 from logboom.pipeline.sinks.file.appending import LineFiles
 from logboom.pipeline.sinks.parquet.archive import Archive
-from logboom.pipeline.sinks.registry import type_of
 from logboom.pipeline.sinks.repeats.letters import BatchLetters
-
-
-def opened(sink: Any, directory: Path, letters: Letters) -> SinkWriter:
-    """The sink as a run opens it, with paths below a directory."""
-    writer: SinkWriter = type_of(sink).open(
-        sink,
-        SinkContext(
-            resolve=lambda path: directory / path,
-            checkpoint=directory / "checkpoint",
-            notify=print,
-            write_dead_letters=letters,
-            letters=letters,
-            secret=lambda ref: webhook.Webhook.secret,
-        ),
-    )
-    return writer
 
 
 class _Fails:

@@ -29,6 +29,7 @@ class DamagedError(PipelineError):
 
     def __init__(self, path: Path, what: str, advice: str) -> None:
         super().__init__(f"{path} is damaged ({what}): put the checkpoint back from a copy; without one, {advice}")
+        self.damage = what
 
 
 def write_checked(path: Path, value: msgspec.Struct | Mapping[str, object]) -> None:

@@ -430,12 +430,13 @@ class Runner:
     def _deliveries(self, spark: SparkSession, layout: Layout) -> list[Delivery]:
         admin = self._admin
         existing = admin.partitions()
+        sinks = [sink for sink in self._plan.sinks if not is_direct(sink)]
+        edges_of = {sink.name: [names.edge_stream(self._plan.name, edge) for edge in sink.inputs] for sink in sinks}
+        ids = admin.ids({name for edges in edges_of.values() for name in edges}) if edges_of else {}
         deliveries = []
-        for sink in self._plan.sinks:
-            if is_direct(sink):
-                continue
-            checkpoint = self._checkpoint / "deliveries" / sink.name
-            edges = [names.edge_stream(self._plan.name, edge) for edge in sink.inputs]
+        for sink in sinks:
+            checkpoint, edges = self._checkpoint / "deliveries" / sink.name, edges_of[sink.name]
+            streams = {name: ids[name] for name in edges if name in ids}
             deliveries.append(
                 Delivery(
                     spark=spark,
@@ -444,7 +445,7 @@ class Runner:
                     edges={name: existing[name] for name in edges},
                     admin=admin,
                     checkpoint=checkpoint,
-                    writer=self._open(sink, checkpoint),
+                    writer=self._open(sink, checkpoint, streams),
                     stop=self._halt,
                     on_delivered=self.progress.delivered,
                     keeping=self._keeping,
@@ -454,7 +455,7 @@ class Runner:
         admin.ensure(dead, OWN_CONFIGS)
         return deliveries
 
-    def _open(self, sink: Sink, checkpoint: Path) -> SinkWriter:
+    def _open(self, sink: Sink, checkpoint: Path, streams: Mapping[str, str]) -> SinkWriter:
         context = SinkContext(
             resolve=partial(resolved, self._plan),
             checkpoint=checkpoint,
@@ -463,6 +464,7 @@ class Runner:
             letters=LettersFromExecutors(self._admin.bootstrap, self._plan.name, sink.name),
             save=partial(self._keeping.save, area_of(sink.name)),
             secret=partial(read_secret, environ=os.environ, directory=Path(self._plan.file).parent),
+            streams=streams,
         )
         try:
             writer: SinkWriter = type_of(sink).open(sink, context)

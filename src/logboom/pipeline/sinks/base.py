@@ -7,8 +7,8 @@ Knows plans and settings. Must not know any particular sink, nor Spark but for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypedDict, TypeVar
 
@@ -165,6 +165,8 @@ class SinkContext:
     save: Callable[[], None] = durable_already
     """Makes what is in the checkpoint of the delivery durable where it is not kept on this disk alone; to be called by
     the delivery's thread before a step that has to be known after a crash. Behind each batch that needs no call."""
+    streams: Mapping[str, str] = field(default_factory=dict)
+    """Id by name of the streams that the sink reads: one that was deleted and made again has another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class CommittingWriter(BulkWriter):
             if batch > self._progress.batch:
                 self._deliver(rows, batch)
         except Exception as error:  # BLE001 allows what is raised again: here with what was done before it
-            reason = self._said(error)
+            reason = self._with_part_noted(self._said(error))
             rows_in, repeats, dead = self._told()
             raise PartlyDeliveredError(reason, rows=rows_in, repeats=repeats, dead=dead) from error
         return Delivered(self._sink.name, batch, *self._told())
@@ -61,7 +61,9 @@ class CommittingWriter(BulkWriter):
 
     def _begin(self, batch: int) -> None:
         if batch != self._batch:
-            self._batch, self._done = batch, self._commits.done(batch)
+            committed = self._commits.done(batch)
+            super()._begin(batch)
+            self._done = self._done.plus(committed)
 
     def _deliver(self, rows: DataFrame, batch: int) -> None:
         attempt = self._attempt(rows)

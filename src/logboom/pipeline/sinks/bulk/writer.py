@@ -10,8 +10,10 @@ from typing import NamedTuple
 import msgspec
 from pyspark.sql import DataFrame
 
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.sinks.base import BaseWriter, Delivered, PartlyDeliveredError, SinkContext
 from logboom.pipeline.sinks.bulk.model import BulkSink
+from logboom.pipeline.sinks.bulk.partial_batch import PartialBatches
 from logboom.pipeline.sinks.bulk.progress import Progress, read_progress, write_progress
 from logboom.pipeline.sinks.bulk.requests import Limits
 from logboom.pipeline.sinks.bulk.task import REPORT_COLUMN, BulkTask, Report
@@ -53,6 +55,7 @@ class BulkWriter(BaseWriter):
         self._sink = sink
         self._context = context
         self._progress = read_progress(context.checkpoint)
+        self._partial = PartialBatches(context.checkpoint, sink, context.streams, context.notify)
         self._batch = -1
         self._done = Done()
         """Of the batch that is being tried."""
@@ -69,6 +72,7 @@ class BulkWriter(BaseWriter):
             except OSError as failure:
                 error = unnoted(failure)
         if error is not None:
+            error = self._with_part_noted(error)
             raise PartlyDeliveredError(error, rows=attempt.rows, repeats=attempt.repeats, dead=attempt.dead)
         return Delivered(self._sink.name, batch, rows=attempt.rows, repeats=attempt.repeats, dead=attempt.dead)
 
@@ -80,7 +84,7 @@ class BulkWriter(BaseWriter):
     def _begin(self, batch: int) -> None:
         """An attempt at this batch begins."""
         if batch != self._batch:
-            self._batch, self._done = batch, Done()
+            self._batch, self._done = batch, self._partial.done(batch)
 
     def _attempt(self, rows: DataFrame) -> Attempt:
         """Has the tasks send what is not done."""
@@ -113,6 +117,16 @@ class BulkWriter(BaseWriter):
         """Durably."""
         write_progress(self._context.checkpoint, progress)
         self._progress = progress
+        self._partial.remove()
+
+    def _with_part_noted(self, error: str) -> str:
+        """Notes durably what is done of a batch whose attempt has failed; the reason, and that of a failure here."""
+        try:
+            if self._partial.note(self._batch, self._done):
+                self._context.save()
+        except (OSError, PipelineError) as failure:
+            return f"{error}; and what was taken cannot be noted in the checkpoint: {failure}"
+        return error
 
 
 def unnoted(failure: OSError) -> str:
