@@ -356,3 +356,35 @@ def test_executors_elsewhere_need_a_working_directory_that_they_see() -> None:
     check_work_dir(compiled(f"checkpoint: {URL}\n" + with_sinks("type: console")), cluster)
     named = f"{{path: '{URL}', work_dir: /mnt/all}}"
     check_work_dir(compiled(head.replace(f"checkpoint: {URL}", f"checkpoint: {named}") + sink), cluster)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"batch: {{max_records: {10**30}}}", "p.yaml:4: batch.max_records: should be less than or equal to 10000000"),
+        ("batch: {interval: 3000d}", "p.yaml:4: batch.interval: should be less than or equal to 86400000"),
+    ],
+)
+def test_a_batch_that_spark_could_not_count_or_time(text: str, message: str) -> None:
+    (told,) = problems(HEAD + text + "\nsinks: {screen: {type: console, inputs: [events]}}\n")
+    assert told.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "sink", ["type: file, path: './LONG.log'", "type: parquet, path: ./LONG", "type: file, path: a/LONG"]
+)
+def test_a_name_that_no_file_can_have(sink: str) -> None:
+    (told,) = problems(with_sinks(sink.replace("LONG", "\u00e9" * 200)))
+    assert told.startswith("p.yaml:5: sinks.s0.path: ")
+    assert told.endswith(" has a name of more than 255 bytes, which no file can have")
+
+
+@pytest.mark.parametrize("bound", [".nan", ".inf", "-.inf"])
+def test_a_bound_of_a_histogram_that_a_pinned_plan_could_not_hold(bound: str) -> None:
+    metric = f"{{type: histogram, of: attributes.n, bounds: [1, {bound}]}}"
+    text = HEAD.replace(
+        "{format: json}]}}",
+        "{format: json}]}, m: {type: aggregate, inputs: [events], window: 1m, metrics: {h: METRIC}}}",
+    )
+    (told,) = problems(text.replace("METRIC", metric) + "sinks: {screen: {type: console, inputs: [m]}}\n")
+    assert told.startswith("p.yaml:3: transforms.m.metrics.h.bounds")

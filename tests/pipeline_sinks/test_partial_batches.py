@@ -19,6 +19,7 @@ from tests.pipeline_sinks.harness import EDGE, event, opened, rows, sink_of
 from tests.pipeline_sinks.server import Server
 
 from logboom.pipeline.checkpoint.bucket.objects import StoreError
+from logboom.pipeline.checkpoint.checked import write_checked
 from logboom.pipeline.sinks.base import Delivered, PartlyDeliveredError, SinkWriter
 from logboom.pipeline.sinks.bulk import partial_batch
 
@@ -199,11 +200,10 @@ def test_a_batch_without_a_failure_writes_nothing_and_a_failure_without_progress
     hook: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[Path] = []
-    write = partial_batch.write_checked
 
     def counted(path: Path, value: Any) -> None:
         written.append(path)
-        write(path, value)
+        write_checked(path, value)
 
     monkeypatch.setattr(partial_batch, "write_checked", counted)
     writer = hook.start()

@@ -20,6 +20,7 @@ from logboom.pipeline.plan.nodes import Sink, Transform
 from logboom.pipeline.plan.stores import StoreRef
 from logboom.pipeline.sinks.file.paths import fixed_directory
 
+_NAME_MAX_BYTES: Final = 255
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://|/)")
 _NO_UNNAMED_FILES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 """What a file system answers that does not know O_TMPFILE."""
@@ -35,6 +36,8 @@ def path_fault(path: str) -> str | None:
         return "is empty; write a path"
     if "\0" in path:
         return "has a character that no path may have"
+    if any(len(os.fsencode(name)) > _NAME_MAX_BYTES for name in path.split("/")):
+        return f"has a name of more than {_NAME_MAX_BYTES} bytes, which no file can have"
     scheme = _SCHEME.match(path)
     if scheme is not None and scheme[1].lower() == "file":
         return f"is a URL; write the plain path: /{path[scheme.end() :].lstrip('/')}"

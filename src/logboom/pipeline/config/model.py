@@ -14,10 +14,10 @@ from logboom.base.settings import Bootstrap, DurationMs, Settings, Texts
 class BatchModel(Settings):
     """How much is taken at once."""
 
-    max_records: int = Field(default=500_000, ge=1)
+    max_records: int = Field(default=500_000, ge=1, le=10**15)
     """Records of all sources together in one batch."""
 
-    interval: DurationMs = Field(default=1_000, ge=0)
+    interval: DurationMs = Field(default=1_000, ge=0, le=86_400_000)
     """Time between the starts of two batches; a longer batch is followed by the next at once."""
 
 

@@ -39,7 +39,7 @@ class MetricModel(Settings):
     of: str | None = None
     """The value: an attribute or a field; of all but `count`."""
 
-    bounds: list[float] = Field(default_factory=list, max_length=200)
+    bounds: list[Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=list, max_length=200)
     """Of `histogram`: the upper ends of the buckets, rising; one more bucket takes what is above the last."""
 
     quantiles: list[float] = Field(default_factory=list, max_length=20)
