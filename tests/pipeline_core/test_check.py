@@ -388,3 +388,25 @@ def test_a_bound_of_a_histogram_that_a_pinned_plan_could_not_hold(bound: str) ->
     )
     (told,) = problems(text.replace("METRIC", metric) + "sinks: {screen: {type: console, inputs: [m]}}\n")
     assert told.startswith("p.yaml:3: transforms.m.metrics.h.bounds")
+
+
+@pytest.mark.parametrize(
+    ("sink", "message"),
+    [
+        ("type: parquet, path: ./archive, partition_by: []", "sinks.s0.partition_by: "),
+        ("type: file, path: /dev/null", "sinks.s0.path: /dev/null is a device, pipe or socket"),
+        ("type: webhook, url: 'http://a:1', requests_per_second: 1.0e-300", "sinks.s0.requests_per_second: should be"),
+        ("type: otlp, url: 'http://a:1', transport: grpc, headers: {x-bin: a}", "sinks.s0.headers: 'x-bin' is no name"),
+        (
+            "type: otlp, url: 'http://a:1', transport: grpc, headers: {Grpc-Timeout: a}",
+            "sinks.s0.headers: 'Grpc-Timeout' is",
+        ),
+        (
+            "type: bigquery, project: p-1, dataset: d, table: t, key_env: K, headers: {a!: a}",
+            "sinks.s0.headers: 'a!' is no",
+        ),
+    ],
+)
+def test_a_sink_that_could_take_nothing_is_refused(sink: str, message: str) -> None:
+    (told,) = problems(with_sinks(sink))
+    assert told.startswith(f"p.yaml:5: {message}")

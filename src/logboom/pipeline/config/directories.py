@@ -112,6 +112,8 @@ class DirectoryCheck:
             at: KeyPath = ("sinks", sink.name, "path")
             if found.is_dir():
                 self._findings.problem(at, f"{found} is a directory; write the path of a file")
+            elif found.exists() and not found.is_file():
+                self._findings.problem(at, f"{found} is a device, pipe or socket; write the path of a file")
             for other, taken in self._files[:number]:
                 if found == taken or _is_same(found, taken):
                     self._findings.problem(

@@ -24,7 +24,7 @@ from logboom.pipeline.event.fields import COLUMNS, is_field
 from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkReport, SinkWriter
 from logboom.pipeline.sinks.bulk.model import Sending, secret_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.grpc.opening import grpc_client
+from logboom.pipeline.sinks.grpc.opening import check_metadata, grpc_client
 from logboom.pipeline.sinks.http.google import GoogleModel, GoogleSink
 from logboom.pipeline.sinks.http.model import GZIP_ALONE, RequestLimits, http_fields
 
@@ -146,6 +146,7 @@ def _compile(model: BigQueryModel, common: CommonFields, report: SinkReport) -> 
             report.problem("columns", f"{name!r} is no name of a column: letters, digits and '_'")
         kind = column.type if column.field not in COLUMNS else _KINDS.get(column.field, "string")
         columns.append(BigQueryColumn(name, column.field, kind))
+    check_metadata(report, model.headers)
     key = secret_of(model, "key", report, needed=True)
     fields = http_fields(model, common, report, model.url, _LIMITS, encodings=GZIP_ALONE)
     if model.delivery == "exactly_once":

@@ -47,7 +47,7 @@ class BulkModel(SinkModel):
     concurrency: int | None = Field(default=None, ge=1, le=64)
     """Requests under way at once from each partition that it reads; fewer while the server is overloaded."""
 
-    requests_per_second: float | None = Field(default=None, gt=0, le=10_000)
+    requests_per_second: float | None = Field(default=None, ge=0.001, le=10_000)
     """The most requests of the whole sink in a second."""
 
     timeout: DurationMs = Field(default=30 * SECOND_MS, ge=100, le=3600 * SECOND_MS)

@@ -5,13 +5,26 @@ Knows the node of such a sink. Cheap to import: `pipeline check` does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
+from logboom.pipeline.sinks.base import SinkReport
 from logboom.pipeline.sinks.http.model import HttpSink
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.grpc.client import GrpcClient
+
+
+_METADATA_NAME: Final = re.compile(r"(?!grpc-)[0-9a-z_.-]+(?<!-bin)")
+"""Of text in a call ("gRPC over HTTP2", Custom-Metadata): `-bin` is for bytes, `grpc-` for the protocol itself."""
+
+
+def check_metadata(report: SinkReport, headers: Iterable[str]) -> None:
+    """Reports names under `headers` that no metadata of a call may have."""
+    for name in headers:
+        if not _METADATA_NAME.fullmatch(name.lower()):
+            report.problem("headers", f"{name!r} is no name of text in a gRPC call")
 
 
 def grpc_client(sink: HttpSink, secrets: Mapping[str, str], headers: Mapping[str, str]) -> GrpcClient:

@@ -15,7 +15,7 @@ import msgspec
 from logboom.base.units import MIB
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.grpc.opening import grpc_client
+from logboom.pipeline.sinks.grpc.opening import check_metadata, grpc_client
 from logboom.pipeline.sinks.http.authorization import AuthorizedModel, AuthorizedSink, authorization_of
 from logboom.pipeline.sinks.http.model import RequestLimits, header_name_fault, http_fields
 
@@ -147,6 +147,7 @@ def _check_grpc(model: OtlpModel, preset: _Preset | None, report: SinkReport) ->
         report.problem("transport", f"grpc is none that {model.preset} documents; leave it out")
     if model.compression == "zstd":
         report.problem("compression", "with gRPC should be gzip or none")
+    check_metadata(report, model.headers)
     if model.url is not None and urlsplit(model.url).path not in ("", "/"):
         report.problem("url", "has a path, which gRPC has no place for: http://HOST:PORT, or https://")
 

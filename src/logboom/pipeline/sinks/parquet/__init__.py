@@ -39,7 +39,7 @@ class ParquetSinkModel(SinkModel):
 
     type: Literal["parquet"]
     path: str
-    partition_by: tuple[PartitionKey, ...] = ("date", "hour")
+    partition_by: tuple[PartitionKey, ...] = Field(default=("date", "hour"), min_length=1)
     compression: Compression = "zstd"
     target_file_size: SizeBytes = Field(default=_TARGET_FILE_BYTES, ge=MIB)
     interval: DurationMs | None = Field(default=None, ge=100, le=3_600_000)
