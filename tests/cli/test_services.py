@@ -166,3 +166,11 @@ def test_who_answers_is_asked_of_the_services(broker: BrokerProcess) -> None:
 )
 def test_what_cannot_be_done_is_told(broker: BrokerProcess, words: list[str], said: str) -> None:
     assert said in refused("services", *words, bootstrap=broker.kafka)
+
+
+def test_an_error_without_a_body_is_shown_by_its_headers(broker: BrokerProcess) -> None:
+    ok("streams", "create", "failing", "--service", "failing.>", bootstrap=broker.kafka)
+    asyncio.run(ask(broker, "failing", "failing.price"))
+    lines = ok("services", "tail", "failing", bootstrap=broker.kafka).out.splitlines()
+    (beer,) = [line for line in lines if "  beer  " in line]
+    assert beer.endswith("beer  ->  Nats-Service-Error: no such product, Nats-Service-Error-Code: 404")

@@ -40,6 +40,18 @@ def test_tables_are_for_people(broker: BrokerProcess, name: Name) -> None:
     assert "__consumer_offsets" in ok("streams", "list", "--all", bootstrap=broker.kafka).out
 
 
+def test_of_a_compacted_stream_it_is_not_known_how_many_records_are_left(broker: BrokerProcess, name: Name) -> None:
+    stream = name()
+    ok("streams", "create", stream, "--config", "cleanup.policy=compact,delete", bootstrap=broker.kafka)
+    empty = ok("streams", "describe", stream, bootstrap=broker.kafka).out.splitlines()
+    assert empty[3].split()[-3:] == ["0", "0", "0"]
+    ok("publish", stream, "--key", "k", bootstrap=broker.kafka, stdin="a\nb\n")
+    line = ok("streams", "describe", stream, bootstrap=broker.kafka).out.splitlines()[3]
+    assert line.endswith("  up to 2")
+    ok("streams", "alter", stream, "--config", "cleanup.policy=delete", bootstrap=broker.kafka)
+    assert ok("streams", "describe", stream, bootstrap=broker.kafka).out.splitlines()[3].endswith("  2")
+
+
 def test_replicas_are_asked_for_and_shown(broker: BrokerProcess, name: Name) -> None:
     stream = name()
     ok("streams", "create", stream, "--replicas", "1", bootstrap=broker.kafka)

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from nats.aio.client import Client
+from tests.nats.envelopes import fields, message, sealed
 from tests.nats.servers import alter, attach, end, metrics, needs_nats_server, on_a_loop, stored, taken
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S
@@ -81,3 +82,22 @@ async def test_a_stream_without_acks_does_not_tell_of_refusals_either(broker: Br
         (".2", b'{"stream":"silent","seq":2}'),
     ]
     assert 'logboom_nats_dropped_total{reason="wrong_stream"} 1.0' in metrics(broker.http)
+
+
+@on_a_loop
+async def test_a_refused_envelope_is_answered_as_it_asks_or_not_at_all(broker: BrokerProcess) -> None:
+    async with await nats.connect(str(broker.ready["nats"])) as client:
+        await attached(broker, client, "letters", "posted")
+        inbox = client.new_inbox()
+        listening = await client.subscribe(f"{inbox}.*")
+        rollup = {"Nats-Rollup": "all"}
+        for number, policy in enumerate((2, 1)):
+            body = message(b"v", inbox=f"{inbox}.{number}", correlation=str(number), policy=policy)
+            await client.publish("posted", sealed(body), reply=f"{inbox}.plain", headers=rollup)
+        # Refusals are sent at once and in their order, so that nothing of the first one can still come.
+        got = await listening.next_msg(WAIT_S)
+        await client.publish("posted", b"a plain message", reply=f"{inbox}.last")
+        last = await listening.next_msg(WAIT_S)
+    told = dict(fields(got.data[8:]))
+    assert (got.subject, told[6], told[10]) == (f"{inbox}.1", b"1", 1), "an error in Liftbridge's words"
+    assert (last.subject, last.data) == (f"{inbox}.last", b'{"stream":"letters","seq":2}')

@@ -138,7 +138,21 @@ def test_who_gets_no_ack_gets_no_refusal_either(setting: str) -> None:
         (b"NATS/1.0\r\nLogboom-Ack: perhaps\r\n\r\n", by_setting),
         (b"no header block", by_setting),
     ):
-        assert reader(ack=setting).refusal_reply(b"r", block) == expected
+        assert reader(ack=setting).refusal_reply(b"r", block, b"payload") == (expected, None)
+
+
+@pytest.mark.parametrize("setting", ["commit", "none"])
+@pytest.mark.parametrize("block", [b"", b"NATS/1.0\r\nLogboom-Ack: none\r\n\r\n", b"no header block"])
+def test_an_envelope_says_where_its_refusal_goes_too(setting: str, block: bytes) -> None:
+    for policy, inbox, expected in ((0, "acks", b"acks"), (1, "acks", b"acks"), (2, "acks", b""), (1, "", b"")):
+        payload = sealed(enveloped(b"v", inbox=inbox, correlation="c", policy=policy))
+        reply, envelope = reader(ack=setting).refusal_reply(b"r", block, payload)
+        assert reply == expected
+        assert envelope is not None
+        assert envelope.correlation_id == b"c"
+    damaged = sealed(enveloped(b"v", inbox="acks", policy=2), crc=True)[:-1]
+    by_setting = reader(ack=setting).refusal_reply(b"r", block, b"payload")
+    assert reader(ack=setting).refusal_reply(b"r", block, damaged) == by_setting, "what cannot be read chooses nothing"
 
 
 def test_an_envelope_is_opened_and_says_where_the_ack_goes() -> None:

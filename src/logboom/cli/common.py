@@ -59,7 +59,42 @@ def read_text(file: Path) -> str:
 
 def print_json(value: Any) -> None:
     """One line of JSON on standard output."""
-    typer.echo(json.dumps(value, ensure_ascii=False, default=str))
+    typer.echo(json_line(value))
+
+
+def json_line(value: Any) -> str:
+    r"""A value as one line of JSON that does nothing to a terminal: control characters, and others that are not
+    printed, are written as their escapes. A reader of JSON finds the same value.
+
+    >>> json_line({"name": "a\x1b[2J\x9b2J\u202e"})
+    '{"name": "a\\u001b[2J\\u009b2J\\u202e"}'
+    """
+    return escaped_json(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def escaped_json(line: str) -> str:
+    """JSON on one line as `json_line` writes it."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
+
+
+def printable(value: bytes | str) -> str:
+    r"""Somebody else's text as it may be shown on a terminal, on one line: control characters, and others that are not
+    printed, as `repr` shows them, bytes that are no UTF-8 as `\xNN`.
+
+    >>> printable(b"M\xc3\xbcller\n\x1b[2J\xff")
+    'Müller\\n\\x1b[2J\\xff'
+    """
+    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def for_output(value: bytes) -> bytes:
+    """A value for standard output: byte for byte, except where that is a terminal, which is not to obey it. There it
+    keeps its lines and tabs."""
+    if not sys.stdout.isatty():
+        return value
+    lines = value.split(b"\n")
+    return b"\n".join(b"\t".join(printable(each).encode() for each in line.split(b"\t")) for line in lines)
 
 
 def text_or_base64(name: str, value: bytes | str | None) -> dict[str, str | None]:
@@ -80,7 +115,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 def table_lines(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """The lines of such a table."""
-    body = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    body = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     numeric = [all(_is_number(row[column]) for row in body) for column in range(len(headers))]
     widths = [max(len(line[column]) for line in [list(headers), *body]) for column in range(len(headers))]
     lines = []
@@ -99,7 +134,7 @@ def _is_number(text: str) -> bool:
 
 def note(sentence: str) -> None:
     """Something to know beside the result, on standard error."""
-    typer.echo(sentence, err=True)
+    typer.echo("\n".join(map(printable, sentence.split("\n"))), err=True)
 
 
 def plural(count: int, word: str) -> str:
@@ -128,4 +163,4 @@ def error_line(sentence: str) -> None:
     """An error as every command shows it."""
     label = typer.style("logboom:", fg="red", bold=True) if sys.stderr.isatty() else "logboom:"
     lines = sentence.splitlines() or ["an error without a text"]
-    typer.echo("\n".join(f"{label} {line}" for line in lines), err=True)
+    typer.echo("\n".join(f"{label} {printable(line)}" for line in lines), err=True)

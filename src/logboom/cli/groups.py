@@ -18,6 +18,7 @@ from logboom.cli.common import (
     plural,
     print_json,
     print_table,
+    printable,
 )
 from logboom.cli.moments import ago_ms, moment_ms
 
@@ -79,7 +80,7 @@ def describe(group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: As
         shown = [asdict(position) for position in positions]
         print_json({"group": group, "state": state, "lag": lag, "members": members, "positions": shown})
         return
-    typer.echo(f"{group}  {state}  {plural(len(members), 'member')}  lag {lag:,}")
+    typer.echo(f"{printable(group)}  {state}  {plural(len(members), 'member')}  lag {lag:,}")
     if positions:
         typer.echo("")
         print_table(
@@ -152,7 +153,7 @@ def delete(
     if as_json:
         print_json({"deleted": group})
     else:
-        typer.echo(f"deleted {group}")
+        typer.echo(f"deleted {printable(group)}")
 
 
 # --- what there is ----------------------------------------------------------------------------------------------

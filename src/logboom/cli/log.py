@@ -21,7 +21,17 @@ from logboom.broker.disk.data_dir import METADATA_DIR, STREAMS_DIR, identity_of
 from logboom.broker.disk.ownership import DELETED_SUFFIX, directory_of
 from logboom.broker.raft.inspect import MemberView
 from logboom.broker.raft.migration import GROUP_DIR, GROUP_FORMAT
-from logboom.cli.common import AsJson, fail, human_bytes, note, plural, print_json, print_table, text_or_base64
+from logboom.cli.common import (
+    AsJson,
+    fail,
+    human_bytes,
+    note,
+    plural,
+    print_json,
+    print_table,
+    printable,
+    text_or_base64,
+)
 from logboom.cli.moments import clock_text
 from logboom.host import ReadOnlyDisk
 from logboom.metadata import Image, MetadataRecord, apply, apply_all, decode, decode_all, encode
@@ -260,7 +270,7 @@ def _dump_group(member: MemberView, count: int | None, as_json: bool) -> None:
         elif as_json:
             print_json({"offset": index, "term": term, **text_or_base64("value", record)})
         else:
-            typer.echo(f"{index}  {term}  {record.decode(errors='replace')}")
+            typer.echo(f"{index}  {term}  {printable(record)}")
     if damaged:
         raise typer.Exit(1)
 
@@ -307,8 +317,8 @@ def _records(
 def _show(batch: BatchView, record: Record, as_json: bool) -> None:
     header = batch.header
     if not as_json:
-        key = "-" if record.key is None else record.key.decode(errors="replace")
-        value = "-" if record.value is None else record.value.decode(errors="replace")
+        key = "-" if record.key is None else printable(record.key)
+        value = "-" if record.value is None else printable(record.value)
         typer.echo(f"{record.offset}  {clock_text(record.timestamp_ms)}  {key}  {value}")
         return
     fields: dict[str, Any] = {

@@ -16,7 +16,7 @@ import typer
 from logboom.base.errors import LogboomError
 from logboom.base.settings import SettingsError, split_address
 from logboom.cli import pipeline_dials, pipeline_replay, pipeline_tap, pipeline_tools, pipeline_volume
-from logboom.cli.common import AsJson, fail, note, plural, print_json, print_table, read_text
+from logboom.cli.common import AsJson, fail, for_output, note, plural, print_json, print_table, printable, read_text
 from logboom.cli.pipeline_common import (
     Environment,
     File,
@@ -377,9 +377,9 @@ def show_letter(
         return
     for name, value in _shown(one).items():
         if name != "value":
-            typer.echo(f"{name}: {value}")
+            typer.echo(f"{name}: {printable(str(value))}")
     typer.echo()
-    sys.stdout.buffer.write((one.value or b"") + b"\n")
+    sys.stdout.buffer.write(for_output(one.value or b"") + b"\n")
 
 
 @letters.command("retry")
@@ -408,7 +408,7 @@ def retry_letters(
     else:
         typer.echo(f"retried {plural(len(done.sent), 'dead letter')}")
         for letter, reason in done.left.items():
-            typer.echo(f"{letter} cannot be retried: {reason}", err=True)
+            note(f"{letter} cannot be retried: {reason}")
     if done.left:
         raise typer.Exit(1)
 

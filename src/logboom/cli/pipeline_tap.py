@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from logboom.cli.common import AsJson, fail, note
+from logboom.cli.common import AsJson, escaped_json, fail, note, printable
 from logboom.cli.moments import span_ms
 from logboom.cli.pipeline_common import File, Where, bootstrap_of, compiled, dials_now, keys_of
 
@@ -49,7 +49,7 @@ def tap(
     with tempfile.TemporaryDirectory() as directory:
         keys = keys_of(tapped, file, admin, Path(directory))
         for event in live_events(tapped, admin, keys, rate, is_over, note):
-            typer.echo(event.decode() if as_json else event_line(event))
+            typer.echo(escaped_json(event.decode()) if as_json else printable(event_line(event)))
             shown += 1
             if shown == count:
                 return

@@ -21,6 +21,7 @@ from logboom.cli.common import (
     note,
     print_json,
     print_table,
+    printable,
     text_or_base64,
 )
 from logboom.cli.moments import ago_ms, clock_text, span_ms
@@ -35,6 +36,7 @@ NATS_DEFAULT: Final = "nats://127.0.0.1:4222"
 _WINDOW: Final = 64
 """Requests under way together where no rate is given."""
 _SHOWN_MAX: Final = 60
+_HEADERS_SHOWN_MAX: Final = 200
 _DIFFERENCES_SHOWN: Final = 10
 _S_US: Final = 1_000_000
 
@@ -122,19 +124,26 @@ def tail(
 
 def _as_line(exchange: Exchange) -> str:
     request, reply = exchange.request, exchange.reply
-    head = f"{clock_text(request.timestamp_ms)}  {request.subject}"
+    head = f"{clock_text(request.timestamp_ms)}  {printable(request.subject)}"
     if request.reply is None:
         return f"{head}  no reply wanted  {_shown(request.value)}"
     if reply is None:
         return f"{head}  no reply  {_shown(request.value)}"
-    error = f"  error {reply.error}" if reply.error is not None else ""
-    return f"{head}  {(reply.took_us or 0) / 1_000:.3f} ms{error}  {_shown(request.value)}  ->  {_shown(reply.value)}"
+    error = f"  error {printable(reply.error)}" if reply.error is not None else ""
+    took_ms = (reply.took_us or 0) / 1_000
+    return f"{head}  {took_ms:.3f} ms{error}  {_shown(request.value)}  ->  {_shown_reply(reply)}"
 
 
-def _shown(value: bytes) -> str:
-    text = value.decode("utf-8", "replace")
-    text = "".join(char if char.isprintable() else "\ufffd" for char in text[: _SHOWN_MAX + 1])
-    return f"{text[:_SHOWN_MAX]}..." if len(text) > _SHOWN_MAX else text
+def _shown_reply(reply: Recorded) -> str:
+    """What a reply says: its headers where it has no body, as many errors."""
+    if reply.value or not reply.headers:
+        return _shown(reply.value)
+    return _shown(b", ".join(b"%b: %b" % (name.encode(), value) for name, value in reply.headers), _HEADERS_SHOWN_MAX)
+
+
+def _shown(value: bytes, length_max: int = _SHOWN_MAX) -> str:
+    text = value.decode(errors="backslashreplace")
+    return printable(text[:length_max]) + ("..." if len(text) > length_max else "")
 
 
 def _as_json(exchange: Exchange) -> dict[str, Any]:

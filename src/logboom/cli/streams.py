@@ -145,7 +145,10 @@ def list_(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """List streams with their partitions and records."""
+    """List streams with their partitions and records.
+
+    Records are counted by their offsets: a stream that is or was compacted, or has transactions, holds fewer.
+    """
     client = admin(bootstrap)
     topics = metadata(client, bootstrap).topics
     names = sorted(name for name in topics if everything or not name.startswith("__"))
@@ -168,7 +171,10 @@ def list_(
 
 @streams.command("describe")
 def describe(stream: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: AsJson = False) -> None:
-    """Show a stream's partitions and settings."""
+    """Show a stream's partitions and settings.
+
+    Records are counted by their offsets, END minus FIRST. Of a compacted stream that is the most there can be.
+    """
     client = admin(bootstrap)
     topic = find_stream(client, bootstrap, stream)
     held = bounds(client, {stream: len(topic.partitions)})
@@ -182,10 +188,12 @@ def describe(stream: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: As
         print_json({"stream": stream, "id": identity, "partitions": rows, "config": settings})
         return
     typer.echo(f"{stream}  id {identity}  {plural(len(rows), 'partition')}\n")
+    is_compacted = "compact" in str(settings["cleanup.policy"]["value"])
     shown = [
         {
             **row,
             **{name: ",".join(map(str, row[name])) for name in ("replicas", "in_sync", "observers")},
+            "records": f"up to {row['records']}" if is_compacted and row["records"] else row["records"],
             "error": row["error"] or "",
         }
         for row in rows

@@ -1,7 +1,6 @@
 """`logboom tables`: read, write and watch the latest value of each key of a compacted stream."""
 
 import contextlib
-import json
 import logging
 import os
 import sys
@@ -18,10 +17,12 @@ from logboom.cli.common import (
     AsJson,
     Bootstrap,
     fail,
+    for_output,
     note,
     plural,
     print_json,
     print_table,
+    printable,
     text_or_base64,
 )
 from logboom.cli.moments import clock_text, span_ms
@@ -79,7 +80,8 @@ def get(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Print the value of a key as it is; its version goes to standard error.
+    """Print the value of a key as it is, on a terminal with control characters as escapes; its version goes to standard
+    error.
 
     The answer has every write that was acknowledged before the command began. A key without a value is an error.
     """
@@ -90,7 +92,7 @@ def get(
     if as_json:
         print_json(_as_json(table, entry))
         return
-    sys.stdout.buffer.write(entry.value + (b"\n" if sys.stdout.isatty() else b""))
+    sys.stdout.buffer.write(for_output(entry.value) + (b"\n" if sys.stdout.isatty() else b""))
     sys.stdout.buffer.flush()
     note(f"{_shown(entry.key)}: version {entry.version}, {clock_text(entry.timestamp_ms)}")
 
@@ -307,7 +309,7 @@ def _print_change_as_json(table: str, change: Change, position: str | None) -> N
     else:
         document = {"table": table, **text_or_base64("key", change.key), "version": change.version}
     document |= {"deleted": change.deleted, "ambiguous": change.ambiguous, "position": position}
-    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    print_json(document)
     sys.stdout.flush()
 
 
@@ -323,8 +325,7 @@ def _print_change(table: str, change: Change, position: str | None) -> None:
 def _shown(value: bytes) -> str:
     """A value on one line, shortened where it is long."""
     text = value[: 4 * _VALUE_SHOWN_MAX].decode(errors="backslashreplace")
-    line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text[:_VALUE_SHOWN_MAX])
-    return line + ("..." if len(text) > _VALUE_SHOWN_MAX else "")
+    return printable(text[:_VALUE_SHOWN_MAX]) + ("..." if len(text) > _VALUE_SHOWN_MAX else "")
 
 
 def register(app: typer.Typer) -> None:

@@ -1,7 +1,6 @@
 """`logboom tail`: read a stream from any position, to its end or until stopped."""
 
 import heapq
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,7 +13,7 @@ from confluent_kafka import Consumer, Message
 
 from logboom.base.subjects import matches, pattern_fault
 from logboom.cli.client import Bounds, admin, offsets_at_time
-from logboom.cli.common import BOOTSTRAP_DEFAULT, Bootstrap, fail, note, text_or_base64
+from logboom.cli.common import BOOTSTRAP_DEFAULT, Bootstrap, fail, for_output, json_line, note, text_or_base64
 from logboom.cli.moments import ago_ms, clock_text
 from logboom.cli.reading import Where, assign, consuming, endless, headers_of, held_by, up_to_the_end
 
@@ -62,7 +61,7 @@ def tail(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print each record as a line of JSON.")] = False,
 ) -> None:
-    """Print the values of a stream's records.
+    """Print the values of a stream's records, byte for byte; on a terminal control characters as escapes.
 
     Without a start, the last 10 records (or --count of them). It ends where the stream ended when it began, unless
     --follow is given.
@@ -168,13 +167,13 @@ def _by_time(message: Message) -> tuple[int, int, int]:
 
 
 def _as_value(message: Message) -> bytes:
-    return (message.value() or b"") + b"\n"
+    return for_output(message.value() or b"") + b"\n"
 
 
 def _as_verbose(message: Message) -> bytes:
     key = message.key()
     head = f"{message.partition()}:{message.offset()}  {clock_text(message.timestamp()[1])}  "
-    return head.encode() + (b"-" if key is None else key) + b"  " + _as_value(message)
+    return head.encode() + (b"-" if key is None else for_output(key)) + b"  " + _as_value(message)
 
 
 def _as_json(message: Message) -> bytes:
@@ -187,7 +186,7 @@ def _as_json(message: Message) -> bytes:
         **text_or_base64("value", message.value()),
         "headers": [{"name": name, **text_or_base64("value", value)} for name, value in headers_of(message)],
     }
-    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+    return json_line(record).encode() + b"\n"
 
 
 def register(app: typer.Typer) -> None:

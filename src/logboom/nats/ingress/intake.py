@@ -170,9 +170,17 @@ class Intake:
         )
 
     def _refuse_unread(self, messages: Sequence[Delivery], error: LogboomError) -> None:
-        """Refuse messages as they came, those alone that are to have an answer on their reply subjects."""
-        reply_of = self._reader.refusal_reply
-        self.replies.refuse([reply_of(message.reply, message.header) for message in messages], error)
+        """Refuse messages as they came, those alone that are to have an answer where they want it."""
+        plain: list[bytes] = []
+        for message in messages:
+            reply, envelope = self._reader.refusal_reply(message.reply, message.header, message.payload)
+            if envelope is None:
+                plain.append(reply)
+            else:
+                sealed = Sealed(envelope, message.subject, self.replies.now_ns())
+                self.replies.refuse([reply], error, sealed)
+        if plain:
+            self.replies.refuse(plain, error)
 
     def _overloaded(self) -> OverloadedError:
         error = OverloadedError("more has arrived from NATS than may wait", limit="nats.max_inflight_bytes")

@@ -192,13 +192,18 @@ class Reader:
             replies = list(map(answerable, replies))
         return MessagesAlike(contents, to, replies if self._acks else [b""] * len(replies), self._acks)
 
-    def refusal_reply(self, reply: bytes, block: bytes) -> bytes:
-        """Where a message is refused that was not read to its end; empty where it is to have no answer."""
+    def refusal_reply(self, reply: bytes, block: bytes, payload: bytes) -> tuple[bytes, Envelope | None]:
+        """Where a message is refused that was not read to its end; empty where it is to have no answer. And the
+        envelope in whose words that is told, if it came in one."""
+        with suppress(MessageRefusedError):
+            envelope = read_envelope(payload)
+            if envelope is not None:
+                return envelope.ack_inbox if _ACKS_OF_POLICY[envelope.ack_policy] else b"", envelope
         acks = self._acks
         with suppress(MessageRefusedError):  # what cannot be read chooses nothing
             word = dict(reversed(read_fields(block))).get(ACK) if block else None
             acks = acks if word is None else _acks(word)
-        return reply if acks else b""
+        return reply if acks else b"", None
 
     def _learn(self, subject: bytes) -> _Subject:
         key = _key_of(self._key, subject)
