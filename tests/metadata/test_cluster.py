@@ -11,6 +11,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace as change_struct
 
 from logboom.base.errors import (
     DuplicateBrokerError,
@@ -362,17 +363,17 @@ def _all_who_leave_stay_eligible(
     before: Assignment, after: Assignment, lost: frozenset[BrokerId], minimum: int
 ) -> Assignment:
     there = (set(before.isr) | set(before.elr)) & set(after.replicas) - set(after.isr)
-    return replace(after, elr=assignment.ordered(there), last_known=())
+    return change_struct(after, elr=assignment.ordered(there), last_known=())
 
 
 def _a_move_ends_at_once(after: Assignment) -> Assignment:
     staying = tuple(one for one in after.replicas if one not in after.removing)
-    return assignment._only_replicas(replace(after, replicas=staying, adding=(), removing=()))
+    return assignment._only_replicas(change_struct(after, replicas=staying, adding=(), removing=()))
 
 
 def _anybody_leads(after: Assignment, wish: assignment.PartitionUpdate, rules: assignment.Eligibility) -> Assignment:
     active = [one for one in after.replicas if rules.is_active(one)]
-    return replace(after, leader=active[0], isr=ordered({active[0], *after.isr})) if active else after
+    return change_struct(after, leader=active[0], isr=ordered({active[0], *after.isr})) if active else after
 
 
 @pytest.mark.parametrize(

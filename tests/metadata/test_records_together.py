@@ -22,3 +22,15 @@ def test_what_is_no_list_of_records_is_refused(data: bytes) -> None:
 def test_a_newer_version_is_refused_by_name() -> None:
     with pytest.raises(FormatVersionError, match="producer_ids_allocated"):
         decode_all(b'[{"type": "producer_ids_allocated", "version": 9, "next_id": 1}]')
+
+
+def test_one_record_that_cannot_be_read_is_told_among_others_that_can() -> None:
+    known = encode_all([ProducerIdsAllocated(next_id=ProducerId(5))])[1:-1]
+    with pytest.raises(FormatVersionError, match="level 99"):
+        decode_all(b"[" + known + b', {"type": "metadata_level_set", "version": 1, "level": 99}]')
+    with pytest.raises(FormatVersionError, match="stream_deleted"):
+        decode_all(b"[" + known + b', {"type": "stream_deleted", "version": 2, "with": "a field of later"}]')
+    with pytest.raises(StorageError, match="wrong"):
+        decode_all(b"[" + known + b', {"type": "producer_ids_allocated", "version": 1, "wrong": 1, "next_id": 1}]')
+    with pytest.raises(StorageError, match="version"):
+        decode_all(b"[" + known + b', {"type": "producer_ids_allocated", "next_id": 1}]')

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as change_struct
 from tests.replication import broker, cluster
 from tests.replication.broker import LEASE_S, Broker, Record
 
@@ -242,7 +243,7 @@ def keep_whoever_leaves_eligible(patch: Patch) -> None:
     def always(before: Assignment, after: Assignment, lost: Members, minimum: int) -> Assignment:
         kept = keep(before, after, lost, minimum)
         left = ({*before.isr, *before.elr} & {*after.replicas}) - {*after.isr} - lost
-        return replace(kept, elr=assignment.ordered({*kept.elr, *left}))
+        return change_struct(kept, elr=assignment.ordered({*kept.elr, *left}))
 
     patch.setattr(assignment, "_with_eligible_replicas", always)
 

@@ -1,13 +1,14 @@
 """What must hold at every step: each check says so where it does not."""
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from logboom.base.ids import NO_BROKER, BrokerId, Epoch, Offset, PartitionEpoch, StreamId, StreamName
 from logboom.metadata import Flush, Image, ImageDelta, Stream

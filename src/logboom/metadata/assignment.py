@@ -22,11 +22,12 @@ Pure values and functions. Which brokers are active and how large the minimum is
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from logboom.base.ids import NO_BROKER, BrokerId, Epoch, PartitionEpoch
 
@@ -37,9 +38,12 @@ _FIRST_EPOCH: Final = Epoch(0)
 _FIRST_PARTITION_EPOCH: Final = PartitionEpoch(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """Who holds one partition."""
+class Assignment(msgspec.Struct, frozen=True, gc=False):
+    """Who holds one partition.
+
+    A struct and no dataclass, since a start makes ten thousand of them several times over; and with numbers and tuples
+    of numbers alone it is nothing for the garbage collector to visit.
+    """
 
     replicas: Replicas
     isr: Replicas

@@ -6,8 +6,10 @@ is allowed to send the command is decided by the caller.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace
 
 from logboom.base.errors import (
     InvalidAssignmentError,

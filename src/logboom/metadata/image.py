@@ -13,6 +13,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+import msgspec.structs
+
 from logboom.base.ids import (
     BrokerEpoch,
     BrokerId,
@@ -317,6 +319,6 @@ class _Draft:
 
 
 def _led_anew(one: Assignment) -> Assignment:
-    return replace(
+    return msgspec.structs.replace(
         one, leader_epoch=Epoch(one.leader_epoch + 1), partition_epoch=PartitionEpoch(one.partition_epoch + 1)
     )

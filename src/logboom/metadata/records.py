@@ -6,12 +6,13 @@ The version of a type is raised when a field is added or changes its meaning. A 
 refuses the log and says which program can read it.
 """
 
+import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import astuple, replace
 
 from logboom.base.errors import FormatVersionError, StorageError
 from logboom.base.ids import BrokerEpoch, BrokerId, DirectoryId, Epoch, PartitionEpoch, ProducerId, StreamId, StreamName
@@ -45,7 +46,7 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     @property
     def assignment(self) -> Assignment:
         """The same, as the image has it."""
-        return Assignment(**{name: getattr(self, name) for name in self.__struct_fields__})
+        return Assignment(*astuple(self))  # its first fields are these, in this order
 
 
 Observers: TypeAlias = tuple[Replicas, ...] | UnsetType
@@ -247,8 +248,10 @@ LEVEL_OF: Final = {(MetadataLevelSet, 1): 2, (BrokerRegistered, 3): 2}
 """The metadata levels that versions of records need, where that is not the oldest one."""
 _encoder: Final = msgspec.json.Encoder()
 _kind_decoder: Final = msgspec.json.Decoder(_Kind)
+_kinds_decoder: Final = msgspec.json.Decoder(list[_Kind])
 _list_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _decoder: Final[msgspec.json.Decoder[MetadataRecord]] = msgspec.json.Decoder(MetadataRecord)
+_all_decoder: Final[msgspec.json.Decoder[list[MetadataRecord]]] = msgspec.json.Decoder(list[MetadataRecord])
 
 
 def encode(record: MetadataRecord) -> bytes:
@@ -288,6 +291,12 @@ def encode_all(records: Iterable[MetadataRecord]) -> bytes:
 
 def decode_all(data: bytes) -> list[MetadataRecord]:
     """The records of `encode_all`. Raises as `decode`."""
+    # All in one go, which takes half the time. Where something is wrong with one, a look at each of them tells what.
+    with contextlib.suppress(msgspec.DecodeError):
+        if all(kind.version <= _VERSIONS.get(kind.type, 0) for kind in _kinds_decoder.decode(data)):
+            records = _all_decoder.decode(data)
+            if all(one.level <= LEVEL_NEWEST for one in records if isinstance(one, MetadataLevelSet)):
+                return records
     try:
         return [decode(bytes(one)) for one in _list_decoder.decode(data)]
     except msgspec.DecodeError as error:

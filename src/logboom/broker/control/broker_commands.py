@@ -4,7 +4,7 @@ Each reads the image, has `logboom.metadata` make the records, commits them, and
 with. They raise what the functions of `logboom.metadata` raise. Leases are in `liveness`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError
@@ -22,7 +22,7 @@ from logboom.broker.control.commands import Proposal, Refusal, Registered
 from logboom.broker.control.context import ControlContext
 from logboom.broker.control.incarnations import UNKNOWN
 from logboom.broker.control.unclean_recovery import shown
-from logboom.metadata import MetadataRecord, apply_all
+from logboom.metadata import Image, MetadataRecord, apply_all
 from logboom.metadata.assignment import Election, Eligibility, PartitionChange, PartitionUpdate, decide
 from logboom.metadata.brokers import Broker
 from logboom.metadata.leadership import NO_ENDS, IsrProposal, LogEnd, change_isr, elect
@@ -38,7 +38,7 @@ from logboom.metadata.membership import (
     unregister,
 )
 from logboom.metadata.reassignment import cancel, reassign
-from logboom.metadata.records import MetadataLevelSet
+from logboom.metadata.records import MetadataLevelSet, PartitionsChanged
 
 PEER_LISTENER: Final = "peer"
 """The name of the listener for other brokers, in registrations."""
@@ -93,7 +93,7 @@ async def change_isrs(context: ControlContext, command: commands.ChangeIsr) -> l
     leader, epoch = BrokerId(command.broker), BrokerEpoch(command.epoch)
     checked_epoch(context.image, leader, epoch)
     image, repeats = context.image, _names_a_partition_twice(command.proposals)
-    records: list[MetadataRecord] = []
+    records: list[PartitionsChanged] = []
     results: list[Refusal | None] = []
     for one in command.proposals:
         try:
@@ -105,8 +105,17 @@ async def change_isrs(context: ControlContext, command: commands.ChangeIsr) -> l
         if repeats:
             image = apply_all(image, made)
         results.append(None)
-    await context.commit(records)
+    await context.commit(records if repeats else _by_stream(image, records))
     return results
+
+
+def _by_stream(image: Image, records: Iterable[PartitionsChanged]) -> list[PartitionsChanged]:
+    """The same changes, none of a partition that another one is of, with those of a stream together: a record costs
+    every broker that applies it, now and at each start, a look at all partitions of the stream."""
+    changes: dict[StreamId, list[PartitionChange]] = {}
+    for record in records:
+        changes.setdefault(record.id, []).extend(record.changes)
+    return [made for stream_id, some in changes.items() for made in partitions_changed(image.by_id[stream_id], some)]
 
 
 async def lose_replicas(context: ControlContext, command: commands.ReplicasLost) -> None:

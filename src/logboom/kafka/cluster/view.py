@@ -11,8 +11,10 @@ of before replicas were written down has one replica of each partition, on this 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import NO_BROKER, NO_EPOCH, BrokerId, PartitionIndex
