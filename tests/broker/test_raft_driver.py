@@ -1,6 +1,7 @@
 """The driver of the consensus group: commits, restarts, members that come and go, leaders that are cut off."""
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,17 @@ from logboom.base.errors import NotControllerError, OutcomeUnknownError
 from logboom.broker.raft import ProposalRejectedError, RaftSettings
 from logboom.broker.raft.inspect import MemberView
 from logboom.host import OsDisk
-from logboom.raft import ConfChangeSingle, ConfChangeType, ConfChangeV2, NodeId
+from logboom.raft import (
+    ConfChangeSingle,
+    ConfChangeType,
+    ConfChangeV2,
+    Effect,
+    Event,
+    Node,
+    NodeId,
+    Received,
+    TimePassed,
+)
 from logboom.sim.disk import SimDisk
 
 
@@ -151,6 +162,28 @@ def test_a_member_that_never_answered_is_not_active() -> None:
         await dead.machine.until(lambda: first.group.status.members[1].recently_active)
         await stop(first, dead)
 
+    simulated.run(body)
+
+
+def test_a_group_at_rest_wakes_for_heartbeats_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: Counter[tuple[NodeId, type[Event]]] = Counter()
+    step = Node.step
+
+    def counted(of: Node, event: Event, now_ms: int) -> tuple[Effect, ...]:
+        events[of.status.node_id, type(event)] += 1
+        return step(of, event, now_ms)
+
+    async def body() -> None:
+        members = await grown(GroupNetwork(), 3)
+        await asyncio.sleep(1)
+        events.clear()
+        await asyncio.sleep(10)
+        beats = 10 * 1_000 // (FAST.timing.tick_ms * FAST.timing.heartbeat_ticks)
+        assert set(events) == {(NodeId(1), TimePassed), *((NodeId(number), Received) for number in (1, 2, 3))}
+        assert abs(events[NodeId(1), TimePassed] - beats) <= beats // 10
+        await stop(*members)
+
+    monkeypatch.setattr(Node, "step", counted)
     simulated.run(body)
 
 

@@ -217,6 +217,45 @@ def test_connections_that_are_idle_stay() -> None:
     simulate(body)
 
 
+def test_what_is_asked_and_answered_takes_the_place_of_pings() -> None:
+    async def body(simulation: Simulation) -> None:
+        one, two = await two_machines(simulation)
+        await one.call(two)
+        sent = one.server.metrics.lanes[Lane.CONTROL]
+        idle_frames = sent.frames_sent
+        await asyncio.sleep(60)
+        idle_frames = sent.frames_sent - idle_frames
+        busy_frames = sent.frames_sent
+        for _ in range(240):
+            await asyncio.sleep(0.25)
+            await one.call(two)
+        busy_frames = sent.frames_sent - busy_frames
+        assert 59 <= idle_frames <= 61, "each ping is answered, and the answer shows that the other side lives"
+        assert 240 <= busy_frames <= 241
+        assert one.server.metrics.dials == 1
+
+    simulate(body)
+
+
+def test_answers_that_come_without_new_requests_do_not_leave_the_other_side_in_silence() -> None:
+    """Long requests of which one is answered in each tick: the side that was asked has nothing to hear but pings."""
+
+    async def body(simulation: Simulation) -> None:
+        one, two = await two_machines(simulation)
+
+        async def slow(who: PeerIdentity, body: memoryview) -> list[bytes]:
+            await asyncio.sleep(int(bytes(body)) * 0.3)
+            return [b"late"]
+
+        two.server.serve(FrameKind.CONTROL, slow)
+        calls = [one.call(two, b"%d" % number, timeout_s=60) for number in range(60)]
+        assert await asyncio.gather(*calls) == [b"late"] * 60
+        assert one.server.metrics.dials == 1
+        assert two.server.metrics.silent == 0
+
+    simulate(body)
+
+
 def test_a_long_answer_on_a_slow_way_is_no_silence() -> None:
     async def body(simulation: Simulation) -> None:
         one, two = await two_machines(simulation)

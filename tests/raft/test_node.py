@@ -44,8 +44,11 @@ TICK_MS = 10
 TIMEOUT_MS = CONFIG.election_ticks * TICK_MS
 
 
-def node(*voters: int, stored: Stored | None = None, eager_reads: bool = True) -> Node:
+def node(*voters: int, stored: Stored | None = None, eager_reads: bool = True, longest: bool = False) -> Node:
+    """`longest`: with the longest election timeout that there may be, instead of the shortest."""
     config = replace(CONFIG, check_quorum=True, pre_vote=True, eager_reads=eager_reads)
+    if longest:
+        config = replace(config, draw=lambda bound: bound - 1)
     start = stored or bootstrap(tuple(NodeId(voter) for voter in voters))
     return Node(config, start, now_ms=0, tick_ms=TICK_MS, catch_up_entries=0)
 
@@ -128,7 +131,55 @@ def test_one_voter_commits_with_one_write() -> None:
     assert isinstance(again, Persist)
     assert not again.must_sync
     assert not again.entries
-    assert not of.needs_ticks
+    assert of.due_ms is None
+
+
+def beat_of_two(now_ms: int) -> Received:
+    return Received(Message(type=MessageType.HEARTBEAT, sender=NodeId(2), to=NodeId(1), term=Term(1)))
+
+
+@pytest.mark.parametrize("beats", [(), (40, 90, 130, 300), (99, 100, 101, 155, 230, 231, 480, 500)])
+def test_a_host_that_only_wakes_when_time_is_due_misses_nothing(beats: tuple[int, ...]) -> None:
+    """A node that is stepped with every tick and one that is stepped only when it says so begin the same at the same
+    time: as a follower, as a candidate that nobody answers, and as one that hears of a leader again."""
+
+    def life(*, each_tick: bool) -> list[tuple[int, Effect]]:
+        of = node(1, 2, 3)
+        begun = [(0, effect) for effect in of.step(TimePassed(), 0)]
+        for now_ms in range(1, 1_000):
+            if now_ms in beats:
+                begun.extend((now_ms, effect) for effect in of.step(beat_of_two(now_ms), now_ms))
+            if now_ms % TICK_MS == 0 if each_tick else of.due_ms is not None and now_ms >= of.due_ms:
+                begun.extend((now_ms, effect) for effect in of.step(TimePassed(), now_ms))
+            for effect in [effect for at_ms, effect in begun if at_ms == now_ms]:
+                if isinstance(effect, Persist):
+                    begun.extend((now_ms, answer) for answer in of.step(Persisted(effect.number), now_ms))
+        return begun
+
+    seldom = life(each_tick=False)
+    assert [effect for _, effect in seldom if isinstance(effect, Send)]
+    assert seldom == life(each_tick=True)
+
+
+def test_a_follower_that_hears_its_leader_and_a_leader_between_heartbeats_need_no_time() -> None:
+    of = node(1, 2, 3)
+    of.step(TimePassed(), 0)
+    for now_ms in range(0, 2_000, 2 * TICK_MS):
+        of.step(beat_of_two(now_ms), now_ms)
+        assert of.due_ms is not None
+        assert of.due_ms >= now_ms + TIMEOUT_MS
+    leader = leader_of_two()
+    leader.step(TimePassed(), TIMEOUT_MS + CONFIG.heartbeat_ticks * TICK_MS)
+    assert leader.due_ms == TIMEOUT_MS + 2 * CONFIG.heartbeat_ticks * TICK_MS
+
+
+def test_only_what_goes_beyond_the_time_that_was_due_counts_as_a_pause() -> None:
+    of = node(1, 2, 3, longest=True)
+    of.step(TimePassed(), 0)
+    due_ms = of.due_ms
+    assert due_ms == TIMEOUT_MS + TIMEOUT_MS - TICK_MS
+    effects = of.step(beat_of_two(due_ms - 1), due_ms - 1)  # longer than the shortest timeout, and still in time
+    assert [effect.role for effect in effects if isinstance(effect, RoleChanged)] == [Role.FOLLOWER]
 
 
 def test_the_only_voter_leads_at_once() -> None:

@@ -1,7 +1,8 @@
 """One connection to another broker, whichever side has made it: handshake, frames, pings, the end.
 
     SHAKING   bytes go to the handshake; it has HANDSHAKE_S
-    OPEN      frames go to the connection's user; the side that dialled pings with each tick, the other side answers
+    OPEN      frames go to the connection's user; the side that dialled pings where a tick passes in which it did not
+              send or did not hear anything, the other side answers
     CLOSED
 
 Nothing is known of a network that is silent, so a connection on which nothing was heard for 2 s is ended: its dialler
@@ -34,7 +35,7 @@ HANDSHAKE_S: Final = 3.0
 UNSENT_BYTES_MAX: Final = 16 * MIB
 """What may wait to be sent on a connection; one frame may be longer."""
 TICK_S: Final = 0.5
-"""How often a connection is looked at, and pinged."""
+"""How often a connection is looked at, and pinged where that is needed."""
 _DIALLER_SILENCE_TICKS: Final = 4
 _LISTENER_SILENCE_TICKS: Final = 10
 """Longer, so that of two sides that hear nothing the one that can make a new connection ends it first."""
@@ -254,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         if silence.ticks >= (_DIALLER_SILENCE_TICKS if dialled else _LISTENER_SILENCE_TICKS):
             self._services.metrics.silent += 1
             self._cut_off(f"nothing was heard for {silence.ticks * TICK_S:g} s")
-        elif dialled:
+        elif dialled and silence.is_quiet:
             self.send(What.PING)
 
     def _cut_off(self, reason: str) -> None:
@@ -273,7 +274,7 @@ class Connection(asyncio.BufferedProtocol):
 class _Silence:
     """For how many ticks nothing was heard of the other side: nothing came, and nothing that waits here went out."""
 
-    __slots__ = ("_gone_bytes", "heard", "sent_bytes", "ticks")
+    __slots__ = ("_gone_bytes", "_sent_before_bytes", "heard", "is_quiet", "sent_bytes", "ticks")
 
     def __init__(self) -> None:
         self.heard = False
@@ -281,7 +282,11 @@ class _Silence:
         self.sent_bytes = 0
         """All that was sent, or waits to be."""
         self.ticks = 0
+        self.is_quiet = False
+        """Whether in the last tick nothing was sent or nothing came: without a ping, this side could hear nothing of a
+        side that lives, or the other side nothing of this one. Requests and their answers do as well as pings."""
         self._gone_bytes = 0
+        self._sent_before_bytes = 0
 
     def tick(self, unsent_bytes: int, *, reads: bool) -> None:
         """About `TICK_S` has passed. `reads`: whether this side would have heard anything."""
@@ -289,5 +294,7 @@ class _Silence:
         # Where all has gone out, it may lie in the system's buffer: that says nothing of the other side.
         alive = self.heard or not reads or (unsent_bytes > 0 and gone_bytes > self._gone_bytes)
         self.ticks = 0 if alive else self.ticks + 1
+        self.is_quiet = not self.heard or self.sent_bytes == self._sent_before_bytes
         self.heard = False
         self._gone_bytes = gone_bytes
+        self._sent_before_bytes = self.sent_bytes

@@ -25,7 +25,7 @@ in that order. What must not be sent before something is durable is not among th
                 case DiscardLog(index): remove files that hold only entries up to index
                 case Ignored(message, reason): count it
 
-The events: `TimePassed` once a tick (unless `node.needs_ticks` is False), `Received` with `decode_message` of what
+The events: `TimePassed` when it is `node.due_ms`, if it is ever, `Received` with `decode_message` of what
 came, `Propose`, `ProposeConfChange`, `RequestRead`, `TransferLeadership`, `Persisted`, `Applied`, `PeerUnreachable`,
 `SnapshotSent`, and `SnapshotTaken` for a snapshot that was begun as `node.snapshot_point`.
 

@@ -22,6 +22,11 @@ class Candidate:
             core.election_elapsed = 0
             self._transitions.campaign()
 
+    @property
+    def ticks_until_due(self) -> int | None:
+        """How many ticks until it campaigns; None if it may not."""
+        return self._core.ticks_until_campaign
+
     def step(self, message: Message) -> None:
         """Take a message of the own term or of none, or an answer to a pre-vote. Raises ProposalDroppedError."""
         match message.type:

@@ -90,6 +90,11 @@ class Core:
         """Whether this node has waited long enough to campaign."""
         return self.election_elapsed >= self.randomized_election_ticks
 
+    @property
+    def ticks_until_campaign(self) -> int | None:
+        """How many ticks from now this node campaigns, unless it hears of a leader; None if it may not lead."""
+        return max(1, self.randomized_election_ticks - self.election_elapsed) if self.is_promotable else None
+
     def reset(self, term: Term) -> None:
         """Begin a role: nothing that belonged to the one before counts any more."""
         if self.term != term:

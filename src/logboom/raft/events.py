@@ -22,7 +22,7 @@ from logboom.raft.messages import (
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Nothing but time; once a tick is enough."""
+    """Nothing but time; when it is `Node.due_ms` is often enough."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,11 @@ class Follower:
             core.election_elapsed = 0
             self._transitions.campaign()
 
+    @property
+    def ticks_until_due(self) -> int | None:
+        """How many ticks until it campaigns; None if it may not."""
+        return self._core.ticks_until_campaign
+
     def step(self, message: Message) -> None:
         """Take a message of the own term or of none. Raises ProposalDroppedError."""
         match message.type:

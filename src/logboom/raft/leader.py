@@ -52,6 +52,15 @@ class Leader:
             self._heartbeat_elapsed = 0
             self._replicator.broadcast_heartbeat(self._read_only.heartbeat_context)
 
+    @property
+    def ticks_until_due(self) -> int | None:
+        """How many ticks until heartbeats or the check of the quorum; None without any other member."""
+        core = self._core
+        if len(core.tracker.progress) == 1:
+            return None
+        heartbeat = core.config.heartbeat_ticks - self._heartbeat_elapsed
+        return max(1, min(heartbeat, core.config.election_ticks - core.election_elapsed))
+
     def step(self, message: Message) -> None:
         """Take a message of the own term or of none. Raises ProposalDroppedError."""
         match message.type:

@@ -128,6 +128,12 @@ class Node:
         self._tick_ms = tick_ms
         self._election_ticks = config.election_ticks
         self._last_tick_ms = now_ms
+        self._expected_ticks = 0
+        """How many ticks were to pass, at most, until this step."""
+        self.due_ms: int | None = now_ms
+        """When time alone does something next: heartbeats of a leader, a campaign of a voter that hears of none. Before
+        that no `TimePassed` is needed, since each other event takes notice of the time, too. None where it does
+        nothing."""
         self._catch_up_entries = catch_up_entries
         self._writes: deque[tuple[int, Message]] = deque()
         self._write_number = 0
@@ -142,6 +148,7 @@ class Node:
         self._take(event, effects)
         while self._raw.has_ready():
             self._perform(self._raw.ready(), effects)
+        self._expect()
         if self._storage.is_snapshot_wanted:
             self._storage.is_snapshot_wanted = False
             effects.append(SnapshotWanted())
@@ -151,12 +158,6 @@ class Node:
     def status(self) -> Status:
         """What a person or a metric wants to know."""
         return self._raw.status
-
-    @property
-    def needs_ticks(self) -> bool:
-        """Whether time matters to it now: it does not to a leader without any other member."""
-        core = self._raw.raft.core
-        return core.role is not Role.LEADER or len(core.tracker.progress) > 1
 
     @property
     def snapshot_point(self) -> Snapshot | None:
@@ -175,16 +176,23 @@ class Node:
     def _tick(self, now_ms: int) -> None:
         """Let the ticks pass that are due.
 
-        Where the process was paused for an election timeout or longer, two timeouts pass, however long it was: a leader
-        then checks its quorum twice, and steps down before it answers anything.
+        Where the process was paused for an election timeout or longer beyond the time at which the next step was due,
+        two timeouts pass, however long it was: a leader then checks its quorum twice, and steps down before it answers
+        anything.
         """
         due = (now_ms - self._last_tick_ms) // self._tick_ms
         self._last_tick_ms += due * self._tick_ms
-        for _ in range(due if due < self._election_ticks else 2 * self._election_ticks):
+        was_paused = due - self._expected_ticks >= self._election_ticks
+        for _ in range(2 * self._election_ticks if was_paused else due):
             self._raw.tick()
         if due > 0:
             self._hand_over_if_removed()
         self._lead_if_alone()
+
+    def _expect(self) -> None:
+        ticks = self._raw.raft.ticks_until_due
+        self._expected_ticks = ticks or 0
+        self.due_ms = None if ticks is None else self._last_tick_ms + ticks * self._tick_ms
 
     def _lead_if_alone(self) -> None:
         """The only voter waits for nobody: a single broker serves as soon as it has started."""

@@ -75,6 +75,11 @@ class Raft:
         """One tick of time has passed."""
         self._role.tick()
 
+    @property
+    def ticks_until_due(self) -> int | None:
+        """How many ticks from now time does something: at least one; None while it does nothing."""
+        return self._role.ticks_until_due
+
     def step(self, message: Message) -> None:
         """Take a message of another node or of this one. Raises ProposalDroppedError and LogLostError."""
         core = self.core

@@ -18,24 +18,23 @@ class Driver:
         self,
         node: Node,
         clock: Clock,
-        tick_ms: int,
         *,
         perform: Callable[[Effect], None],
-        ticked: Callable[[], None],
+        looked: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`perform` begins one effect; `ticked` is called after each tick. `failed` is called where the node cannot go
-        on; nothing is stepped then."""
+        """`perform` begins one effect; `looked` is called whenever it was looked whether the node needs time, on a
+        leader with each of its heartbeats. `failed` is called where the node cannot go on; nothing is stepped then."""
         self.node = node
         self._clock = clock
-        self._tick_s = tick_ms / 1_000
         self._perform = perform
-        self._ticked = ticked
+        self._looked = looked
         self._failed = failed
         self._events: deque[Event] = deque()
         self._stepping = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
 
     def feed(self, event: Event) -> None:
         """Let it happen to the node and begin what that answers; behind the event whose effects are being begun."""
@@ -66,15 +65,28 @@ class Driver:
             self._timer = None
 
     def _arm(self) -> None:
-        """The next tick, if the node needs one: a broker that is alone is not woken up."""
-        if self._timer is None and not self._stopped and self.node.needs_ticks:
-            self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
+        """One timer, for when the node next needs time. It is left where that has moved to a later time, as on a
+        follower with each heartbeat of its leader; a broker that is alone has none."""
+        due_ms = self.node.due_ms
+        if due_ms is None or self._stopped:
+            return
+        if self._timer is not None:
+            if self._timer_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        delay_ms = due_ms - now_ms(self._clock) + 1  # the clock of the timer is rounded, too
+        self._timer = asyncio.get_running_loop().call_later(max(delay_ms, 0) / 1_000, self._time_is_over)
 
-    def _tick(self) -> None:
+    def _time_is_over(self) -> None:
         self._timer = None
-        self.feed(TimePassed())
+        due_ms = self.node.due_ms
+        if due_ms is not None and now_ms(self._clock) >= due_ms:
+            self.feed(TimePassed())
+        else:
+            self._arm()
         if not self._stopped:
-            self._ticked()
+            self._looked()
 
 
 def now_ms(clock: Clock) -> int:

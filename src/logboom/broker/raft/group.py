@@ -1,7 +1,7 @@
 """One running member of the group: it feeds events to a `raft.Node` and performs the effects that the node returns.
 
     received, propose, ...  ->  Node.step  ->  Persist              Writer: files and group commit -> Persisted
-    a tick, if it needs one                    Send                 the transport; the node learns of drops
+    time, when that does something             Send                 the transport; the node learns of drops
     Persisted, Applied, ...                    Apply, Restore       Applier: the state machine     -> Applied
                                                the rest             the futures that wait for them
 
@@ -213,9 +213,8 @@ class RaftGroup:
         self._driver = Driver(
             node,
             self._clock,
-            settings.timing.tick_ms,
             perform=self._perform,
-            ticked=self._ticked,
+            looked=self._look_at_disk,
             failed=partial(self._broken, "the consensus core"),
         )
 
@@ -437,7 +436,7 @@ class RaftGroup:
             answer(waiter, index)
         self._configured.clear()
 
-    def _ticked(self) -> None:
+    def _look_at_disk(self) -> None:
         """Hand leadership over while this disk hangs or is full: what others have committed is not applied here."""
         now = now_ms(self._clock)
         if self._leads and self._writer.stalled_ms >= self._settings.stall_ms and now >= self._hand_over_ms:
