@@ -30,6 +30,12 @@ compile_tests() {
     $BIN/python -m pytest --collect-only --quiet -p no:cacheprovider > /dev/null 2>&1 || true  # the tests tell errors
 }
 
+# The tests start some twenty JVMs of Spark, which take half of the CPU time until their first queries have run where there
+# is an archive of their classes. It stays in .venv, so this does nothing the next time.
+archive_classes() {
+    $BIN/python -m tests.support.class_archive > /dev/null 2>&1 || true  # the tests go on without
+}
+
 # Which cases of tests that take turns are done, and what the tests' chance begins with: others with each commit, so that
 # time finds more, and the same for the same commit, so that what has passed once passes again.
 turn_of_commit() {
@@ -90,7 +96,7 @@ run_fuzz() {
 
 compiling=
 if [[ " $* " == *" lint"*" test "* ]]; then
-    compile_tests &
+    { compile_tests; archive_classes; } &
     compiling=$!
 fi
 for group in "$@"; do

@@ -36,8 +36,8 @@ _SETTINGS_OF_A_PROPERTY = "_hypothesis_internal_use_settings"
 """Where hypothesis 6 keeps the settings of a test; without it the tests would do all of their examples."""
 _SPARK_SESSION = "spark session"
 _SPARK_JVMS = "spark jvms"
-_STARTED_FOR_A_MODULE = {"broker", "cluster", "tool", "asked_once", "verdicts"}
-"""Fixtures that start processes, once for all tests of a module."""
+_STARTED_FOR_A_MODULE = {"broker", "cluster", "tool", "asked_once", "verdicts", "environment"}
+"""Fixtures that start processes, once for all tests of a module, or pack an environment, which takes as long."""
 _LONGEST = (
     "tests/docs/test_demo.py",
     "tests/pipeline/test_kill.py",
