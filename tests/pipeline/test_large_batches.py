@@ -19,8 +19,9 @@ from logboom.pipeline.sinks.console import ConsoleSink
 
 pytestmark = [pytest.mark.spark, needs_java]
 
-EVENTS, EVENT_BYTES = 300, 500_000
+EVENTS, EVENT_BYTES = 150, 500_000
 LIMIT_BYTES = 64 * MIB + EVENT_BYTES
+assert EVENTS * EVENT_BYTES > LIMIT_BYTES, "one batch would do"
 
 
 def _sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
