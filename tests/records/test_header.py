@@ -120,11 +120,11 @@ def test_a_run_of_whole_batches_ends_at_the_first_doubt(
         assert read_header(data, start).base_offset == base
     assert whole_batches(data, Offset(0), Offset(ceiling), lambda _: Epoch(3)) == ends[right]
     assert whole_batches(data, Offset(0), Offset(ceiling), lambda _: Epoch(2)) == (0, 0)
-    headers = [(start, read_header(data, start)) for start, _ in ends[:right]]
+    headers = [(data, start, read_header(data, start)) for start, _ in ends[:right]]
     assert whole_headers(data, Offset(0), Offset(ceiling), lambda _: Epoch(3)) == headers
     assert whole_headers(data, Offset(0), Offset(ceiling), lambda _: Epoch(2)) == []
     for second in range(len(counts) + 1):
         # The epoch changes at the second batch from some offset on: what was written in another one ends the run.
         epochs = [Epoch(3) if offset < second else Epoch(4) for offset in range(20)]
-        expected = [one for one in headers if epochs[one[1].base_offset] == 3]
+        expected = [one for one in headers if epochs[one[2].base_offset] == 3]
         assert whole_headers(data, Offset(0), Offset(ceiling), epochs.__getitem__) == expected

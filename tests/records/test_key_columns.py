@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from logboom.base.errors import CorruptBatchError
 from logboom.base.ids import Offset
-from logboom.records import Record, build_batch, key_columns, keyed_records, read_header, records_body
+from logboom.records import Record, build_batch, key_columns, keyed_records, lone_key, read_header, records_body
 from logboom.records.rewrite import retain_records
 
 Row = tuple[int, bytes | None, bytes | None]
@@ -84,3 +84,36 @@ def test_many_records_of_a_producer(value_bytes: int) -> None:
     assert by_columns(body_of(rows), len(rows)) == one_by_one(body_of(rows), len(rows))
     kept = [n for n in range(len(rows)) if n % 3]
     assert by_columns(body_of(rows, kept), len(kept)) == one_by_one(body_of(rows, kept), len(kept))
+
+
+@given(ROWS, st.binary(max_size=70), st.binary(max_size=9))
+def test_a_lone_record_is_what_it_is_wherever_it_lies(row: Row, before: bytes, behind: bytes) -> None:
+    body = body_of([row])
+    start, end = len(before), len(before) + len(body)
+    found = lone_key(before + body + behind, start, end)
+    _, key, value = row
+    if found is not None:
+        assert found == (key, value is not None)
+    is_usual = key is not None and len(key) < 64
+    # The first record's timestamp is that of its batch.
+    assert (found is not None) == is_usual
+
+
+@given(ROWS, st.data())
+def test_bytes_that_are_no_lone_record_are_left_to_those_who_name_the_error(row: Row, data: st.DataObject) -> None:
+    body = bytearray(body_of([row]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, min(len(body) - 1, 90)))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, 3))
+    damaged = bytes(body[: len(body) - cut])
+    found, rows = lone_key(damaged, 0, len(damaged)), one_by_one(damaged, 1)
+    if found is not None:
+        assert rows is not None
+        ((delta, key, has_value, start, end),) = rows
+        assert (found, delta, start, end) == ((key, has_value), 0, 0, len(damaged))
+
+
+@given(st.binary(max_size=12))
+def test_no_bytes_make_a_lone_record_look_past_its_end(body: bytes) -> None:
+    found = lone_key(body, 0, len(body))
+    assert found is None or one_by_one(body, 1) is not None

@@ -92,5 +92,8 @@ def test_the_set_is_a_set(offsets: set[int], ranges: list[tuple[int, int]]) -> N
     assert not any(offset + 1 in found for offset in offsets if offset + 1 not in offsets)
     for start, length in ranges:
         within = {offset for offset in offsets if start <= offset < start + length}
+        assert found.holds(range(start, start + min(length, 300))) == [
+            offset in offsets for offset in range(start, start + min(length, 300))
+        ]
         assert found.count_in(start, start + length) == len(within)
         assert found.bits_in(start, start + length) == sum(1 << offset - start for offset in within)

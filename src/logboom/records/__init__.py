@@ -53,7 +53,7 @@ from logboom.records.header import (
     whole_batches,
     whole_headers,
 )
-from logboom.records.key_columns import KeyColumns, key_columns
+from logboom.records.key_columns import KeyColumns, key_columns, lone_key
 from logboom.records.keys import KeyedRecord, keyed_records, records_without_key
 from logboom.records.record import (
     Headers,
@@ -120,6 +120,7 @@ __all__ = [
     "iter_records",
     "key_columns",
     "keyed_records",
+    "lone_key",
     "patch_batch",
     "read_header",
     "recompress",

@@ -187,11 +187,12 @@ def whole_batches(
 
 
 def whole_headers(
-    buffer: Bytes, expected: Offset, ceiling: Offset, epoch_at: Callable[[Offset], Epoch]
-) -> list[tuple[int, BatchHeader]]:
-    """Position and header of each of the batches that `whole_batches` counts; the epochs must rise with the offsets."""
+    buffer: bytes, expected: Offset, ceiling: Offset, epoch_at: Callable[[Offset], Epoch]
+) -> list[tuple[bytes, int, BatchHeader]]:
+    """The buffer, position and header of each of the batches that `whole_batches` counts; the epochs must rise with the
+    offsets."""
     view, at, size = memoryview(buffer), 0, len(buffer)
-    found: list[tuple[int, BatchHeader]] = []
+    found: list[tuple[bytes, int, BatchHeader]] = []
     unpack, make, checksum = _HEADER.unpack_from, _header, crc32c
     epoch = epoch_at(expected)
     is_one_epoch = epoch_at(Offset(max(expected, ceiling - 1))) == epoch
@@ -209,7 +210,7 @@ def whole_headers(
             or checksum(view[at + CRC_START : end]) != crc
         ):
             break
-        found.append((at, make(BatchHeader, fields)))
+        found.append((buffer, at, make(BatchHeader, fields)))
         at, expected = end, following
     return found
 

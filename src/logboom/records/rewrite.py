@@ -5,6 +5,7 @@ leader epoch, its codec and its records' deltas, so that the records that stay a
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import repeat
 
 from logboom.base.ids import NO_PRODUCER, Epoch, Offset
@@ -19,6 +20,7 @@ from logboom.records.header import (
     BatchHeader,
     Codec,
     pack_header,
+    patch_batch,
     read_header,
     write_crc,
 )
@@ -91,14 +93,22 @@ def gap_batch(start: Offset, end: Offset, leader_epoch: Epoch) -> bytearray:
     Every reader of Kafka's protocol goes on behind it, as behind the empty batches that Kafka's own cleaner leaves.
     """
     assert start < end <= start + MAX_OFFSET_DELTA + 1
+    gap = bytearray(_gap_of(end - start - 1))
+    patch_batch(gap, 0, start, leader_epoch)
+    return gap
+
+
+@lru_cache(1024)
+def _gap_of(last_offset_delta: int) -> bytes:
+    """Such a batch, whose CRC does not cover base offset and leader epoch; mostly few offsets are missing in a row."""
     header = BatchHeader(
-        base_offset=start,
+        base_offset=Offset(0),
         batch_length=HEADER_BYTES - LENGTH_PREFIX_BYTES,
-        leader_epoch=leader_epoch,
+        leader_epoch=Epoch(0),
         magic=MAGIC,
         crc=0,
         attributes=Codec.NONE,
-        last_offset_delta=end - start - 1,
+        last_offset_delta=last_offset_delta,
         base_timestamp=NO_TIMESTAMP,
         max_timestamp=NO_TIMESTAMP,
         producer_id=NO_PRODUCER,
@@ -106,7 +116,7 @@ def gap_batch(start: Offset, end: Offset, leader_epoch: Epoch) -> bytearray:
         base_sequence=-1,
         records_count=0,
     )
-    return _sealed(header, b"")
+    return bytes(_sealed(header, b""))
 
 
 def is_gap(header: BatchHeader) -> bool:

@@ -8,9 +8,9 @@ from logboom.base.errors import LogboomError, StorageError, with_cause
 from logboom.base.ids import Offset
 from logboom.base.ports import File
 from logboom.base.units import MIB
-from logboom.records import BatchHeader, key_columns
+from logboom.records import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, key_columns, lone_key
 from logboom.storage.compaction.key_map import KeyMap, OffsetSet
-from logboom.storage.compaction.source import Source, Step, checked_reads, is_compacted_by_key, plain_records
+from logboom.storage.compaction.source import NOT_LONE, Source, Step, checked_reads, is_compacted_by_key, plain_records
 from logboom.storage.segment import EpochAt
 
 _SETS_SHARE: Final = 16
@@ -42,10 +42,21 @@ class DirtySection:
 
         BadBatchError or StorageError where a batch is damaged or cannot be opened. Raises OSError.
         """
-        for batches in checked_reads(source, file, self.start, epoch_at, step):
+        start = self.start
+        for batches in checked_reads(source, file, start, epoch_at, step):
             found = _Keys()
             for batch in batches:
-                header = batch[2]
+                data, at, header = batch
+                base, length, _, _, _, attributes, last_delta, _, _, _, _, _, count = header
+                if count == 1 and not last_delta and base >= start and not attributes & NOT_LONE:
+                    lone = lone_key(data, at + HEADER_BYTES, at + LENGTH_PREFIX_BYTES + length)
+                    if lone is not None:
+                        key, has_value = lone
+                        found.keys.append(key)
+                        found.offsets.append(base)
+                        if not has_value:
+                            found.with_tombstones.append(base)
+                        continue  # its bytes are those of the read, whose size is bounded
                 if is_compacted_by_key(header):
                     body = plain_records(batch, source, max_decompressed_bytes)
                     try:

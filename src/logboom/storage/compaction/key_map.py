@@ -233,6 +233,18 @@ class OffsetSet:
         within = offset & _WITHIN_CHUNK
         return chunk is not None and bool(chunk[within >> 3] >> (within & 7) & 1)
 
+    def holds(self, offsets: Sequence[int]) -> list[bool]:
+        """Of each offset whether it is in the set; quickest where they rise."""
+        chunks, number, chunk = self._chunks, -1, None
+        answers: list[bool] = []
+        for offset in offsets:
+            if offset >> _CHUNK_BITS != number:
+                number = offset >> _CHUNK_BITS
+                chunk = chunks.get(number)
+            within = offset & _WITHIN_CHUNK
+            answers.append(chunk is not None and bool(chunk[within >> 3] >> (within & 7) & 1))
+        return answers
+
     def count_in(self, start: int, end: int) -> int:
         """How many offsets from `start` up to below `end` are in the set."""
         if end == start + 1:

@@ -5,7 +5,6 @@ It opens no file and knows nothing of the log's state, so that it may run beside
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Protocol
 
 from logboom.base.ids import Epoch, Offset
@@ -121,14 +120,14 @@ class FilePasses:
         for number, source in enumerate(sources):
             file = only or files.source(number)
             reads = checked_reads(source, file, source.first_offset, self._epoch_at, files.did_read)
-            for batch in chain.from_iterable(reads):
-                verdict = record_filter.judge(batch, source)
-                if verdict is Verdict.KEEP:
-                    writer.copy(batch)
-                elif verdict is Verdict.REMOVE:
-                    writer.remove(batch)
-                else:
-                    writer.replace(verdict)
+            for batches in reads:
+                for batch, verdict in zip(batches, record_filter.judge(batches, source), strict=True):
+                    if verdict is Verdict.KEEP:
+                        writer.copy(batch)
+                    elif verdict is Verdict.REMOVE:
+                        writer.remove(batch)
+                    else:
+                        writer.replace(verdict)
         writer.finish()
         return Written(writer.size_bytes, writer.written_bytes, writer.index, record_filter.counts)
 

@@ -1,14 +1,25 @@
 """Which records of a batch stay, and the batch without the others (Kafka's Cleaner.shouldRetainRecord)."""
 
 from bisect import bisect_left
-from collections.abc import Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import chain
 from typing import Final
 
 from logboom.base.errors import LogboomError, StorageError, with_cause
-from logboom.records import BatchHeader, Codec, RecordBounds, key_columns, retain_records, without_records
+from logboom.records import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    BatchHeader,
+    Codec,
+    RecordBounds,
+    key_columns,
+    lone_key,
+    retain_records,
+    without_records,
+)
 from logboom.storage.compaction.dirty_section import DirtySection
 from logboom.storage.compaction.settings import CompactionSettings
 from logboom.storage.compaction.source import NEVER_BY_KEY, Batch, Source, is_compacted_by_key, plain_records
@@ -45,7 +56,7 @@ class FilterCounts:
 
 
 class RecordFilter:
-    """Decides about one batch after another."""
+    """Decides about batch after batch."""
 
     def __init__(
         self,
@@ -64,7 +75,53 @@ class RecordFilter:
         self._now_ms = now_ms
         self._max_decompressed_bytes = max_decompressed_bytes
 
-    def judge(self, batch: Batch, source: Source) -> Verdict | bytearray:
+    def judge(self, batches: Sequence[Batch], source: Source) -> Iterator[Verdict | bytearray]:
+        """Each of some batches as it is to be, or what becomes of it, one after the other. StorageError where one
+        cannot be opened."""
+        fates = self._fates_of_lone(batches)
+        for batch in batches:
+            yield fates.get(batch[2][0]) or self._judge(batch, source)
+
+    def _fates_of_lone(self, batches: Sequence[Batch]) -> dict[int, Verdict | bytearray]:
+        """What becomes of batches of one record, by their offsets, where that is said without more than its key and all
+        of them can be looked up together: opening each would take most of the time of a cleaning."""
+        dirty = self._dirty
+        start, end = dirty.start, dirty.end
+        known: list[BatchHeader] = []
+        old: list[BatchHeader] = []
+        keys: list[bytes] = []
+        for data, at, header in batches:
+            base, length, _, _, _, attributes, last_delta, _, _, _, _, _, count = header
+            if count != 1 or last_delta or base >= end or attributes & NEVER_BY_KEY:
+                continue
+            if base >= start:
+                known.append(header)
+            elif not attributes & CODEC_MASK:
+                lone = lone_key(data, at + HEADER_BYTES, at + LENGTH_PREFIX_BYTES + length)
+                if lone is not None and lone[1]:
+                    old.append(header)
+                    keys.append(lone[0])
+        gone = dirty.superseded.holds([header[0] for header in known])
+        if dirty.has_keyless or dirty.with_tombstones.size_bytes:
+            # Records without a key are counted, tombstones have a time to stay: those are opened.
+            left = [
+                (header, is_gone)
+                for header, is_gone in zip(known, gone, strict=True)
+                if not (dirty.has_keyless if is_gone else header[0] in dirty.with_tombstones)
+            ]
+            known, gone = [header for header, _ in left], [is_gone for _, is_gone in left]
+        known += old
+        gone += dirty.keys.known(keys)
+        self.counts.records += sum(gone)
+        remembered = self._remembered
+        return {
+            header[0]: (without_records(header) if header[0] in remembered else Verdict.REMOVE)
+            if is_gone
+            else Verdict.KEEP
+            for header, is_gone in zip(known, gone, strict=True)
+        }
+
+    def _judge(self, batch: Batch, source: Source) -> Verdict | bytearray:
         """The batch as it is to be, or what becomes of it. StorageError where it cannot be opened."""
         header, dirty = batch[2], self._dirty
         base, end = header.base_offset, header.next_offset

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from logboom.base.ids import Offset
+from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import File
 from logboom.base.units import KIB
-from logboom.records import MAX_OFFSET_DELTA, BatchHeader, gap_batch, is_gap, read_header
+from logboom.records import LENGTH_PREFIX_BYTES, MAX_OFFSET_DELTA, BatchHeader, gap_batch, is_gap, read_header
 from logboom.storage.compaction.source import Batch, Step
 from logboom.storage.segment import SparseIndex
 
@@ -24,7 +24,9 @@ _WRITE_BYTES: Final = 256 * KIB
 class _Gap:
     """Removed offsets that follow each other in one leader epoch, not written yet."""
 
-    end: Offset
+    start: int
+    end: int
+    leader_epoch: Epoch
     first: Batch
     """The first batch that was removed."""
     batches: int = 1
@@ -47,13 +49,26 @@ class SegmentWriter:
         self._on_its_way_bytes = 0
         """Of the last piece that was written: the device may not have it yet."""
         self._gap: _Gap | None = None
+        self._run = b""
+        """The read that batches are from which stay, lie side by side and are not in the buffer yet."""
+        self._run_start = self._run_end = 0
         if source is None:
             self._begin()
 
     def copy(self, batch: Batch) -> None:
         """The next batch stays as it is."""
-        self._end_gap()
-        self._add_copy(batch)
+        if self._gap is not None:
+            self._end_gap()
+        data, at, header = batch
+        end = at + LENGTH_PREFIX_BYTES + header[1]
+        if self._file is not None:
+            if data is not self._run or at != self._run_end:
+                self._end_run()
+                self._run, self._run_start = data, at
+            self._run_end = end
+            if len(self._buffer) + end - self._run_start >= _WRITE_BYTES:
+                self._end_run()
+        self._note(header, end - at)
 
     def replace(self, rewritten: bytearray) -> None:
         """The next batch is another one of the same offsets."""
@@ -64,20 +79,19 @@ class SegmentWriter:
     def remove(self, batch: Batch) -> None:
         """The next batch goes."""
         header, gap = batch[2], self._gap
-        if (
-            gap is not None
-            and gap.first[2].leader_epoch == header.leader_epoch
-            and header.last_offset - gap.first[2].base_offset <= MAX_OFFSET_DELTA
-        ):
-            gap.end = header.next_offset
+        last_offset = header[0] + header[6]
+        if gap is not None and gap.leader_epoch == header[2] and last_offset - gap.start <= MAX_OFFSET_DELTA:
+            gap.end = last_offset + 1
             gap.batches += 1
             return
-        self._end_gap()
-        self._gap = _Gap(header.next_offset, batch)
+        if gap is not None:
+            self._end_gap()
+        self._gap = _Gap(header[0], last_offset + 1, header[2], batch)
 
     def finish(self) -> None:
         """Write what is left and sync the file. Raises OSError."""
         self._end_gap()
+        self._end_run()
         if self._file is not None:
             self._flush()
             self._file.sync()
@@ -86,12 +100,11 @@ class SegmentWriter:
         gap, self._gap = self._gap, None
         if gap is None:
             return
-        header = gap.first[2]
-        if gap.batches == 1 and is_gap(header):
-            self._add_copy(gap.first)
+        if gap.batches == 1 and is_gap(gap.first[2]):
+            self.copy(gap.first)
             return
         self._begin()
-        batch = gap_batch(header.base_offset, gap.end, header.leader_epoch)
+        batch = gap_batch(Offset(gap.start), Offset(gap.end), gap.leader_epoch)
         self._add(batch, read_header(batch))
 
     def _begin(self) -> None:
@@ -108,23 +121,26 @@ class SegmentWriter:
             self._write(data)
             position += len(data)
 
-    def _add_copy(self, batch: Batch) -> None:
-        data, at, header = batch
-        if self._file is None:
-            self._note(header)
-        else:
-            self._add(memoryview(data)[at : at + header.size_bytes], header)
-
-    def _add(self, data: bytearray | memoryview, header: BatchHeader) -> None:
-        # Copied, since a view of one batch would hold the whole read that it is from.
+    def _add(self, data: bytearray, header: BatchHeader) -> None:
+        self._end_run()
         self._buffer += data
-        self._note(header)
+        self._note(header, len(data))
         if len(self._buffer) >= _WRITE_BYTES:
             self._flush()
 
-    def _note(self, header: BatchHeader) -> None:
-        self.index.add(header.base_offset, self.size_bytes, header.size_bytes, header.max_timestamp)
-        self.size_bytes += header.size_bytes
+    def _end_run(self) -> None:
+        """Take the batches that stay and lie side by side, all at once. They are copied, since a view would hold the
+        whole read that it is from."""
+        run, start, self._run, self._run_start = self._run, self._run_start, b"", 0
+        if run:
+            self._buffer += memoryview(run)[start : self._run_end]
+            if len(self._buffer) >= _WRITE_BYTES:
+                self._flush()
+
+    def _note(self, header: BatchHeader, size_bytes: int) -> None:
+        index, position = self.index, self.size_bytes
+        self.size_bytes = position + size_bytes
+        index.add(header[0], position, size_bytes, header[8])
 
     def _flush(self) -> None:
         self._write(self._buffer)

@@ -22,6 +22,8 @@ from logboom.storage.segment import UNREADABLE, BadBatchError, EpochAt, batch_fa
 
 NEVER_BY_KEY: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 """Attributes of batches whose records no key removes."""
+NOT_LONE: Final = NEVER_BY_KEY | CODEC_MASK
+"""Attributes of batches that `lone_key` does not read."""
 _READ_BYTES: Final = MIB
 
 Batch = tuple[bytes, int, BatchHeader]
@@ -56,7 +58,7 @@ def checked_reads(source: Source, file: File, start: Offset, epoch_at: EpochAt, 
             data = _read(file, position, read_header(data).size_bytes, source, expected)
         step(len(data))
         # All of it nearly always, in one loop; what ends it is looked at again to tell a cut last batch from damage.
-        batches = [(data, at, header) for at, header in whole_headers(data, expected, source.end, epoch_at)]
+        batches = whole_headers(data, expected, source.end, epoch_at)
         within = 0
         if batches:
             _, at, last = batches[-1]
