@@ -15,7 +15,7 @@ from logboom.base.errors import CompactionCancelledError, RetriableStorageError,
 from logboom.base.ports import File, Helper, SyncFailedError
 from logboom.broker.disk.remote_passes import PassProcess
 from logboom.host import OsDisk, SystemWorkers
-from logboom.host.helper import HelperProcess
+from logboom.host.helper import HelperProcess, session_niceness
 from logboom.records import Codec
 from logboom.storage import Cleaned, CompactionSettings, LogConfig, PartitionLog
 from logboom.storage.compaction import Cleaning
@@ -175,18 +175,35 @@ def test_a_cancelled_cleaning_ends_the_process_at_once(tmp_path: Path) -> None:
 
 
 def test_the_process_leaves_the_cores_to_all_others(tmp_path: Path) -> None:
-    """Nice, and of a session of its own that is as nice: Linux may share the cores among sessions first (sched(7))."""
+    """Nice, and of a session of its own: Linux may share the cores among sessions first (sched(7))."""
     log, workers = filled(tmp_path), Workers()
-    seen = list[tuple[int, int, tuple[str, ...]]]()
+    seen = set[tuple[int, int]]()
 
     def pace(size_bytes: int) -> None:
-        group = Path(f"/proc/{workers.pid}/autogroup")
-        told = tuple(group.read_text().split()) if group.exists() else ("none", "nice", "19")
-        seen.append((os.getsid(workers.pid), os.getpriority(os.PRIO_PROCESS, workers.pid), told[1:]))
+        seen.add((os.getsid(workers.pid), os.getpriority(os.PRIO_PROCESS, workers.pid)))
 
     with process_of(workers) as process:
         run(begin(log, process), pace)
-        assert set(seen) == {(workers.pid, 19, ("nice", "19"))}
+        assert seen == {(workers.pid, 19)}
+
+
+@pytest.mark.parametrize(
+    ("niceness", "ran_ms", "waited_ms", "wanted"),
+    [
+        (19, 100, 0, 19),
+        (19, 100, 800, 19),
+        (19, 100, 901, 0),
+        (0, 100, 901, 0),
+        (0, 100, 200, 0),
+        (0, 100, 99, 5),
+        (15, 100, 0, 19),
+        (0, 0, 0, 0),
+        (19, 0, 49, 19),
+    ],
+)
+def test_its_session_is_less_nice_where_it_starves(niceness: int, ran_ms: int, waited_ms: int, wanted: int) -> None:
+    """Where others keep all cores busy the nicest session gets a thousandth of them."""
+    assert session_niceness(niceness, ran_ms * 1_000_000, waited_ms * 1_000_000) == wanted
 
 
 class RefusesWrites(Workers):

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from importlib import import_module
 from struct import Struct
@@ -31,6 +32,16 @@ _AUTOGROUP: Final = "/proc/self/autogroup"
 """Where Linux shares the cores among sessions first (sched(7), "The autogroup feature"), niceness counts within a
 session alone: a helper in the broker's would have the broker's whole weight against clients while the broker waits. So
 it has a session of its own, which is as nice as the helper."""
+_STARVED_SHARE: Final = 0.1
+_SERVED_SHARE: Final = 0.5
+"""Of the time in which the helper could have worked, how much it did. Below the first its session becomes no nicer than
+others, above the second nicer again, in steps."""
+_TELLING_NS: Final = 50_000_000
+"""Time in which it could have worked; less says nothing."""
+_NICENESS_STEP: Final = 5
+_LOOK_S: Final = 0.2
+_SCHEDSTAT: Final = "/proc/self/schedstat"
+"""Nanoseconds on a core, and nanoseconds of waiting for one (Documentation/scheduler/sched-stats.rst)."""
 _KILLED_FIRST: Final = "500"
 """Where memory runs out the kernel is to choose the helper, before the broker (proc_pid_oom_score_adj(5))."""
 
@@ -66,13 +77,58 @@ class HelperProcess:
         self._socket.close()
 
 
+def session_niceness(niceness: int, ran_ns: int, waited_ns: int) -> int:
+    """How nice the helper's session is to be, which was so nice while it ran and waited for a core for so long.
+
+    On cores that others want all the time the nicest session gets a thousandth of them, with the work it has to do
+    growing meanwhile; one that is as nice as others gets a session's share.
+    """
+    could_work_ns = ran_ns + waited_ns
+    if could_work_ns < _TELLING_NS:
+        return niceness
+    if ran_ns < _STARVED_SHARE * could_work_ns:
+        return 0
+    if ran_ns > _SERVED_SHARE * could_work_ns:
+        return min(niceness + _NICENESS_STEP, _NICENESS)
+    return niceness
+
+
+class _SessionShare:
+    """Keeps the helper's session so nice that it neither takes cores from others nor starves."""
+
+    def __init__(self) -> None:
+        self._niceness = _NICENESS
+        self._looked_s = time.monotonic()
+        self._ran_ns = self._waited_ns = 0
+        """Of before the last look."""
+
+    def look(self) -> None:
+        """Asked often; looks now and then. Any process may make its session less nice, down to 0 (sched(7))."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now_s
+        try:
+            with open(_SCHEDSTAT) as file:
+                ran_ns, waited_ns = map(int, file.read().split()[:2])
+            wanted = session_niceness(self._niceness, ran_ns - self._ran_ns, waited_ns - self._waited_ns)
+            self._ran_ns, self._waited_ns = ran_ns, waited_ns
+            if wanted != self._niceness:
+                _write(_AUTOGROUP, str(wanted))
+                self._niceness = wanted
+        except (OSError, ValueError):
+            return  # a kernel without one of them; or EAGAIN, and the next look tries again
+
+
 class _Side:
     """The helper's end."""
 
     def __init__(self, link: socket.socket) -> None:
         self._socket = link
+        self._share = _SessionShare()
 
     def send(self, message: bytes) -> None:
+        self._share.look()
         try:
             _send(self._socket, message, None)
         except OSError:
@@ -117,6 +173,11 @@ def _named(work: str) -> Callable[[HelperSide], None]:
     return found
 
 
+def _write(path: str, value: str) -> None:
+    with open(path, "w") as file:
+        file.write(value)
+
+
 def main(work: str, descriptor: int) -> None:
     """Run the function `work` until it returns or the other process ends."""
     # Who ends the broker ends this too, by closing the socket; systemd signals both.
@@ -124,8 +185,8 @@ def main(work: str, descriptor: int) -> None:
         signal.signal(each, signal.SIG_IGN)
     os.nice(_NICENESS)
     for path, value in ((_AUTOGROUP, str(_NICENESS)), ("/proc/self/oom_score_adj", _KILLED_FIRST)):
-        with contextlib.suppress(OSError), open(path, "w") as file:
-            file.write(value)
+        with contextlib.suppress(OSError):
+            _write(path, value)
     keep_buffers()
     link = socket.socket(fileno=descriptor)  # open until the end: it tells the other process of that
     with contextlib.suppress(EOFError):
