@@ -353,6 +353,21 @@ def test_a_large_part_is_written_in_pieces(lake: Lake, monkeypatch: pytest.Monke
     assert len(list(lake.table.scan().plan_files())) == 3
 
 
+def test_values_longer_than_the_name_of_a_file_are_partitions(lake: Lake) -> None:
+    """Such an event was refused by the file system, and all others of its batch with it."""
+    own = Lake(lake.root / "own", f"{KEYS}, partition_by: [service]")
+    long = ["s" * 3_000, "s" * 2_999 + "t", "ä/" * 400]
+    events = [event(number, service=service) for number, service in enumerate([*long, "shop", "shop"])]
+    assert own.open().deliver(rows(events), 0).rows == 5
+    found = own.table.scan().to_arrow().to_pylist()
+    assert {row["event_id"]: row["service"] for row in found} == {
+        f"web:0:{number}": service for number, service in enumerate([*long, "shop", "shop"])
+    }
+    files = [entry.file for entry in own.table.scan().plan_files()]
+    assert {file.partition[0] for file in files} == {*long, "shop"}
+    assert len({Path(file.file_path).parent for file in files}) == 4
+
+
 def test_strange_times_and_numbers_are_rows_too(lake: Lake) -> None:
     strange = [
         event(0, time="0001-01-01T00:00:00Z"),

@@ -8,9 +8,10 @@ statistics.
 Knows Arrow and pyiceberg. Must not know events, batches or how files are committed.
 """
 
+import hashlib
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
@@ -23,7 +24,26 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.utils.properties import property_as_int
 
-_ROW = "row"
+_ROW: Final = "row"
+_DIRECTORY_MAX: Final = 200
+"""Bytes of the name of a partition's directory; a file system takes 255 at most, an object store 1,024 in a whole key."""
+_DIRECTORY_KEPT: Final = 120
+_DIGEST_CHARACTERS: Final = 16
+
+
+class _PartitionKey(PartitionKey):
+    """Names the directories of long values by their beginning and a digest. Where a data file lies says nothing of its
+    partition in Iceberg, whose manifests have the values."""
+
+    def to_path(self) -> str:
+        return "/".join(map(_short, super().to_path().split("/")))
+
+
+def _short(directory: str) -> str:
+    if len(directory) <= _DIRECTORY_MAX:  # pyiceberg quotes what is no ASCII
+        return directory
+    digest = hashlib.sha256(directory.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{directory[:_DIRECTORY_KEPT]}~{digest}"
 
 
 class DataFileWriter:
@@ -68,7 +88,7 @@ def split_by_partition(rows: pa.Table, metadata: TableMetadata) -> Iterator[tupl
     numbered = pa.table([*values, pa.array(range(rows.num_rows), pa.int64())], [*names, _ROW])
     groups = numbered.group_by(names, use_threads=False).aggregate([(_ROW, "list")]).combine_chunks()
     for at, found in enumerate(groups.select(names).to_pylist()):
-        key = PartitionKey(
+        key = _PartitionKey(
             [PartitionFieldValue(field, found[name]) for field, name in zip(spec.fields, names, strict=True)],
             spec,
             schema,
