@@ -26,7 +26,7 @@ from pyiceberg.utils.properties import property_as_int
 
 _ROW: Final = "row"
 _DIRECTORY_MAX: Final = 200
-"""Bytes of the name of a partition's directory; a file system takes 255 at most, an object store 1,024 in a whole key."""
+"""Bytes of the name of a partition's directory; a file system takes 255 at most, an object store 1,024 in all."""
 _DIRECTORY_KEPT: Final = 120
 _DIGEST_CHARACTERS: Final = 16
 
