@@ -348,6 +348,9 @@ def test_a_broker_without_a_lease_leads_nothing_and_is_named_until_it_knows_that
             registration = type(node.broker.cluster.registration)
             monkeypatch.setattr(registration, "holds_lease", property(lambda _: False))
             assert await told() == ([1, 2, 3], NOBODY)
+            with monkeypatch.context() as patched:
+                patched.setattr(registration, "missed_leases", property(lambda _: 10.0))
+                assert await told() == ([2, 3], NOBODY), "a client whose only connection is here has to look elsewhere"
             await asyncio.sleep(6)
             await commit(node, fenced(1))
             assert await told() == ([1, 2, 3], NOBODY), "it was fenced just now"

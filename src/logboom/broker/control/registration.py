@@ -189,6 +189,13 @@ class Registration:
         return self._lease.holds(self._clock.monotonic_s()) or self._is_sole_voter()
 
     @property
+    def missed_leases(self) -> float:
+        """For how long this broker has had no lease, in lengths of one."""
+        if self.holds_lease:
+            return 0.0
+        return (self._clock.monotonic_s() - self._lease.end_s) * 1_000 / self._config.now.lease_ms
+
+    @property
     def is_current(self) -> bool:
         """Whether this broker has applied everything that the controller had when it answered last, and has not asked
         for others to lead in its place since, as one that stops does, or one whose disk hangs."""

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import NO_BROKER, NO_EPOCH, BrokerId, PartitionIndex
+from logboom.broker.isolation import NAMED_LEASES
 from logboom.kafka.errors import LeaderNotAvailableError
 from logboom.metadata.assignment import Assignment, Replicas
 
@@ -98,17 +99,19 @@ class ClusterView:
 
     def named(self) -> list[Node]:
         """The brokers that Metadata names: those, others that were fenced just now, and this one as long as it does not
-        know that it was.
+        know that it was, for NAMED_LEASES.
 
         A client of librdkafka that hears of this broker no more fails what waits here for an answer (_DESTROY_BROKER),
         which it need not when it hears that this one leads nothing. Kafka's brokers, too, name themselves without a
-        controller.
+        controller. But a client whose only connection is to this one asks it again and again, for as long as it is cut
+        off from the others, and would not hear who leads.
         """
         return [*self.nodes().values(), *(one for one in self.fenced() if self._is_named_still(one.id))]
 
     def _is_named_still(self, broker: BrokerId) -> bool:
-        is_own = broker == self._own and not self._broker.catalog.image.brokers[broker].fenced
-        return is_own or self._broker.cluster.suspected.fenced_lately(broker)
+        if broker == self._own and not self._broker.catalog.image.brokers[broker].fenced:
+            return self._broker.cluster.registration.missed_leases < NAMED_LEASES
+        return self._broker.cluster.suspected.fenced_lately(broker)
 
     @property
     def lost(self) -> frozenset[BrokerId]:
