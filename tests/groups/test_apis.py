@@ -1,7 +1,7 @@
 """The APIs of groups at every version that is advertised, against a broker, by kio's own reader and writer."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from uuid import uuid4
 
 import pytest
@@ -11,6 +11,8 @@ from tests.groups.harness import subscription
 from tests.kafka.door import Client, Running, running
 from tests.support.simulated import run
 
+from logboom.base.errors import LogboomError
+from logboom.groups.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError
 from logboom.kafka.apis import (
     delete_groups,
     describe_groups,
@@ -281,6 +283,43 @@ def test_offset_fetch(tmp_path: Path, version: int) -> None:
                     assert topic.partitions[0].committed_leader_epoch == 3
             if version >= 2:
                 assert found.error_code is NONE
+
+    run(body)
+
+
+@pytest.mark.parametrize("version", versions(offset_fetch.HANDLER))
+@pytest.mark.parametrize(
+    ("error", "code", "of_partitions"),
+    [
+        (CoordinatorLoadInProgressError("soon"), *[ErrorCode.coordinator_load_in_progress] * 2),
+        (CoordinatorNotAvailableError("no lease"), ErrorCode.coordinator_not_available, ErrorCode.not_coordinator),
+        (NotCoordinatorError("elsewhere"), *[ErrorCode.not_coordinator] * 2),
+    ],
+)
+def test_an_offset_fetch_that_is_refused_is_not_taken_for_no_offsets(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+    error: LogboomError,
+    code: ErrorCode,
+    of_partitions: ErrorCode,
+) -> None:
+    """aiokafka asks in version 3 and looks at the errors of partitions alone; others look at the group's."""
+
+    async def body() -> None:
+        async with running(tmp_path, **QUICK) as node, node.client() as client:
+            await node.broker.catalog.create_stream("clicks", partitions=2)
+            await commit(node, client)
+
+            def refuse(group: str) -> NoReturn:
+                raise error
+
+            monkeypatch.setattr(node.broker.groups, "committed", refuse)
+            found = await offsets(node, client, version)
+            if version >= 2:
+                assert found.error_code is code
+            codes = [part.error_code for topic in found.topics for part in topic.partitions]
+            assert codes == ([] if version >= 4 else [of_partitions if version >= 2 else code] * 2)
 
     run(body)
 

@@ -1,6 +1,10 @@
 """OffsetFetch: what groups have committed. Several groups from version 8 on (KIP-709), by stream id from version 10 on.
 
 There are no transactions, so every committed offset is stable and `require_stable` asks for nothing more.
+
+A refusal has one error for a group from version 2 on, and no partitions (KIP-88). aiokafka 0.14 does not look at that
+error: it took a refusal for a group without offsets and went to where `auto_offset_reset` says, past records where that
+is the latest. So up to version 3, its newest, each partition has the error as well, as before version 2.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,6 +12,7 @@ from typing import Any, Final
 
 from logboom.base.errors import LogboomError
 from logboom.groups import CommittedOffset
+from logboom.groups.errors import CoordinatorNotAvailableError, NotCoordinatorError
 from logboom.kafka.admin.lookup import find_stream
 from logboom.kafka.errors import error_code
 from logboom.kafka.handlers.context import RequestContext
@@ -16,6 +21,7 @@ from logboom.kafka.wire.messages import make, milliseconds, nested, response_cla
 
 _API_KEY: Final = 9
 _FIRST_WITH_ERROR: Final = 2
+_LAST_WITH_ERRORS_OF_PARTITIONS: Final = 3
 _FIRST_OF_SEVERAL_GROUPS: Final = 8
 _FIRST_BY_ID: Final = 10
 
@@ -43,13 +49,21 @@ def _group(context: RequestContext, cls: Any, asked: Any) -> dict[str, object]:
     except LogboomError as refused:
         error = refused
     topic_cls, part_cls = nested(cls, "topics"), nested(cls, "topics", "partitions")
-    if error is not None and context.api_version >= _FIRST_WITH_ERROR:
+    if error is not None and context.api_version > _LAST_WITH_ERRORS_OF_PARTITIONS:
         return {"topics": (), "error_code": error_code(error)}
     topics = tuple(
         make(topic_cls, **named, partitions=tuple(_part(part_cls, index, value, failed) for index, value in parts))
-        for named, parts, failed in _wanted(context, asked, committed, error)
+        for named, parts, failed in _wanted(context, asked, committed, _of_partitions(context.api_version, error))
     )
     return {"topics": topics, "error_code": error_code(error)}
+
+
+def _of_partitions(version: int, error: LogboomError | None) -> LogboomError | None:
+    """The error of each partition where a group is refused. aiokafka looks for another coordinator with one alone, and
+    gives up with any other that it does not know."""
+    if version >= _FIRST_WITH_ERROR and isinstance(error, CoordinatorNotAvailableError):
+        return NotCoordinatorError(str(error))
+    return error
 
 
 _Topic = tuple[dict[str, object], list[tuple[int, CommittedOffset | None]], LogboomError | None]
