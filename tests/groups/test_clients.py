@@ -5,19 +5,23 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.structs import TopicPartition as AioPartition
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.errors import ErrorCode
 from tests.groups.test_apis import join
-from tests.kafka.door import Client
+from tests.kafka.door import Client, running
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S, until
+
+from logboom.groups import CommittedOffset
+from logboom.groups.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, GroupError
 
 pytestmark = pytest.mark.clients
 
@@ -391,6 +395,43 @@ def test_aiokafka_members(broker: BrokerProcess) -> None:
 
     asyncio.run(play())
     assert seen == set(range(40))
+
+
+def test_aiokafka_begins_where_its_group_was_though_the_coordinator_refuses_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took refusals for a group without offsets, and began at the latest record."""
+
+    async def body() -> None:
+        async with running(tmp_path, groups={"initial_rebalance_delay_ms": 0}) as node:
+            await node.broker.catalog.create_stream("orders")
+            address = "{}:{}".format(*node.address)
+            producer = AIOKafkaProducer(bootstrap_servers=address)
+            await producer.start()
+            for number in range(10):
+                await producer.send_and_wait("orders", b"%d" % number)
+            await producer.stop()
+            settings = {"bootstrap_servers": address, "group_id": "g", "auto_offset_reset": "latest"}
+            first = AIOKafkaConsumer("orders", **settings, enable_auto_commit=False)
+            await first.start()
+            await first.commit({AioPartition("orders", 0): 4})
+            await first.stop()
+            refusals: list[GroupError] = [CoordinatorNotAvailableError("no lease"), CoordinatorLoadInProgressError("")]
+            committed = node.broker.groups.committed
+
+            def refuse_first(group: str) -> Mapping[tuple[str, int], CommittedOffset]:
+                if refusals:
+                    raise refusals.pop()
+                return committed(group)
+
+            monkeypatch.setattr(node.broker.groups, "committed", refuse_first)
+            second = AIOKafkaConsumer("orders", **settings, enable_auto_commit=False)
+            await second.start()
+            message = await asyncio.wait_for(second.getone(), WAIT_S)
+            await second.stop()
+            assert (message.offset, refusals) == (4, [])
+
+    asyncio.run(body())
 
 
 _STUBBORN = """
