@@ -74,6 +74,14 @@ def kafka_connect() -> list[str]:
 
 
 @cache
+def mirror_maker() -> list[str]:
+    """MirrorMaker 2 as a program of its own; takes a file of settings."""
+    need("java", "openjdk-17-jdk-headless")
+    jars = _jars(HERE / "connect", "connect-mirror")
+    return _java(f"{jars}/*", "org.apache.kafka.connect.mirror.MirrorMaker", heap_mb=384)
+
+
+@cache
 def debezium() -> list[str]:
     """A worker of Kafka Connect with Debezium's connector for PostgreSQL; takes a file of settings."""
     return _connect_worker(HERE / "debezium", "debezium-connector-postgres")

@@ -19,6 +19,9 @@ NO_TRANSACTIONS: Final = "this broker does not serve transactions: unset transac
 REPLICAS_ELSEWHERE: Final = "brokers replicate over a listener of their own, not over the one for clients"
 """Sent with ReplicaRequestError."""
 
+NO_ACLS: Final = "this broker has no authorizer: there are no ACLs, and every client may do everything"
+"""Sent with SecurityDisabledError."""
+
 
 class InvalidAcksError(LogboomError):
     """acks is none of -1, 0 and 1 (INVALID_REQUIRED_ACKS)."""
@@ -38,6 +41,10 @@ class LeaderNotAvailableError(LogboomError):
 
 class ReplicaRequestError(LogboomError):
     """A request that is for brokers alone came over the listener for clients (CLUSTER_AUTHORIZATION_FAILED)."""
+
+
+class SecurityDisabledError(LogboomError):
+    """The request is about ACLs, and there is no authorizer (SECURITY_DISABLED)."""
 
 
 _TABLE: dict[type[BaseException], ErrorCode] = {
@@ -86,6 +93,7 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     PeerUnavailableError: ErrorCode.network_exception,
     LeaderNotAvailableError: ErrorCode.leader_not_available,
     ReplicaRequestError: ErrorCode.cluster_authorization_failed,
+    SecurityDisabledError: ErrorCode.security_disabled,
     InvalidAcksError: ErrorCode.invalid_required_acks,
     RequestTimedOutError: ErrorCode.request_timed_out,
     UnsupportedVersionError: ErrorCode.unsupported_version,
