@@ -3,16 +3,20 @@
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 from tests.clients.tools import Tool, tools
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.bench.servers.process import UnavailableError
 from logboom.metadata.records import LEVEL_NEWEST
 
-CONFIGS, TOPICS, FEATURES = (
+CONFIGS, TOPICS, FEATURES, TRANSACTIONS, ACLS = (
     "kafka.admin.ConfigCommand",
     "org.apache.kafka.tools.TopicCommand",
     "org.apache.kafka.tools.FeatureCommand",
+    "org.apache.kafka.tools.TransactionsCommand",
+    "org.apache.kafka.tools.AclCommand",
 )
 
 
@@ -79,3 +83,21 @@ def test_the_metadata_level_is_a_feature(tool: Tool) -> None:
         FEATURES, "upgrade", "--feature", f"{level}={LEVEL_NEWEST + 1}", fails=True
     )
     assert "hold records of level 2" in tool(FEATURES, "downgrade", "--feature", f"{level}=1", fails=True)
+
+
+def test_idempotent_producers_are_told_and_there_are_no_transactions(broker: BrokerProcess, tool: Tool) -> None:
+    producer = Producer({"bootstrap.servers": broker.kafka, "enable.idempotence": True})
+    for value in (b"a", b"b", b"c"):
+        producer.produce("sequenced", value)
+    assert producer.flush(WAIT_S) == 0
+    told = tool(TRANSACTIONS, "describe-producers", "--topic", "sequenced", "--partition", "0").splitlines()
+    heads, values = (line.split("\t") for line in told[:2])
+    found = dict(zip((head.strip() for head in heads), (value.strip() for value in values), strict=True))
+    assert (found["ProducerEpoch"], found["LastSequence"], found["CurrentTransactionStartOffset"]) == ("0", "2", "None")
+    assert int(found["ProducerId"]) >= 0
+    assert "Ongoing" not in tool(TRANSACTIONS, "list")
+    assert "sequenced" not in tool(TRANSACTIONS, "find-hanging", "--broker-id", "1")
+
+
+def test_there_are_no_acls(tool: Tool) -> None:
+    assert "this broker has no authorizer" in tool(ACLS, "--list", fails=True)
