@@ -171,7 +171,8 @@ install_lock() {
     local want; want=$(hash_of requirements/all.lock)
     stamped lock "$want" && return
     say "installing the Python packages of requirements/all.lock (several hundred MB, once)"
-    local pip=(.venv/bin/python -m pip install --disable-pip-version-check --require-hashes --progress-bar=off)
+    # Not compiled to bytecode: of nearly eight thousand modules most are never imported, and the others are compiled then.
+    local pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-compile --require-hashes --progress-bar=off)
     local total; total=$(grep -cE '^[A-Za-z0-9_.-]+==' requirements/all.lock)
     # The tool that builds the packages which come as source is pinned too: it goes in first, nothing else is fetched.
     awk '/^setuptools==/ {on = 1} on {print} on && !/\\$/ {exit}' requirements/all.lock > .venv/build-tools.lock
