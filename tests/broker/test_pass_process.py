@@ -4,6 +4,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from tests.support.compaction import pairs_batch, pairs_of
 from tests.support.logs import DIRECTORY, Reports, append, open_log
 
 from logboom.base.errors import CompactionCancelledError, RetriableStorageError, StorageError
+from logboom.base.ids import Offset
 from logboom.base.ports import File, Helper, SyncFailedError
+from logboom.base.units import MIB
 from logboom.broker.disk.remote_passes import PassProcess
 from logboom.host import OsDisk, SystemWorkers
 from logboom.host.helper import HelperProcess, session_niceness
@@ -140,6 +143,33 @@ def test_damage_is_reported_by_the_log(tmp_path: Path, at: float) -> None:
         assert process.runs, "the process is as it was, and can be asked again"
         with pytest.raises(StorageError):
             run(begin(log, process))
+
+
+def test_a_log_that_is_emptied_beside_it_is_not_damaged(tmp_path: Path) -> None:
+    """A copy begins anew while the process reads a file that becomes shorter. Told as damage, it would begin anew
+    again, and not be compacted any more."""
+    reports = Reports()
+    disk = OsDisk(tmp_path)
+    disk.make_dir(DIRECTORY)
+    log = open_log(disk, replace(CONFIG, segment_bytes=16 * MIB), reports=reports)
+    for number in range(24):
+        append(log, pairs_batch([(f"key {number}", "x" * (MIB // 2))]))
+    log.roll()
+    append(log, pairs_batch([("active", "1")]))
+    log.flush(sync=True)
+    steps = list[int]()
+
+    def empty(size_bytes: int) -> None:
+        steps.append(size_bytes)
+        if len(steps) == 2:  # the last look at the log before the process goes on
+            log.truncate(Offset(0), now_ms=2000, anew=True)
+
+    with process_of(Workers()) as process:
+        with pytest.raises(CompactionCancelledError):
+            run(begin(log, process), empty)
+        assert log.log_end_offset == 0
+        assert not reports.damage
+        assert not any(name.endswith(".cleaned") for name in in_directory(tmp_path))
 
 
 def test_a_killed_process_postpones_the_cleaning_and_is_replaced(tmp_path: Path) -> None:

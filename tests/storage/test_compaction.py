@@ -537,3 +537,43 @@ def test_a_truncation_into_a_gap_ends_where_the_gap_begins() -> None:
     assert not reports.seen, reports.seen
     assert pairs_of(again) == [(2, "only 1", "1"), (3, "new", "1")]
     assert again.compaction.first_dirty_offset <= 3
+
+
+def test_a_copy_that_begins_anew_below_what_was_clean_is_all_dirty() -> None:
+    """Records that were never cleaned would count as clean: a tombstone would go before what it deleted."""
+    disk = SimDisk()
+    log = filled(disk)
+    log.delete_before(Offset(7))
+    clean(log)
+    log.roll()
+    log.flush(sync=True)
+    log.delete_before(log.log_end_offset)
+    log.truncate(Offset(2), now_ms=2000, anew=True)
+    put(log, ("deleted", "1"), ("a", "1"))
+    put(log, ("deleted", None))
+    log.roll()
+    put(log, ("z", "1"))
+    settings = CompactionSettings(delete_retention_ms=0)
+    for now_ms in (3000, 4000):
+        clean(log, settings, now_ms=now_ms)
+        put(log, (f"new at {now_ms}", "1"))
+        log.roll()
+        put(log, ("z", "1"))
+    clean(log, settings, now_ms=5000)
+    assert "deleted" not in [key for _, key, _ in pairs_of(log)]
+    assert open_log(disk.after_kill(), PLAIN).compaction.first_dirty_offset > 2
+
+
+def test_damage_where_there_was_damage_before_the_log_began_anew_is_told_again() -> None:
+    disk, reports = SimDisk(), Reports()
+    log = open_log(disk, PLAIN, reports=reports)
+    for life in range(2):
+        put(log, ("a", "1"))
+        put(log, ("a", "2"))
+        log.roll()
+        put(log, ("c", "1"))
+        disk.nodes[f"{DIRECTORY}/{file_name(0)}"].data[100] ^= 1
+        with pytest.raises(StorageError, match="CRC of the batch is wrong"):
+            clean(log)
+        assert len(reports.damage) == life + 1
+        log.truncate(Offset(0), now_ms=2000, anew=True)

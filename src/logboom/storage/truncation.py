@@ -81,6 +81,8 @@ def begin_anew(state: LogState, offset: Offset, now_ms: int) -> None:
     start = state.segments[0].base
     if state.written_end > start:
         truncate(state, start, now_ms)
+    # It may begin below where it began, and what is appended there is not compacted.
+    state.set_first_dirty(min(state.first_dirty_offset, offset), sync=True)
     state.epochs.entries = ()
     state.epochs.save()
     state.unsettled = True

@@ -9,7 +9,7 @@ Everything long happens on a thread of its own, which also keeps to the rate lim
 waits for a process that does the work (`remote_passes`). The run of a log ends in the middle
 where the stream is deleted, where its policy is changed, or where the broker stops: every swap left the log right, and
 what is unfinished is removed. A log that turns out to be damaged is reported and left alone until the next start, or
-until records of it are deleted: perhaps the damaged ones.
+until records of it are deleted, perhaps the damaged ones, or are fetched anew from other brokers.
 
 Knows partitions, the flusher and when to compact. How a log is compacted is `storage.compaction`.
 """
@@ -110,8 +110,8 @@ class LogCleaner:
         self._pace = _Pace(runtime.workers.mailbox(), config, runtime.clock, counters)
         self._seen: dict[Partition, tuple[object, ...] | None] = {}
         """What the last look at each log depended on."""
-        self._left_at: dict[Partition, Offset] = {}
-        """Where each log that is left alone began when it was given up."""
+        self._left_at: dict[Partition, tuple[Offset, int]] = {}
+        """What was to be seen of each log that is left alone when it was given up: see `_what_mends`."""
         self._failures: dict[Partition, int] = {}
         """How often in a row each log was tried and did not get anywhere, where it did not."""
         self._swapping: asyncio.Future[Any] | None = None
@@ -140,7 +140,7 @@ class LogCleaner:
         """The log to compact now; None where none needs it."""
         wanted = [one for one in self._partitions() if one.config.compacts and not one.offline]
         self._failures = {one: count for one, count in self._failures.items() if one in wanted}
-        self._left_at = {one: at for one, at in self._left_at.items() if one in wanted and one.log_start_offset == at}
+        self._left_at = {one: at for one, at in self._left_at.items() if one in wanted and _what_mends(one) == at}
         kept = {one: why for one, why in self.state.uncleanable.items() if one in self._left_at}
         self.state = replace(self.state, uncleanable=kept)
         dirt: dict[Partition, Dirt] = {}
@@ -253,7 +253,7 @@ class LogCleaner:
         self._leave_alone(partition, str(error))
 
     def _leave_alone(self, partition: Partition, reason: str) -> None:
-        self._left_at[partition] = partition.log_start_offset
+        self._left_at[partition] = _what_mends(partition)
         self.state = replace(self.state, uncleanable={**self.state.uncleanable, partition: reason})
 
     def _report(self, partition: Partition, cleaned: Cleaned, took_s: float) -> None:
@@ -312,6 +312,12 @@ def _min_lag_ms(partition: Partition) -> int:
     config = partition.config
     ids_ms = config.nats_duplicate_window_ms if is_attached(partition.stream.overrides) else 0
     return min(max(config.min_compaction_lag_ms, ids_ms), config.max_compaction_lag_ms)
+
+
+def _what_mends(partition: Partition) -> tuple[Offset, int]:
+    """Once this changes, what was damaged may be gone: records of it were deleted, or a copy of it was fetched anew
+    from other brokers, which begins where it began before."""
+    return partition.log_start_offset, partition.log.compaction.truncation_count
 
 
 def _what_dirt_depends_on(partition: Partition) -> tuple[object, ...] | None:

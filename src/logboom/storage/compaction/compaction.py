@@ -37,6 +37,11 @@ class LogCompaction:
         """Below it each key has one record at most."""
         return max(self._state.first_dirty_offset, self._state.log_start_offset)
 
+    @property
+    def truncation_count(self) -> int:
+        """How often the log's end was cut off, or all of it, since it was opened."""
+        return self._state.truncation_count
+
     def dirt(self, settings: CompactionSettings, *, now_ms: int, stable_end: Offset) -> Dirt:
         """How much is to be cleaned, where everything below `stable_end` is committed and belongs to no open
         transaction. May wait for the disk. StorageError where it fails."""
@@ -168,6 +173,8 @@ class Cleaning:
                 if found is not None:
                     return found
         except BadBatchError as bad:
+            if not self._is_current():  # its file became shorter under the hands of who read it
+                raise CompactionCancelledError(f"Cleaning {state.directory} was cancelled: {bad}") from bad
             name = bad.path.rpartition("/")[2]  # the directory may have another one by now
             damaged = next(segment for segment in self._sources if segment.file.name == name)
             raise damaged.walker.damage_error(bad.position, bad.offset, bad.reason) from bad

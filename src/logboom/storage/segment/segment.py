@@ -76,6 +76,7 @@ class Segment:
     def shorten(self, position: int) -> None:
         """Remove the batches from `position` on, durably; this is the last segment now."""
         self.file.size_bytes = position
+        self.walker.forget_damage(position)
         self.index.shorten(position)
         self.file.cut()
         self.file.sync()

@@ -78,6 +78,10 @@ class SegmentWalker:
             self._report(damage)
         return damage
 
+    def forget_damage(self, position: int) -> None:
+        """The file is cut back to `position`: what is damaged behind it from now on is to be reported."""
+        self._reported = {at for at in self._reported if at < position}
+
     def damage_error(self, position: int, offset: Offset, reason: str) -> StorageError:
         """The answer to a read of damaged bytes."""
         return StorageError(str(self.damaged(position, offset, reason)))
