@@ -48,6 +48,24 @@ Caused by: java.net.ConnectException: Connection refused: /127.0.0.1:1
 """
 
 
+LOST = """[STREAM_FAILED] Query [id = 88f4-5c95, runId = cf20-0b99] terminated with exception: Some data \
+may have been lost because they are not available in Kafka any more; either the
+data was aged out by Kafka or the topic may have been deleted before all the data in the
+topic was processed.
+If you don't want your streaming query to fail on such cases, set the source option failOnDataLoss to false.
+Reason: Partitions HashSet(web-1) have been deleted.
+=== Streaming Query ===
+Identifier: [id = 88f4-5c95, runId = cf20-0b99]
+"""
+
+
+def test_lost_records_are_told_with_the_key_of_a_pipelines_file() -> None:
+    assert cause_of(StreamingQueryException(LOST)) == (
+        "records are gone that were not read yet, without which a source with `on_data_loss: continue` goes on: "
+        "Partitions HashSet(web-1) have been deleted."
+    )
+
+
 @pytest.mark.parametrize(
     ("raised", "cause"),
     [

@@ -143,6 +143,31 @@ sinks:
 """
 
 
+PATTERN = """
+name: named
+sources:
+  web: {type: stream, pattern: 'named(-[ab])?|other'}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+sinks:
+  screen: {type: console, inputs: [parsed]}
+"""
+
+
+def test_a_pattern_means_whole_names_of_streams(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
+    """Else it reads what the pipeline itself writes, and each event comes back for ever."""
+    there = ["named", "named-a", "named-b", "other", "named-c", "a-named", "another", "others"]
+    for stream in there:
+        make_stream(broker.kafka, stream, 1)
+        publish(broker.kafka, stream, [_line(msg=stream), b"cut"], 1)
+    plan = _plan(tmp_path, PATTERN)
+    said = _run(spark, plan, broker)
+    again = _run(spark, plan, broker)
+    assert sorted(json.loads(line)["body"] for line in said.lines if line.startswith("{")) == there[:4]
+    assert not [line for line in again.lines if line.startswith("{")]
+    assert len(records(broker.kafka, dead_stream("named", "parsed"))) == 4
+
+
 def test_a_batch_that_runs_again_after_an_edit_does_what_it_did(
     spark: Any, broker: BrokerProcess, tmp_path: Path
 ) -> None:

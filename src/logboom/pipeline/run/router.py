@@ -134,7 +134,8 @@ class Router:
     def _read(self, source: StreamSource, records_max: int) -> DataFrame:
         reader = kafka_reader(self._spark, self._admin.bootstrap, spark_name(source.name))
         reader = (
-            reader.option("subscribePattern", source.pattern)
+            # Spark looks for the pattern anywhere in a name: `shop` would read the pipeline's own `_shop.errors` too.
+            reader.option("subscribePattern", f"^(?:{source.pattern})$")
             if source.pattern is not None
             else reader.option("subscribe", ",".join(source.streams))
         )

@@ -24,6 +24,11 @@ _PREFIXES: Final = (
     re.compile(r"^(?:[\w$]+\.)+(?P<name>[\w$]+): "),
     re.compile(r"^Job aborted due to stage failure: .*?\(TID \d+\) \([^)]*\): ", re.DOTALL),
 )
+_DATA_LOSS: Final = re.compile(r"^Some data may have been lost because .*\sReason: ", re.DOTALL)
+_DATA_LOSS_HERE: Final = (
+    "records are gone that were not read yet, without which a source with `on_data_loss: continue` goes on: "
+)
+"""What Spark's connector says, with an option that a pipeline's file has under another name."""
 _OWN_ERRORS: Final = "logboom."
 
 
@@ -73,7 +78,7 @@ def _java_cause(text: str) -> str:
         for prefix in _PREFIXES:
             shorter = prefix.sub("", shorter, count=1)
         if shorter == head or not shorter.strip():
-            return head
+            return _DATA_LOSS.sub(_DATA_LOSS_HERE, head)
         head = shorter
 
 
