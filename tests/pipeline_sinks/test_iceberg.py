@@ -260,7 +260,9 @@ def test_columns_that_a_table_lacks_are_added_and_old_rows_have_none(lake: Lake)
     attributes = [
         {"http": {"status": 404}, "user": "ann", "at": "2026-11-23T07:00:00.5Z", "ok": True, "took": 3},
         {"http.status": "404", "user": {"id": 7}, "at": "soon", "ok": "yes", "took": 10**400},
-        {"http": {"status": 1 << 63}},
+        {"http": {"status": 1 << 63}, "at": "0001-01-01T00:00:00+23:59"},
+        {"at": "9999-12-31T23:59:59-00:01"},
+        {"at": "2026-11-23T07:00:00.5"},
     ]
     wide.open().deliver(rows([event(1 + at, attributes=each) for at, each in enumerate(attributes)]), 1)
     found = {row["offset"]: row for row in lake.table.scan().to_arrow().to_pylist()}
@@ -268,7 +270,8 @@ def test_columns_that_a_table_lacks_are_added_and_old_rows_have_none(lake: Lake)
     moment = datetime(2026, 11, 23, 7, 0, 0, 500_000, UTC)
     assert [found[1][name] for name in names] == [404, "ann", moment, True, 3.0]
     assert [found[2][name] for name in names] == [None, '{"id":7}', None, None, None]
-    assert all(found[at][name] is None for at in (0, 3) for name in names)
+    assert all(found[at][name] is None for at in (0, 3, 4) for name in names)
+    assert found[5]["at"] == moment
     assert json.loads(found[2]["attributes"])["ok"] == "yes"
 
 

@@ -4,7 +4,7 @@ Knows the columns of events, Arrow and pyiceberg's schemas. Must not know catalo
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -125,15 +125,21 @@ def _value(value: Any, kind: str) -> Any:
     if kind == "boolean":
         return value if isinstance(value, bool) else None
     if kind == "timestamptz":
-        try:
-            return msgspec.convert(value, type=datetime) if isinstance(value, str) else None
-        except msgspec.ValidationError:
-            return None
+        return _time(value) if isinstance(value, str) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if kind == "double":
         return _double(value)
     return value if isinstance(value, int) and -_LONG_MAX <= value < _LONG_MAX else None
+
+
+def _time(text: str) -> datetime | None:
+    """In UTC, also where it has no zone; None for what is none, such as the year 0001 in a zone east of it."""
+    try:
+        time = msgspec.convert(text, type=datetime)
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (msgspec.ValidationError, OverflowError):
+        return None
 
 
 def _double(value: float) -> float | None:
