@@ -130,12 +130,14 @@ def to_int(value: Any) -> Any:
 def to_float(value: Any) -> Any:
     """A double.
 
-    >>> to_float("1e3"), to_float(2), to_float("1e999")
-    (1000.0, 2.0, '1e999')
+    >>> to_float("1e3"), to_float(2), to_float("1e999"), to_float(10**400) == 10**400
+    (1000.0, 2.0, '1e999', True)
     """
-    if (isinstance(value, str) and _number.match(value.strip())) or isinstance(value, int):
+    if not (isinstance(value, str) and _number.match(value.strip())) and not isinstance(value, int):
+        return value
+    try:
         number = float(value)
-    else:
+    except OverflowError:  # a whole number is exact, whatever its size
         return value
     return value if number in (float("inf"), float("-inf")) else number
 
