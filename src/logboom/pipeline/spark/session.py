@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+_OUT_OF_MEMORY: Final = 52
+"""`SparkExitCode.OOM`, with which an executor ends, and a local driver that is one too."""
 _STANDALONE: Final = "spark://"
 _KUBERNETES: Final = "k8s://"
 _YARN_VARIABLES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
@@ -160,8 +162,20 @@ def jvm_end(session: "SparkSession", wait_s: float = 0.0) -> str | None:
         code = process.wait(wait_s)
     except subprocess.TimeoutExpired:
         return None
+    return _said_of(code)
+
+
+def _said_of(code: int) -> str:
+    """
+    >>> _said_of(52)
+    "Spark's JVM ran out of memory (--spark spark.driver.memory=8g gives it more)"
+    >>> _said_of(1)
+    "Spark's JVM ended with code 1"
+    """
     if code == -signal.SIGKILL:
         return "Spark's JVM was killed (the kernel does so where memory runs out)"
+    if code == _OUT_OF_MEMORY:
+        return "Spark's JVM ran out of memory (--spark spark.driver.memory=8g gives it more)"
     return f"Spark's JVM ended with code {code}"
 
 

@@ -55,6 +55,11 @@ SETTINGS: Final[Mapping[str, str]] = {
     # A limit in bytes is worked out after every row, which costs more than all the rest of a batch: ARROW_BYTES_MAX is
     # for the queries and batches that need it.
     ARROW_BYTES: "2147483647",
+    # What the last poll of each partition brought stays with Spark for five minutes, with no limit to its bytes, and
+    # once more for each time that a batch is read again: events of 10 MB, in many partitions, or before a sink that
+    # refuses them, filled the heap. A batch that begins where the last one ended fetches it anew: 2 MiB, or one event.
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "500ms",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.python.daemon.module": "logboom.pipeline.run.daemon",
     # The JVM's second compiler is for what is called for every record. By its own thresholds it also compiles what a
