@@ -35,7 +35,7 @@ CHAIN = """\
     inputs: [masked]
     rename: {attributes.a: body}
     remove: ['attributes.gone.*']
-    cast: {attributes.n: int, attributes.x: json}
+    cast: {attributes.n: int, attributes.ms: float, attributes.x: json, attributes.id: boolean, attributes.r: text}
     flatten: attributes
     set: {attributes.copy: "coalesce(attributes.n, body, 'none')"}
     schema: {name: ocsf, into: body}
