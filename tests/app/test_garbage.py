@@ -67,3 +67,40 @@ assert gc.get_freeze_count() == 0, "eight times as many"
 def test_very_many_are_visited_again_only_once_there_are_eight_times_as_many() -> None:
     ended = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+START = """
+import asyncio
+import gc
+from logboom.app import garbage
+garbage._START_MAX_S = 0.0
+
+class Thing:
+    pass
+
+def seen(thing):
+    return any(one is thing for generation in range(3) for one in gc.get_objects(generation))
+
+async def start():
+    with garbage.no_collections_at_start():
+        assert not gc.isenabled()
+        made = Thing()
+        made.itself = made
+        await asyncio.sleep(0.01)
+        assert gc.isenabled(), "it waits for something"
+        gc.disable()
+        assert seen(made)
+    assert gc.isenabled() and not seen(made), "set aside"
+    try:
+        with garbage.no_collections_at_start():
+            raise OSError("a start that fails")
+    except OSError:
+        assert gc.isenabled()
+
+asyncio.run(start())
+"""
+
+
+def test_a_start_has_no_collections_until_it_waits_and_sets_aside_what_it_made() -> None:
+    ended = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert ended.returncode == 0, ended.stderr

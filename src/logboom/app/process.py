@@ -5,7 +5,6 @@ What the node consists of is `node`'s affair. Knows processes and signals; nothi
 
 import asyncio
 import faulthandler
-import gc
 import os
 import resource
 import signal
@@ -19,7 +18,7 @@ from prometheus_client.registry import Collector
 from structlog.typing import FilteringBoundLogger
 
 from logboom.app.config import NodeConfig
-from logboom.app.garbage import keep_collections_short
+from logboom.app.garbage import keep_collections_short, no_collections_at_start
 from logboom.app.log import open_log, set_level
 from logboom.app.nats_server_metrics import EmbeddedNatsCollector
 from logboom.app.node import STOP_MAX_S, Node, Ready
@@ -93,11 +92,11 @@ async def _live(config: NodeConfig, log: FilteringBoundLogger, announce: Callabl
 async def _live_node(
     node: Node, log: FilteringBoundLogger, announce: Callable[[Ready], None], signals: _Signals
 ) -> None:
-    ready = await _start_or_stop(node.start(), signals.stop_requested)
+    with no_collections_at_start():
+        ready = await _start_or_stop(node.start(), signals.stop_requested)
     if ready is None:
         log.info("stopped before it was ready")
         _end_now(0)
-    gc.freeze()  # what the start has made lives as long as the process: `garbage`
     announce(ready)
     notify_systemd("READY=1")
     expulsion = await _expelled_or_stopped(node, signals.stop_requested)
