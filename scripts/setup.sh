@@ -52,8 +52,17 @@ stamp() { mkdir -p "$STAMPS"; printf '%s' "$2" > "$STAMPS/$1"; }
 
 # --- what the system must have --------------------------------------------------------------------------------
 
+# The distribution's Python comes before others of its version: it is built with profile-guided optimisation, and those
+# of pyenv and the like mostly are not, which costs the broker and the tests a tenth. It needs the venv module to count.
 find_python() {
     local candidate
+    for candidate in python3.11 python3.12 python3.13; do
+        candidate=/usr/bin/$candidate
+        if [[ -x $candidate ]] && "$candidate" -c "import ensurepip, venv" 2> /dev/null; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
     for candidate in python3.11 python3.12 python3.13 python3; do
         if command -v "$candidate" > /dev/null && "$candidate" -c "$PYTHON_NEEDED" 2> /dev/null; then
             command -v "$candidate"
