@@ -1,6 +1,8 @@
 """Key compaction by the broker: which log is next, how fast, and what ends it; in simulated time."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from logboom.broker.disk.cleaning_schedule import (
     most_urgent,
 )
 from logboom.broker.partition.replica import AppendResult, Partition
+from logboom.host.helper import HelperProcess
 from logboom.records import Record, build_batch, iter_batches, iter_records
 from logboom.storage import Dirt
 
@@ -342,6 +345,27 @@ def test_a_damaged_log_is_compacted_once_the_damage_was_deleted(tmp_path: Path) 
             await until(lambda: broker.counters.compactions > 0)
             assert not broker.cleaner.state.uncleanable
             assert len(latest(await records_of(table))) == 10
+
+    run_real(body)
+
+
+def test_a_stop_does_not_wait_for_a_process_that_does_not_answer(tmp_path: Path) -> None:
+    """One that was stopped by a signal; it would stay for ever, with files of the broker's."""
+
+    async def body() -> None:
+        async with running(tmp_path, cleaner={"backoff_ms": 1_000_000}) as broker:
+            await fill(await compacted_stream(broker, **{"segment.bytes": "1000000"}), 300)
+        async with running(tmp_path, cleaner={**SOON, "max_io_bytes_per_s": 1 << 20}) as broker:
+            process = broker.cleaner._process
+            await until(lambda: process.runs)
+            helper = process._helper
+            assert isinstance(helper, HelperProcess)
+            pid = helper._process.pid
+            os.kill(pid, signal.SIGSTOP)
+        assert not Path(f"/proc/{pid}").exists()
+        async with running(tmp_path, cleaner=SOON) as broker:
+            await until(lambda: broker.counters.compactions > 0)
+            assert len(latest(await records_of(broker.replicas.find("table", 0)))) == 10
 
     run_real(body)
 

@@ -91,6 +91,9 @@ class Helper(Protocol):
     def receive(self) -> bytes:
         """Wait for the next message. OSError where the process has ended."""
 
+    def kill(self) -> None:
+        """Kill it, from any thread: who waits for it gets an OSError. `end` follows."""
+
     def end(self) -> None:
         """Kill it, and return once it is gone. Idempotent."""
 

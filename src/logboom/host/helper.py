@@ -71,8 +71,11 @@ class HelperProcess:
         except EOFError:
             raise ConnectionResetError("the helper process has ended") from None
 
-    def end(self) -> None:
+    def kill(self) -> None:
         self._process.kill()
+
+    def end(self) -> None:
+        self.kill()
         self._process.wait()
         self._socket.close()
 

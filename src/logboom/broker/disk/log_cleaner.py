@@ -204,6 +204,9 @@ class LogCleaner:
         self._pace.begin(lambda: not partition.config.compacts)
         try:
             cleaned = await self._steps(partition, cleaning)
+        except asyncio.CancelledError:
+            self._process.kill()  # the broker stops: the thread is not to wait for what may not answer any more
+            raise
         except CompactionCancelledError as error:
             self._log.info("compaction cancelled", partition=str(partition), reason=str(error))
             return False

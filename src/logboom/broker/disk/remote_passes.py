@@ -49,8 +49,15 @@ class PassProcess:
             raise RetriableStorageError(f"No process could be started to compact a log: {error}.") from error
         return _RemotePasses(self, self._helper)
 
+    def kill(self) -> None:
+        """Kill the process, if there is one, from any thread: the cleaner's may wait in vain for one that was stopped
+        (SIGSTOP)."""
+        helper = self._helper
+        if helper is not None:
+            helper.kill()
+
     def end(self) -> None:
-        """Kill the process, if there is one."""
+        """Kill the process, if there is one, and forget it."""
         helper, self._helper = self._helper, None
         if helper is not None:
             helper.end()
