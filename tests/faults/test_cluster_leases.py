@@ -4,12 +4,15 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from tests.support.brokers import ClusterBrokers
 from tests.support.waiting import WAIT_S
 
+LEASE_S = 3
 REQUEST_S = 8
-"""How long a request may wait at a broker without a controller: many leases."""
+"""How long a request may wait at a broker without a controller. What is asked meanwhile over the same connection waits
+behind it. Longer than a lease, and far shorter than the ten for which a broker that has none names itself
+(`isolation.NAMED_LEASES`)."""
 
 
 def named_without_a_lease(cluster: ClusterBrokers, admin: AdminClient) -> set[int]:
@@ -26,7 +29,7 @@ def named_without_a_lease(cluster: ClusterBrokers, admin: AdminClient) -> set[in
 def test_a_broker_that_is_left_alone_goes_on_naming_itself(tmp_path: Path) -> None:
     """librdkafka ends a broker that it has learned of from Metadata and that Metadata leaves out, with all that waits
     there. The client has learned of this one from another, which is gone."""
-    with ClusterBrokers(tmp_path, lease_ms=1_000) as cluster:
+    with ClusterBrokers(tmp_path, lease_ms=1_000 * LEASE_S) as cluster:
         cluster.create("orders")
         alone = cluster.leader("orders", 0)
         others = [number for number in cluster.brokers if number != alone]
@@ -41,6 +44,9 @@ def test_a_broker_that_is_left_alone_goes_on_naming_itself(tmp_path: Path) -> No
         producer.produce("orders", b"before", on_delivery=lambda error, _: errors.append(error))
         assert producer.flush(WAIT_S) == 0
         # Each broker names itself as the one for requests to the controller: from now on that is the one that stays.
+        # The client connects to a broker that it needs, and sends what any may answer over any connection that it has.
+        own = ConfigResource(ConfigResource.Type.BROKER, str(alone))
+        admin.describe_configs([own])[own].result(WAIT_S)
         cluster.wait_for(lambda: admin.list_topics(timeout=REQUEST_S).controller_id == alone, "an answer of its own")
         for number in others:
             cluster[number].kill9()
