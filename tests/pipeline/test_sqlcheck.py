@@ -42,6 +42,8 @@ FAULTS = {
     "attributes['url.path'] = lower(service)": None,
     "length(attributes.path) > 3 AND attributes.n + 1 > 2": None,
     "attributes:path = '/'": "a value of attributes has no type of its own; write attributes.path",
+    "NOT attributes.slow": '"attributes.slow" has the type "STRING"; an attribute is a text: compare it, or write CAST',
+    "~ attributes['a b'] < 0": "write CAST(attributes['a b'] AS ...)",
     "reflect('java.lang.System', 'getenv', 'HOME') = 'x'": "reflect() cannot be used here",
     "`java_method`/**/('java.lang.Math', 'random') = 'x'": "java_method() cannot be used here",
     "monotonically_increasing_id() = 1": "it gives another value when a batch is replayed",

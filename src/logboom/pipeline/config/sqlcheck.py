@@ -30,6 +30,8 @@ _OPERATORS: Final = frozenset(
 )
 _CALL: Final = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_READ_ATTRIBUTE: Final = re.compile(r"try_variant_get\(attributes, \$\['([^']*)'\]\)")
+"""How Spark's messages write an attribute, which a condition has as `attributes.NAME`."""
 _FIELD: Final = re.compile(
     r"\battributes\s*(?:\.\s*`?([A-Za-z_][\w.]*)|\[\s*['\"]([^'\"]+)['\"]|:\s*([A-Za-z_][\w.]*))"
 )
@@ -210,7 +212,7 @@ class SqlCheck:
         if condition.startswith("UNSUPPORTED_GENERATOR"):
             return _ONE_RECORD
         message = _first_line(re.sub(r"^\s*\[[A-Z_.0-9]+\]\s*", "", str(error.getMessage())))
-        return _variant_advice(condition, message, expression) or message
+        return _variant_advice(condition, message, expression) or _with_plain_attributes(message)
 
     def _unknown_function(self, sql: str) -> str | None:
         known = {name.lower() for name in self._catalyst.function_names()}
@@ -230,8 +232,21 @@ def _variant_advice(condition: str, message: str, expression: Expression) -> str
         return None
     found = _FIELD.search(expression.sql)
     name = next((part for part in found.groups() if part), "NAME") if found else "NAME"
-    plain = f"attributes.{name}" if re.fullmatch(r"\w+", name) else f"attributes['{name}']"
-    return f"{what}; write {plain}"
+    return f"{what}; write {_plain_attribute(name)}"
+
+
+def _with_plain_attributes(message: str) -> str:
+    """Spark's message with attributes as the file has them, and how one gets the type that is wanted."""
+    names = _READ_ATTRIBUTE.findall(message)
+    if not names:
+        return message
+    plain = _READ_ATTRIBUTE.sub(lambda found: _plain_attribute(found[1]), message)
+    first = _plain_attribute(names[0])
+    return f"{plain.rstrip('.')}; an attribute is a text: compare it, or write CAST({first} AS ...)"
+
+
+def _plain_attribute(name: str) -> str:
+    return f"attributes.{name}" if re.fullmatch(r"\w+", name) else f"attributes['{name}']"
 
 
 def _no_such(text: str, kind: str) -> str:
