@@ -83,7 +83,9 @@ def publish(
         typer.Option("--header", "-H", metavar="KEY=VALUE", help="A header of every record; repeatable."),
     ] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Send all to this partition.")] = None,
-    compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd: consumers need the codec too.")] = "none",
+    compression: Annotated[
+        str, typer.Option(help="none, gzip, snappy, lz4 or zstd: consumers need the codec too.")
+    ] = "none",
     timeout: Annotated[str, typer.Option(metavar="TIME", help="Give a record up after so long.")] = "30s",
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
