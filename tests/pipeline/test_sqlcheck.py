@@ -47,6 +47,11 @@ FAULTS = {
     "reflect('java.lang.System', 'getenv', 'HOME') = 'x'": "reflect() cannot be used here",
     "`java_method`/**/('java.lang.Math', 'random') = 'x'": "java_method() cannot be used here",
     "monotonically_increasing_id() = 1": "it gives another value when a batch is replayed",
+    "from_utc_timestamp(time, 'Nowhere/X') > time": "'Nowhere/X' is no time zone, so that it fails on every record",
+    "to_utc_timestamp(time, 'Berlin') > time": "to_utc_timestamp: 'Berlin' is no time zone",
+    "hour(convert_timezone('Europe/Berlin', 'Mars', time)) = 1": "convert_timezone: 'Mars' is no time zone",
+    "hour(convert_timezone('Europe/Berlin', 'UTC', time)) = 1 AND from_utc_timestamp(time, '+02:00') > time": None,
+    "from_utc_timestamp(time, 'PST') > time AND to_utc_timestamp(time, 'UTC+1') < time": None,
     "explode(array(1)) = 1": "aggregates, window functions and generators",
 }
 

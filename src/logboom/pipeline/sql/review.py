@@ -14,6 +14,7 @@ from logboom.pipeline.sql.tree import ALIAS, COLUMN, LAMBDA, LITERAL, PARAMETER,
 _DEPTH_MAX: Final = 100
 _LEAVES: Final = frozenset((COLUMN, LITERAL, PARAMETER))
 _TYPED: Final = frozenset(("cast", "from_json", "variant_get", "try_variant_get"))
+_ZONE_LAST: Final = frozenset(("from_utc_timestamp", "to_utc_timestamp"))
 _DECIMAL: Final = re.compile(r"\b(?:decimal|dec|numeric)\b", re.IGNORECASE)
 _INTERVAL: Final = re.compile(r"\binterval\b", re.IGNORECASE)
 _NOT_HERE: Final = {
@@ -116,10 +117,18 @@ class _Review:
                     raise _RefusedError(f"{name}: {number} is too much; at most {COUNT_MAX} is allowed")
         if name in _TYPED:
             self._check_types(name, node, children)
+        self._check_zones(name, children)
         if name in REGEX_FUNCTIONS:
             fault = regex_fault(self._tree, name, node, children)
             if fault is not None:
                 raise _RefusedError(f"{name}: {fault}")
+
+    def _check_zones(self, name: str, children: list[Any]) -> None:
+        zones = children[-1:] if name in _ZONE_LAST else children[:-1] if name == "convert_timezone" else []
+        for zone in zones:
+            text = self._tree.text(zone)
+            if text is not None and not self._tree.is_time_zone(text):
+                raise _RefusedError(f"{name}: {text!r} is no time zone, so that it fails on every record")
 
     def _check_types(self, name: str, node: Any, children: list[Any]) -> None:
         if name == "cast":

@@ -7,6 +7,8 @@ bare one that `check` starts, or that of a Spark session.
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
+
 _CATALYST: Final = "org.apache.spark.sql.catalyst"
 
 OPERATORS: Final = {
@@ -129,6 +131,14 @@ class Tree:
         """Whether it is a literal, perhaps with a sign."""
         kind = self.kind(node)
         return kind == LITERAL or (kind in ("UnaryMinus", "UnaryPositive") and self.is_constant(self.children(node)[0]))
+
+    def is_time_zone(self, text: str) -> bool:
+        """Whether Spark knows a time zone of this name."""
+        try:
+            self.module(f"{_CATALYST}.util.DateTimeUtils").getZoneId(text)
+        except Py4JJavaError:
+            return False
+        return True
 
     def java_class(self, name: str) -> Any:
         """A class of the JVM, also of jars that only Spark's own loader knows."""
