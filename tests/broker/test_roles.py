@@ -498,3 +498,26 @@ def test_a_new_partition_leads_only_once_its_stream_is_committed(tmp_path: Path)
             assert await values_of(partition) == [b"a"]
 
     run(body)
+
+
+def test_a_partition_that_was_made_while_there_was_no_lease_leads_under_the_one_that_came_back(tmp_path: Path) -> None:
+    """It was told of neither: it is in service only once its stream is committed. It committed nothing, and nobody
+    joined its ISR, until the next lease was lost. Found by `logboom bench partitions 10000`."""
+
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            record = StreamCreated(
+                name=StreamName("orders"), id=StreamId(UUID(int=5)), partitions=1, config={}, internal=False
+            )
+            delta = delta_of(broker.catalog.image, [record])
+            broker.replicas.lease_changed(False)
+            await broker.replicas.prepare(delta)
+            broker.replicas.lease_changed(True)
+            await broker.replicas.apply(delta)
+            partition = broker.replicas.find("orders", 0)
+            assert partition.role.leader.has_lease
+            await append(partition, b"a")
+            broker.replicas.lease_changed(False)
+            assert not partition.role.leader.has_lease
+
+    run(body)

@@ -161,10 +161,7 @@ class Replicas:
 
     async def _create(self, stream: Stream, indexes: Sequence[int], image: Image) -> list[Partition]:
         first_epoch = None if stream.assignments else _FIRST_EPOCH
-        made = await self._logs.create(stream, indexes, first_epoch, image.tombstones) if indexes else []
-        for partition in made:
-            partition.role.leader.lease_changed(self._has_lease)
-        return made
+        return await self._logs.create(stream, indexes, first_epoch, image.tombstones) if indexes else []
 
     async def abandon(self, delta: ImageDelta) -> None:
         """The delta was not committed: remove what was prepared for it."""
@@ -208,6 +205,8 @@ class Replicas:
     def _take(self, made: Iterable[Partition]) -> None:
         """Take new partitions into service."""
         for partition in made:
+            # Here and not where it was made: the lease may have ended or come back since, of which it was not told.
+            partition.role.leader.lease_changed(self._has_lease)
             self._partitions[partition.stream.name, partition.index] = partition
             if not partition.stream.assignments:
                 _lead_alone(partition, self._broker_id, _FIRST_EPOCH)
@@ -285,7 +284,7 @@ class Replicas:
                 return
             partition = self._partitions.get(name)
             if partition is None:
-                (self._partitions[name],) = await self._create(stream, [key[1]], self._image)
+                self._take(await self._create(stream, [key[1]], self._image))
                 self._failed.pop(name, None)
             else:
                 partition.role.rest()
