@@ -13,8 +13,9 @@ from logboom.kafka.wire.messages import make, milliseconds, nested, response_cla
 from logboom.storage import ProducerTable
 
 _API_KEY: Final = 61
-_PRODUCERS_MAX: Final = 100_000
-"""In one response, which is as many as one partition remembers (`LogConfig.max_producers`)."""
+_PRODUCERS_MAX: Final = 10_000
+"""In one response, which is encoded in one go: all that a partition may remember (`LogConfig.max_producers`) would keep
+the event loop for a good part of a lease."""
 _PER_TURN: Final = 1_000
 """Producers and partitions that are looked at before others have their turn of the event loop."""
 _NONE: Final = -1
@@ -32,7 +33,8 @@ class _Room:
         """Raises PolicyViolationError where its producers are too many."""
         if len(table) > self._left:
             raise PolicyViolationError(
-                f"a response tells of {_PRODUCERS_MAX:,} producers at most: ask for fewer partitions"
+                f"a response tells of {_PRODUCERS_MAX:,} producers at most, and this partition has {len(table):,}: "
+                "ask for fewer partitions"
             )
         self._left -= len(table)
 
