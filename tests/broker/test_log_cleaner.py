@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,17 @@ from logboom.base.errors import InvalidRecordError
 from logboom.base.ids import Offset
 from logboom.broker.broker import Broker
 from logboom.broker.disk.cleaning_schedule import (
+    FALLEN_BEHIND,
+    MANY_APPENDED_BATCHES_PER_S,
+    MANY_APPENDED_BYTES_PER_S,
     MANY_READ_BYTES_PER_S,
     PAUSE_MAX_S,
     PAUSE_SHARE,
     Candidate,
-    ConsumerBackoff,
+    ClientBackoff,
     RateLimit,
+    Served,
+    may_rest,
     most_urgent,
 )
 from logboom.broker.partition.replica import AppendResult, Partition
@@ -119,19 +125,49 @@ def test_never_more_than_the_limit_from_any_moment_on(steps: list[tuple[int, flo
     assert RateLimit().spend(1 << 40, None, 5.0) == 0
 
 
-def test_a_compaction_rests_as_long_as_consumers_read_much() -> None:
-    backoff, read_bytes, now_s = ConsumerBackoff(), 5_000, 100.0
-    backoff.begin(read_bytes, now_s)
-    now_s += 0.03
-    read_bytes += int(0.02 * MANY_READ_BYTES_PER_S)
-    assert backoff.pause_s(read_bytes, now_s) == 0
-    read_bytes += int(0.02 * MANY_READ_BYTES_PER_S)
-    assert backoff.pause_s(read_bytes, now_s) == pytest.approx(PAUSE_SHARE * 0.03)
-    backoff.begin(read_bytes, now_s)
-    assert backoff.pause_s(read_bytes, now_s + 0.03) == 0, "what was read before counts no more"
-    backoff.begin(read_bytes, now_s)
-    assert backoff.pause_s(read_bytes + (1 << 40), now_s + 9.0) == PAUSE_MAX_S
-    assert backoff.pause_s(read_bytes + 1, now_s) == 0, "in simulated time work takes none"
+BUSY = [
+    Served(int(1.5 * MANY_READ_BYTES_PER_S), 0, 0),
+    Served(0, int(1.5 * MANY_APPENDED_BYTES_PER_S), 0),
+    Served(0, 0, int(1.5 * MANY_APPENDED_BATCHES_PER_S)),
+]
+"""In a second."""
+
+
+def _after(seconds: float, busy: Served) -> Served:
+    return Served(
+        int(busy.read_bytes * seconds), int(busy.appended_bytes * seconds), int(busy.appended_batches * seconds)
+    )
+
+
+@pytest.mark.parametrize("busy", BUSY)
+def test_a_compaction_rests_as_long_as_clients_are_busy(busy: Served) -> None:
+    backoff, now_s = ClientBackoff(), 100.0
+    backoff.begin(Served(0, 0, 0), now_s)
+    assert backoff.pause_s(_after(0.03, busy), now_s + 0.03) == 0, "nobody knows yet"
+    backoff.go_on(now_s + 0.17)
+    assert backoff.pause_s(_after(0.2, busy), now_s + 0.2) == pytest.approx(PAUSE_SHARE * 0.03)
+    backoff.go_on(now_s + 0.26)
+    assert backoff.pause_s(_after(0.2, busy), now_s + 0.27) == pytest.approx(PAUSE_SHARE * 0.01), "a gap of 70 ms"
+    backoff.go_on(now_s + 0.28)
+    assert backoff.pause_s(_after(0.2, busy), now_s + 0.5) == 0, "they are quiet"
+    assert backoff.pause_s(_after(9.0, busy), now_s + 9.0) == PAUSE_MAX_S
+    backoff.begin(_after(9.0, busy), now_s)
+    assert backoff.pause_s(_after(9.0, busy), now_s) == 0, "in simulated time work takes none"
+
+
+def test_little_that_clients_do_does_not_slow_a_compaction_down() -> None:
+    backoff, now_s = ClientBackoff(), 100.0
+    backoff.begin(Served(5_000, 5_000, 5_000), now_s)
+    little = Served(5_000 + MANY_READ_BYTES_PER_S // 2, 5_000 + MANY_APPENDED_BYTES_PER_S // 2, 5_250)
+    assert backoff.pause_s(little, now_s + 1) == 0
+
+
+def test_a_promise_in_time_and_a_log_that_outgrows_its_compaction_do_not_wait_for_clients() -> None:
+    dirt = Dirt(0, 100, Offset(0), Offset(9), max_lag_exceeded=False)
+    assert may_rest(dirt, last_dirty_bytes=100)
+    assert may_rest(dirt, last_dirty_bytes=FALLEN_BEHIND * 100)
+    assert not may_rest(dirt, last_dirty_bytes=100 // FALLEN_BEHIND - 1)
+    assert not may_rest(replace(dirt, max_lag_exceeded=True), last_dirty_bytes=100)
 
 
 # --- in a broker ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -313,3 +314,23 @@ def test_a_helper_gets_a_file_and_its_end_is_an_error(
         helper.end()
         helper.end()
     assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_a_process_that_does_not_answer_is_given_up_and_killed(tmp_path: Path) -> None:
+    """One that was stopped by a signal: before, its log and all others were never compacted again."""
+    log = filled(tmp_path)
+
+    class Impatient(Workers):
+        def helper(self, work: str) -> HelperProcess:
+            self.started = HelperProcess(work, silence_max_s=0.5)
+            os.kill(self.pid, signal.SIGSTOP)
+            return self.started
+
+    workers = Impatient()
+    with process_of(workers) as process:
+        cleaning = begin(log, process)
+        with pytest.raises(RetriableStorageError, match="stopped by a signal"):
+            run(cleaning)
+        cleaning.abandon()
+        assert not process.runs
+        assert not Path(f"/proc/{workers.pid}").exists()

@@ -89,7 +89,9 @@ class Helper(Protocol):
         """Send a message, with an open file that the other process gets too. OSError where that has ended."""
 
     def receive(self) -> bytes:
-        """Wait for the next message. OSError where the process has ended."""
+        """Wait for the next message. OSError where the process has ended; TimeoutError where it says nothing for
+        minutes, as one does that was stopped by a signal.
+        """
 
     def kill(self) -> None:
         """Kill it, from any thread: who waits for it gets an OSError. `end` follows."""

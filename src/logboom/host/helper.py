@@ -42,6 +42,9 @@ _NICENESS_STEP: Final = 5
 _LOOK_S: Final = 0.2
 _SCHEDSTAT: Final = "/proc/self/schedstat"
 """Nanoseconds on a core, and nanoseconds of waiting for one (Documentation/scheduler/sched-stats.rst)."""
+_SILENCE_MAX_S: Final = 120.0
+"""How long the helper may say nothing. It tells what it did every few MiB: with a thousandth of a core that takes
+seconds, and minutes only where it was stopped (SIGSTOP), or where the disk does not answer."""
 _KILLED_FIRST: Final = "500"
 """Where memory runs out the kernel is to choose the helper, before the broker (proc_pid_oom_score_adj(5))."""
 
@@ -49,8 +52,9 @@ _KILLED_FIRST: Final = "500"
 class HelperProcess:
     """See the port. Life: started when this is made, until `end` or until this process ends."""
 
-    def __init__(self, work: str) -> None:
+    def __init__(self, work: str, *, silence_max_s: float = _SILENCE_MAX_S) -> None:
         ours, theirs = socket.socketpair()
+        ours.settimeout(silence_max_s)
         self._socket = ours
         command = [sys.executable, "-P", "-c", _START, work, str(theirs.fileno())]
         try:

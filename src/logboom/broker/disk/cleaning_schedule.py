@@ -10,11 +10,18 @@ from logboom.storage import Dirt
 Log = TypeVar("Log")
 
 MANY_READ_BYTES_PER_S: Final = 256 * MIB
-"""What consumers read in a second where a compaction beside them is to step back."""
+MANY_APPENDED_BYTES_PER_S: Final = 64 * MIB
+MANY_APPENDED_BATCHES_PER_S: Final = 500
+"""What clients read and write in a second where a compaction beside them is to step back."""
+LOOK_S: Final = 0.1
+"""Over which time that is counted at least: at 3 GB/s a fetch of tens of MiB is answered every 20 ms only, while a step
+of a compaction takes 3."""
 PAUSE_SHARE: Final = 2
 """It then rests for so many times as long as it has worked: on two cores a consumer that reads more than 1 GB/s lost a
 fifth of its rate to one that never rests, whatever its niceness."""
 PAUSE_MAX_S: Final = 0.2
+FALLEN_BEHIND: Final = 2
+"""A log with so many times as much to be compacted as when it was compacted last is compacted without rests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,12 @@ def most_urgent(candidates: Iterable[Candidate[Log]]) -> Candidate[Log] | None:
     return max(due, key=lambda one: (-one.failures, one.dirt.max_lag_exceeded, one.dirt.ratio), default=None)
 
 
+def may_rest(dirt: Dirt, last_dirty_bytes: int) -> bool:
+    """Whether the compaction of a log may step back for busy clients, which had so much to be compacted when that began
+    last: not where that is a promise in time, nor where the log outgrows its compaction."""
+    return not dirt.max_lag_exceeded and dirt.dirty_bytes <= FALLEN_BEHIND * last_dirty_bytes
+
+
 class RateLimit:
     """So many bytes a second, on average from the moment when it was idle last. Times are of one monotonic clock."""
 
@@ -61,20 +74,45 @@ class RateLimit:
         return self._free_at_s - now_s
 
 
-class ConsumerBackoff:
-    """Rests between the steps of a compaction, as long as consumers read much. Times are of one monotonic clock."""
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a broker has done for clients since it started."""
+
+    read_bytes: int
+    appended_bytes: int
+    appended_batches: int
+
+    def is_much_since(self, before: "Served", seconds: float) -> bool:
+        """Whether that was so much, in so many seconds, that a compaction beside it is to step back."""
+        return (
+            self.read_bytes - before.read_bytes > MANY_READ_BYTES_PER_S * seconds
+            or self.appended_bytes - before.appended_bytes > MANY_APPENDED_BYTES_PER_S * seconds
+            or self.appended_batches - before.appended_batches > MANY_APPENDED_BATCHES_PER_S * seconds
+        )
+
+
+class ClientBackoff:
+    """Rests between the steps of a compaction, as long as clients are busy. Times are of one monotonic clock."""
 
     def __init__(self) -> None:
-        self._since_s = 0.0
-        self._read_bytes = 0
+        self._served = Served(0, 0, 0)
+        self._looked_s = 0.0
+        self._worked_since_s = 0.0
+        self._clients_are_busy = False
 
-    def begin(self, read_bytes: int, now_s: float) -> None:
-        """Work begins, or goes on; consumers have read so many bytes in all."""
-        self._since_s, self._read_bytes = now_s, read_bytes
+    def begin(self, served: Served, now_s: float) -> None:
+        """A run begins."""
+        self._served, self._looked_s, self._worked_since_s = served, now_s, now_s
+        self._clients_are_busy = False
 
-    def pause_s(self, read_bytes: int, now_s: float) -> float:
+    def go_on(self, now_s: float) -> None:
+        """Work goes on, after a rest or without one."""
+        self._worked_since_s = now_s
+
+    def pause_s(self, served: Served, now_s: float) -> float:
         """How many seconds to rest before the work goes on."""
-        worked_s = now_s - self._since_s
-        if read_bytes - self._read_bytes <= MANY_READ_BYTES_PER_S * worked_s:
-            return 0.0
-        return min(PAUSE_SHARE * worked_s, PAUSE_MAX_S)
+        looked_at_s = now_s - self._looked_s
+        if looked_at_s >= LOOK_S:
+            self._clients_are_busy = served.is_much_since(self._served, looked_at_s)
+            self._served, self._looked_s = served, now_s
+        return min(PAUSE_SHARE * (now_s - self._worked_since_s), PAUSE_MAX_S) if self._clients_are_busy else 0.0

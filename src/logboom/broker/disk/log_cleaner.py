@@ -28,7 +28,14 @@ from logboom.base.ids import Offset, StreamName
 from logboom.base.ports import Clock, Mailbox, SyncFailedError
 from logboom.base.units import SECOND_MS
 from logboom.broker.config import BrokerConfig
-from logboom.broker.disk.cleaning_schedule import Candidate, ConsumerBackoff, RateLimit, most_urgent
+from logboom.broker.disk.cleaning_schedule import (
+    Candidate,
+    ClientBackoff,
+    RateLimit,
+    Served,
+    may_rest,
+    most_urgent,
+)
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.maintenance import Pause
 from logboom.broker.disk.remote_passes import PassProcess
@@ -112,6 +119,8 @@ class LogCleaner:
         """What the last look at each log depended on."""
         self._left_at: dict[Partition, tuple[Offset, int]] = {}
         """What was to be seen of each log that is left alone when it was given up: see `_what_mends`."""
+        self._dirty_bytes: dict[Partition, int] = {}
+        """Of each log that was compacted, when that began."""
         self._failures: dict[Partition, int] = {}
         """How often in a row each log was tried and did not get anywhere, where it did not."""
         self._swapping: asyncio.Future[Any] | None = None
@@ -140,6 +149,7 @@ class LogCleaner:
         """The log to compact now; None where none needs it."""
         wanted = [one for one in self._partitions() if one.config.compacts and not one.offline]
         self._failures = {one: count for one, count in self._failures.items() if one in wanted}
+        self._dirty_bytes = {one: size for one, size in self._dirty_bytes.items() if one in wanted}
         self._left_at = {one: at for one, at in self._left_at.items() if one in wanted and _what_mends(one) == at}
         kept = {one: why for one, why in self.state.uncleanable.items() if one in self._left_at}
         self.state = replace(self.state, uncleanable=kept)
@@ -201,7 +211,9 @@ class LogCleaner:
             stable_end=partition.high_watermark,
             start_passes=self._process.start_passes,
         )
-        self._pace.begin(lambda: not partition.config.compacts)
+        rests = may_rest(dirt, self._dirty_bytes.get(partition, dirt.dirty_bytes))
+        self._dirty_bytes[partition] = dirt.dirty_bytes
+        self._pace.begin(lambda: not partition.config.compacts, may_rest=rests)
         try:
             cleaned = await self._steps(partition, cleaning)
         except asyncio.CancelledError:
@@ -332,7 +344,7 @@ def _what_dirt_depends_on(partition: Partition) -> tuple[object, ...] | None:
 
 
 class _Pace:
-    """Slows the cleaner's thread down, to the rate limit and for consumers' sake, and tells it to stop."""
+    """Slows the cleaner's thread down, to the rate limit and for the sake of busy clients, and tells it to stop."""
 
     def __init__(self, wake: Mailbox[None], config: Current[BrokerConfig], clock: Clock, counters: Counters) -> None:
         self._loop = asyncio.get_running_loop()
@@ -341,15 +353,16 @@ class _Pace:
         self._clock = clock
         self._counters = counters
         self._limit = RateLimit()
-        self._backoff = ConsumerBackoff()
+        self._backoff = ClientBackoff()
         self._cancelled = True
         self._waits = False
+        self._may_rest = True
         self._unwanted: Callable[[], bool] = bool
 
-    def begin(self, unwanted: Callable[[], bool]) -> None:
+    def begin(self, unwanted: Callable[[], bool], *, may_rest: bool) -> None:
         """Loop: a run begins, which is to end early once `unwanted`."""
-        self._cancelled, self._unwanted = False, unwanted
-        self._backoff.begin(self._counters.read_bytes, self._clock.monotonic_s())
+        self._cancelled, self._unwanted, self._may_rest = False, unwanted, may_rest
+        self._backoff.begin(self._served(), self._clock.monotonic_s())
 
     def cancel(self) -> None:
         """Loop: the run is over, or is to be."""
@@ -362,14 +375,18 @@ class _Pace:
         return self._cancelled or self._unwanted()
 
     def spend(self, size_bytes: int) -> None:
-        """Thread: so many bytes were read or written; wait as the limit and busy consumers ask."""
+        """Thread: so many bytes were read or written; wait as the limit and busy clients ask."""
         limit, now_s = self._config.now.cleaner.max_io_bytes_per_s, self._clock.monotonic_s()
-        pause_s = self._backoff.pause_s(self._counters.read_bytes, now_s)
+        pause_s = self._backoff.pause_s(self._served(), now_s) if self._may_rest else 0.0
         wait_s = max(self._limit.spend(size_bytes, limit, now_s), pause_s)
         if wait_s > 0:
             self._wait(wait_s)
             now_s = self._clock.monotonic_s()
-        self._backoff.begin(self._counters.read_bytes, now_s)
+        self._backoff.go_on(now_s)
+
+    def _served(self) -> Served:
+        counters = self._counters
+        return Served(counters.read_bytes, counters.appended_bytes, counters.appended_batches)
 
     def _wait(self, wait_s: float) -> None:
         # `cancel` sets its flag first and then looks at this one, so one of the two sees the other. A wait that ends

@@ -113,6 +113,11 @@ class _RemotePasses:
     def _receive(self) -> say.ToCleaner:
         try:
             return say.for_cleaner(self._helper.receive())
+        except TimeoutError as error:
+            raise RetriableStorageError(
+                "The process that compacts logs does not answer: it was stopped by a signal, or waits for the disk. "
+                "It is killed, and another one started."
+            ) from error
         except OSError as error:
             raise _has_ended(error) from error
 
