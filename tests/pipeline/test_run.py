@@ -122,6 +122,9 @@ def test_every_kind_of_sink_in_one_pipeline(spark: Any, broker: BrokerProcess, t
     assert "(balanced, " in balance_lines(said.last)[0]
     (failed,) = _events(broker, "whole.dead.split")
     assert failed["body"] == "what is this"
+    (letter,) = records(broker.kafka, "whole.dead.split")
+    reason = header(letter, "logboom-dead-reason")
+    assert reason == "the condition of split.slow failed on it: variant_get(attributes, '$.ms', 'int') > 100"
 
     again = _run(spark, plan, broker)
     assert again.last is not None

@@ -113,7 +113,7 @@ class ErrorsOnlyModel(TransformModel):
 class ErrorsOnlyTransform(RoutingTransform, frozen=True, kw_only=True, tag="example_errors"):
     def outcome(self, layer):
         errors = layer.condition("severity_number >= 17")
-        return Choice(errors, layer.follow(self.name), layer.dropped(), layer.dead())
+        return Choice(errors, layer.follow(self.name), layer.dropped(), layer.dead("its level is unknown"))
 
 
 TRANSFORM = TransformType(

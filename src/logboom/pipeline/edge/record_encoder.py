@@ -31,6 +31,8 @@ class OutputBinding:
     partitions: int
     node: str
     dead: bool = False
+    why: str = ""
+    """Of dead letters: the reason of those that have none of their own."""
     announced: bool = False
     """Whether its records carry their ids as headers: by these the readers of a stream drop repeats."""
     body_only: bool = False
@@ -137,7 +139,7 @@ class _Dead:
         elif not is_event:
             value = self._value("value")
         else:
-            reason = reason or f"a condition of {binding.node} failed on it"
+            reason = reason or binding.why
             value = event_texts(self._one, self._weight)[0].as_py().encode()
         return Letter(
             stage=binding.node,

@@ -209,7 +209,7 @@ def _explained(
             yield f"  record {record.input}: {difference}"
     if not here:
         for record in records[:_SHOWN_MAX]:
-            why = record.columns.get("dead_reason")
+            why = record.columns.get("dead_reason") or record.place.why
             yield f"  record {record.input} is at {_where(record.place)}" + (f": {why}" if why else "")
 
 

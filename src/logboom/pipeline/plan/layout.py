@@ -30,13 +30,14 @@ class Place:
 
     arc: waits for the transform `node`, having come by `edge`. fan: left by `edge`, to be copied to all readers of it.
     direct: for the stream of the sink `node`. edge: for the stream of `edge`, from which other sinks are delivered.
-    dropped: by the rule `node`. dead: at the stage `node`.
+    dropped: by the rule `node`. dead: at the stage `node`, for the reason `why` unless the record has one of its own.
     """
 
     code: int
     kind: Kind
     edge: str
     node: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +141,12 @@ Step = Layer | KernelPass | StatefulStep
 class _Places:
     """Assigns numbers to places, the same ones for the same plan."""
 
-    found: dict[tuple[Kind, str, str], Place] = field(default_factory=dict)
+    found: dict[tuple[Kind, str, str, str], Place] = field(default_factory=dict)
 
-    def code(self, kind: Kind, edge: str, node: str) -> int:
-        key = (kind, edge, node)
+    def code(self, kind: Kind, edge: str, node: str, why: str = "") -> int:
+        key = (kind, edge, node, why)
         if key not in self.found:
-            self.found[key] = Place(self._next(kind), kind, edge, node)
+            self.found[key] = Place(self._next(kind), kind, edge, node, why)
         return self.found[key].code
 
     def _next(self, kind: Kind) -> int:
@@ -181,9 +182,9 @@ class Layout:
         """The transforms with a state, inputs first."""
         return tuple(node for node in self.plan.transforms if isinstance(node, StatefulTransform))
 
-    def dead_code(self, stage: str) -> int:
-        """The place of records that die at this stage."""
-        return self._places.code("dead", "", stage)
+    def dead_code(self, stage: str, why: str = "") -> int:
+        """The place of records that die at this stage for this reason."""
+        return self._places.code("dead", "", stage, why)
 
     def dropped_code(self, rule: str) -> int:
         """The place of records that this rule dropped."""
@@ -371,8 +372,8 @@ class _Scope:
     def dropped(self) -> Outcome:
         return Emit((self.builder.layout.dropped_code(self.transform),))
 
-    def dead(self) -> Outcome:
-        return Emit((self.builder.layout.dead_code(self.transform),))
+    def dead(self, why: str) -> Outcome:
+        return Emit((self.builder.layout.dead_code(self.transform, why),))
 
 
 def is_direct(node: Consumer) -> bool:
@@ -387,6 +388,6 @@ def _codes(outcome: Outcome) -> set[int]:
         case Choice(_, then, otherwise, failed):
             return _codes(then) | _codes(otherwise) | _codes(failed)
         case Branches(branches, unmatched, failed):
-            return set().union(*(_codes(part) for _, part in branches), _codes(unmatched), _codes(failed))
+            return set().union(*(_codes(part) for _, part in branches), _codes(unmatched), *map(_codes, failed))
         case Union(parts):
             return set().union(*(_codes(part) for part in parts))

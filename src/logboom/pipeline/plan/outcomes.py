@@ -8,12 +8,25 @@ transforms, or what a place means.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from logboom.pipeline.plan.sampling import Sampling
 
 TRUE, FALSE, FAILED = 1, 0, 2
 """What a condition's column holds; FAILED where evaluating it raised an error on this record."""
+_SHOWN_MAX_CHARS: Final = 200
+
+
+def failure_text(owner: str, sql: str) -> str:
+    """Why an event on which this condition failed is a dead letter; `owner`: the output that has the condition.
+
+    >>> failure_text("split.large", "CAST(body AS INT)\\n  > 5")
+    'the condition of split.large failed on it: CAST(body AS INT) > 5'
+    """
+    shown = " ".join(sql.split())
+    if len(shown) > _SHOWN_MAX_CHARS:
+        shown = f"{shown[: _SHOWN_MAX_CHARS - 1]}…"
+    return f"the condition of {owner} failed on it: {shown}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +48,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """On by every condition that is true, by `unmatched` where none is; a failed one adds `failed`, once."""
+    """On by every condition that is true, by `unmatched` where none is; the first that failed adds its `failed`."""
 
     branches: tuple[tuple[str, Outcome], ...]
     unmatched: Outcome
-    failed: Outcome
+    failed: tuple[Outcome, ...]
+    """By branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +89,6 @@ class LayerScope(Protocol):
         """Dropped, and counted under the transform's name."""
         ...
 
-    def dead(self) -> Outcome:
-        """To the transform's dead letters."""
+    def dead(self, why: str) -> Outcome:
+        """To the transform's dead letters, with this reason."""
         ...

@@ -95,13 +95,18 @@ def _spread(outcome: Outcome, here: Index, verdicts: Verdicts) -> Iterator[tuple
 
 
 def _spread_branches(
-    branches: tuple[tuple[str, Outcome], ...], unmatched: Outcome, failed: Outcome, here: Index, verdicts: Verdicts
+    branches: tuple[tuple[str, Outcome], ...],
+    unmatched: Outcome,
+    failed: tuple[Outcome, ...],
+    here: Index,
+    verdicts: Verdicts,
 ) -> Iterator[tuple[Index, int]]:
     nothing, any_failed = np.ones(len(here), np.bool_), np.zeros(len(here), np.bool_)
-    for column, part in branches:
+    for (column, part), dead in zip(branches, failed, strict=True):
         verdict = verdicts[column][here]
         yield from _spread(part, here[verdict == TRUE], verdicts)
         nothing &= verdict == FALSE
-        any_failed |= verdict == FAILED
-    yield from _spread(failed, here[any_failed], verdicts)
+        fails = verdict == FAILED
+        yield from _spread(dead, here[fails & ~any_failed], verdicts)
+        any_failed |= fails
     yield from _spread(unmatched, here[nothing], verdicts)

@@ -50,6 +50,7 @@ def bindings_of(
             partitions=partitions[stream],
             node=place.node,
             dead=dead,
+            why=place.why,
             announced=output is not None,
             body_only=output is not None and output.body_only,
             key=None if output is None else output.key,

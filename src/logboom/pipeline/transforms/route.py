@@ -9,7 +9,7 @@ from logboom.pipeline.findings import Part
 from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.names import NODE_NAME
 from logboom.pipeline.plan.nodes import RoutingTransform
-from logboom.pipeline.plan.outcomes import Branches, LayerScope, Outcome
+from logboom.pipeline.plan.outcomes import Branches, LayerScope, Outcome, failure_text
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 
 UNMATCHED: Final = "unmatched"
@@ -61,7 +61,11 @@ class RouteTransform(RoutingTransform, frozen=True, kw_only=True, tag="route"):
             (layer.condition("false" if route.name in (self.off or ()) else route.condition), layer.follow(edge))
             for route, edge in zip(self.routes, self.outputs[:-1], strict=True)
         )
-        return Branches(branches, layer.follow(self.outputs[-1]), layer.dead())
+        failed = tuple(
+            layer.dead(failure_text(edge, route.condition))
+            for route, edge in zip(self.routes, self.outputs[:-1], strict=True)
+        )
+        return Branches(branches, layer.follow(self.outputs[-1]), failed)
 
 
 def _compile(model: RouteModel, common: CommonFields, part: Part) -> RouteTransform:
