@@ -59,6 +59,13 @@ FAULTS = {
 OTHERS = {
     "any type": Expression(sql="trace_id", columns=EVENT_COLUMNS, line=1, where="x", wants="any"),
     "a pattern with a name": Expression(sql=r"(?P<name>a)", columns=(), line=1, where="x", wants="pattern"),
+    "a pattern with a comment": Expression(sql="(?x)shop.* # ours", columns=(), line=1, where="x", wants="pattern"),
+    "a pattern with a line of comment": Expression(
+        sql="(?x)shop.* # o\n", columns=(), line=1, where="x", wants="pattern"
+    ),
+    "a pattern with flags": Expression(sql="(?s)(?i)shop|a", columns=(), line=1, where="x", wants="pattern"),
+    "a pattern that ends too early": Expression(sql="a)|(?:b", columns=(), line=1, where="x", wants="pattern"),
+    "a pattern with an open quote": Expression(sql=r"(?x)a # \Qb", columns=(), line=1, where="x", wants="pattern"),
     "a pattern": Expression(sql=r"(?!_)shop.*", columns=(), line=1, where="x", wants="pattern"),
     # `body` is a column of events; a rule's `when` sees the raw record.
     "another table": Expression(sql="Body = 'x'", columns=WHEN_COLUMNS, line=1, where="x"),
@@ -112,6 +119,14 @@ def test_a_pattern_is_checked_by_java(verdicts: dict[str, str | None]) -> None:
     named = verdicts["a pattern with a name"]
     assert named is not None
     assert named.startswith("'(?P<name>a)' is no regular expression to Java")
+    assert "no regular expression to Java: Unmatched closing" in str(verdicts["a pattern that ends too early"])
+
+
+def test_a_pattern_leaves_room_for_what_stands_behind_it(verdicts: dict[str, str | None]) -> None:
+    """Spark gets it between anchors, which a comment would take for its own text."""
+    for name in ("a pattern with a comment", "a pattern with an open quote"):
+        assert "ends in a comment of (?x), which goes on behind it" in str(verdicts[name])
+    assert verdicts["a pattern with a line of comment"] is verdicts["a pattern with flags"] is None
 
 
 PLAIN = {

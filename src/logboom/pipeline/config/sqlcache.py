@@ -21,6 +21,7 @@ _CHECKING_MODULES: Final = (
     "config/sqlcheck.py",
     "event/attributes.py",
     "parse/grok.py",
+    "plan/names.py",
     "route/conditions.py",
     "route/values.py",
     "spark/catalyst.py",

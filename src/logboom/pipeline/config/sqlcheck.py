@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from logboom.base.settings import nearest
 from logboom.pipeline.config.sqlcache import VerdictCache
+from logboom.pipeline.plan.names import whole_names_pattern
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Expression
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.values import simple_value
@@ -84,12 +85,17 @@ class SqlCheck:
             return self._sentence(error.java_exception, expression)
 
     def _pattern_fault(self, pattern: str) -> str | None:
+        if fault := self._java_pattern_fault(pattern):
+            return f"{pattern!r} is no regular expression to Java: {fault}"
+        if fault := self._java_pattern_fault(whole_names_pattern(pattern)):
+            return f"{pattern!r} ends in a comment of (?x), which goes on behind it: remove it, or end its line"
+        return None
+
+    def _java_pattern_fault(self, pattern: str) -> str | None:
         try:
             self._catalyst.jvm.java.util.regex.Pattern.compile(pattern)
         except Py4JJavaError as error:
-            return (
-                f"{pattern!r} is no regular expression to Java: {_first_line(str(error.java_exception.getMessage()))}"
-            )
+            return _first_line(str(error.java_exception.getMessage()))
         return None
 
     def _call_fault(self, parsed: Any) -> str | None:

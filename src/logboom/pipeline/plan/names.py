@@ -123,3 +123,13 @@ def parse_origin(text: str) -> tuple[str, int, int]:
     """
     stream, partition, offset = text.rsplit("/", 2)
     return stream, int(partition), int(offset)
+
+
+def whole_names_pattern(pattern: str) -> str:
+    """A source's pattern as Spark gets it, which looks for one anywhere in a name: `shop` would read the pipeline's own
+    `_shop.errors` too.
+
+    >>> whole_names_pattern("web|app")
+    '^(?:web|app)$'
+    """
+    return f"^(?:{pattern})$"

@@ -134,8 +134,7 @@ class Router:
     def _read(self, source: StreamSource, records_max: int) -> DataFrame:
         reader = kafka_reader(self._spark, self._admin.bootstrap, spark_name(source.name))
         reader = (
-            # Spark looks for the pattern anywhere in a name: `shop` would read the pipeline's own `_shop.errors` too.
-            reader.option("subscribePattern", f"^(?:{source.pattern})$")
+            reader.option("subscribePattern", names.whole_names_pattern(source.pattern))
             if source.pattern is not None
             else reader.option("subscribe", ",".join(source.streams))
         )
