@@ -96,7 +96,7 @@ def test_a_segment_gives_its_rows_and_behind_them_its_counts() -> None:
     assert [row.column(AT).to_pylist() for row in rows] == [[AFTER_MASK, DEAD_JSON]]
     assert told.column(AT).to_pylist() == [REPORT_AT]
     counts = json.loads(told.column("value")[0].as_py())
-    assert counts == {"in:web": 2, "bytes_in": sum(map(len, batch.column("value").to_pylist())), "masked:email": 1}
+    assert counts == {"in:web": 2, "bytes_in:web": sum(map(len, batch.column("value").to_pylist())), "masked:email": 1}
 
 
 def test_the_next_segment_takes_over_the_counts_and_no_row_of_them() -> None:

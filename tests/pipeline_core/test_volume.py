@@ -44,6 +44,7 @@ def entry(batch: int, at_s: int, **dials: float) -> BatchRecord:
         dead={},
         masked={},
         out_bytes={"errors": 4_000},
+        in_bytes={"web": 10_000},
     )
     started = datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
     values = dict(dials)
@@ -55,7 +56,7 @@ def entry(batch: int, at_s: int, **dials: float) -> BatchRecord:
 def test_volume_counts_the_batches_of_the_time() -> None:
     found = volume_of(PLAN, [entry(1, 100), entry(2, 200), entry(3, 210, noise=50.0)], 200_000)
     assert (found.covered_since_ms, found.seconds, found.ledger.batches) == (200_000, 10.5, 2)
-    assert found.ledger.out_bytes == {"errors": 8_000}
+    assert (found.ledger.in_bytes, found.ledger.out_bytes) == ({"web": 20_000}, {"errors": 8_000})
     savings = {one.dial: (one.value, one.events, one.bytes_estimated) for one in found.savings}
     assert savings == {"parsed.health": (True, 30, 6_000), "noise": (50.0, 120, 24_000)}
     assert msgspec.convert(msgspec.to_builtins(found), type=type(found)) == found

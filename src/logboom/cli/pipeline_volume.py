@@ -63,12 +63,12 @@ def _print_volume(found: Any) -> None:
             f"{plural(sum(ledger.records_in.values()), 'record')} in ({human_bytes(ledger.bytes_in)}), "
             f"{plural(sum(ledger.out.values()), 'event')} out ({human_bytes(ledger.bytes_out)})"
         )
-    sizes = {name: human_bytes(size) for name, size in ledger.out_bytes.items()}
+    sizes = {"in": ledger.in_bytes, "out": ledger.out_bytes}
     parts = (("in", ledger.records_in), ("out", ledger.out), ("dropped", ledger.dropped), ("dead", ledger.dead))
     print_table(
         ("what", "where", "events", "bytes"),
         [
-            (what, name, count, sizes.get(name) if what == "out" else None)
+            (what, name, count, human_bytes(sizes[what][name]) if name in sizes.get(what, {}) else None)
             for what, counts in parts
             for name, count in counts.items()
             if count or what in ("in", "out")

@@ -75,6 +75,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """What else a transform counted, as `TRANSFORM.WHAT`."""
     out_bytes: dict[str, int] = {}
     """Of `bytes_out`, by the sink or edge; empty in ledgers of earlier versions."""
+    in_bytes: dict[str, int] = {}
+    """Of `bytes_in`, by source; empty in ledgers of earlier versions."""
 
     @property
     def missing(self) -> int:
@@ -107,6 +109,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             remembered=other.remembered,
             noted=_sum(self.noted, other.noted),
             out_bytes=_sum(self.out_bytes, other.out_bytes),
+            in_bytes=_sum(self.in_bytes, other.in_bytes),
         )
 
 
@@ -193,9 +196,10 @@ def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
         head = f"{kind}:"
         return {name.removeprefix(head): number for name, number in counts.items() if name.startswith(head)}
 
+    in_bytes = {source.name: counts.get(f"{BYTES_IN}:{source.name}", 0) for source in layout.plan.sources}
     return Ledger(
         records_in={source.name: counts.get(f"{IN}:{source.name}", 0) for source in layout.plan.sources},
-        bytes_in=counts.get(BYTES_IN, 0),
+        bytes_in=sum(in_bytes.values()),
         copies=counts.get(COPIES, 0),
         out=at("direct", "edge"),
         bytes_out=counts.get(BYTES_OUT, 0),
@@ -209,6 +213,7 @@ def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
         remembered=by_name(REMEMBERED),
         noted=by_name(NOTED),
         out_bytes=at("direct", "edge", what=BYTES_OUT),
+        in_bytes=in_bytes,
     )
 
 

@@ -217,13 +217,14 @@ class _Task:
 
     def _enter_records(self, batch: pa.RecordBatch, entries: Mapping[str, int]) -> Rows:
         at = np.zeros(batch.num_rows, np.int32)
+        sizes = pc.fill_null(pc.binary_length(batch.column("value")), 0).to_numpy(zero_copy_only=False)
         coded = batch.column("source").dictionary_encode()
         index = coded.indices.to_numpy(zero_copy_only=False)
         for number, source in enumerate(coded.dictionary.to_pylist()):
             here = index == number
             at[here] = entries[source]
             count(self.counts, f"{IN}:{source}", int(here.sum()))
-        count(self.counts, BYTES_IN, pc.sum(pc.binary_length(batch.column("value"))).as_py() or 0)
+            count(self.counts, f"{BYTES_IN}:{source}", int(sizes[here].sum(dtype=np.int64)))
         return Rows(_with_record_conditions(self.runner.stage, batch), at)
 
     def run(self, rows: Rows) -> Rows:
