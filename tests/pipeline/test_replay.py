@@ -28,13 +28,14 @@ from tests.support.s3 import BUCKET, IDENTITY, running_s3
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S, until
 
+from logboom.pipeline.checkpoint.spark_log import first_offsets
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.event.json import json_values
 from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.run.archive_loader import ArchiveLoader
-from logboom.pipeline.run.replay import Replay, archive_of, directory_of, replay_plan
+from logboom.pipeline.run.replay import Replay, archive_of, directory_of, log_part_directory, replay_plan
 from logboom.pipeline.run.runner import Runner, RunOptions
 from logboom.pipeline.sinks.parquet.reading import ArchiveReader
 
@@ -133,9 +134,9 @@ sinks:
 
 
 class _Archived:
-    """A pipeline whose archive holds 20 events, which its log does not any more."""
+    """A pipeline whose archive holds 20 events, of which its log has deleted so many of each partition."""
 
-    def __init__(self, broker: BrokerProcess, directory: Path, name: str, spark: Any) -> None:
+    def __init__(self, broker: BrokerProcess, directory: Path, name: str, spark: Any, deleted: int = 10) -> None:
         self.bootstrap, self._spark = broker.kafka, spark
         self.file = directory / f"{name}.yaml"
         self.file.write_text(FILE.replace("past", name))
@@ -145,7 +146,7 @@ class _Archived:
         self.plan = compile_pipeline(self.file.read_text(), str(self.file))
         self.run(self.plan)
         admin = StreamAdmin(self.bootstrap)
-        for done in admin.delete_before({(stream, number): 10 for number in range(2)}).values():
+        for done in admin.delete_before({(stream, number): deleted for number in range(2)}).values():
             done.result(WAIT_S)
 
     def run(self, plan: Plan, before: Any = None) -> Said:
@@ -172,10 +173,12 @@ def test_an_archive_goes_on_behind_the_output_that_it_holds(broker: BrokerProces
     assert len(written) == 10
 
     call = ("pipeline", "replay", str(past.file), "--from", "1h", "--dry-run")
-    told = ok(*call, "--sink", "errors", bootstrap=past.bootstrap)
+    told = ok(*call, "--sink", "errors", "--from-log", bootstrap=past.bootstrap)
     assert "0 events of 0 records" in told.out
-    assert "older records of kept-web are deleted, perhaps some of this time" in told.err
-    assert "an archive may have them: --archive archive" in told.err
+    assert "it is read from the log: it was asked for" in told.err
+    both = ("--from-log", "--archive", "archive")
+    wrong = refused(*call, "--sink", "errors", *both, bootstrap=past.bootstrap)
+    assert "--archive, --from-log and --partial exclude each other" in wrong
     told = ok(*call, "--sink", "errors", "--archive", "archive", "--rate", "5", "--json", bootstrap=past.bootstrap)
     assert (told.json["records"], told.json["events"], told.json["seconds"]) == (20, 10, 4.0)
     archived = ArchiveReader(str(tmp_path / "archive"))
@@ -191,6 +194,38 @@ def test_an_archive_goes_on_behind_the_output_that_it_holds(broker: BrokerProces
     for event in events:
         assert event["attributes"].pop("logboom.replay") == "r1"
         assert event == written[event["event_id"]], "all else is as it was"
+
+
+@pytest.mark.slow
+def test_what_the_log_has_deleted_comes_from_the_archive(broker: BrokerProcess, tmp_path: Path, spark: Any) -> None:
+    """Each event once, also at the seam between the two; nothing is chosen where neither is known to have all."""
+    past = _Archived(broker, tmp_path, "seamed", spark, deleted=6)
+    written = {event["event_id"] for event in _events(broker, "seamed-errors")}
+    call = ("pipeline", "replay", str(past.file), "--sink", "errors", "--from", "1h")
+    told = ok(*call, "--dry-run", "--json", bootstrap=past.bootstrap)
+    assert (told.json["from_log"], told.json["from_archive"], told.json["events"]) == (8, 12, 10)
+    assert "it is read from the log and, before what that holds, an archive: " in told.err
+    assert (
+        "the log has deleted older records of seamed-web, and archive has 12 events of that time before it" in told.err
+    )
+    said = ok(*call, "--dry-run", bootstrap=past.bootstrap).out
+    assert "10 events of 8 records and 12 archived events" in said
+
+    name = _replayed(past.bootstrap, *call).split("replay ")[1].split(":")[0]
+    marked = [event for event in _events(broker, "seamed-errors") if "logboom.replay" in event["attributes"]]
+    assert Counter(event["event_id"] for event in marked) == Counter(written)
+    assert {event["attributes"]["logboom.replay"] for event in marked} == {name}
+    assert not list(_held(past.bootstrap, "_seamed.replay.")), "the streams of both parts are gone"
+    part = log_part_directory(directory_of(tmp_path / "checkpoints" / "seamed", name)) / "router"
+    assert first_offsets(part) == {"seamed-web": {0: 6, 1: 6}}, "where the seam is, whatever is deleted meanwhile"
+
+    for file in (tmp_path / "archive").rglob("*.parquet"):
+        file.unlink()
+    wrong = refused(*call, "--dry-run", bootstrap=past.bootstrap)
+    assert "the archive archive may lack all of seamed-web/0 before offset 6, all of seamed-web/1 before" in wrong
+    assert "--partial replays what there is" in wrong
+    left = ok(*call, "--dry-run", "--partial", "--json", bootstrap=past.bootstrap).json
+    assert (left["from_log"], left["from_archive"], left["events"]) == (8, 0, 4)
 
 
 def test_an_archive_that_the_log_has_no_room_for_goes_through_it_slice_by_slice(
@@ -282,7 +317,7 @@ def _killed(router: RouterProcess, is_so_far: Callable[[], bool], what: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", ["log", "archive"])
+@pytest.mark.parametrize("source", ["log", "archive", "both"])
 def test_a_replay_that_is_killed_goes_on_without_a_loss(
     broker: BrokerProcess, tmp_path: Path, spark: Any, source: str
 ) -> None:
@@ -304,8 +339,12 @@ def test_a_replay_that_is_killed_goes_on_without_a_loss(
         return one
 
     def batches() -> int:
-        return len(list(replays.glob("*/ledger/*.json")))
+        return len([*replays.glob("*/ledger/*.json"), *replays.glob("*/log/ledger/*.json")])
 
+    if source == "both":
+        admin = StreamAdmin(bootstrap)  # kept until it has answered
+        for done in admin.delete_before({(f"{name}-web", number): count // 4 for number in range(2)}).values():
+            done.result(WAIT_S)
     begin = ("--sink", "errors", "--from", "1h", "--rate", "400")
     archive = ("--archive", "archive", "--room", "1MiB") if source == "archive" else ()
     with RouterProcess(file, bootstrap, *begin, *archive, command="replay") as router:
@@ -325,7 +364,7 @@ def test_a_replay_that_is_killed_goes_on_without_a_loss(
         router.kill9(group=True)
     with RouterProcess(file, bootstrap, *again, command="replay") as router:
         assert router.wait() == 0, router.log_text()[-3_000:]
-        assert not archive or "events of the archive wait" in router.log_text(), "of the second slice"
+        assert source == "log" or "events of the archive wait" in router.log_text(), "of the second slice, or all"
     marked = [event for event in _events(broker, f"{name}-errors") if "logboom.replay" in event["attributes"]]
     assert {event["event_id"] for event in marked} == written
     assert {event["attributes"]["logboom.replay"] for event in marked} == {begun().name}

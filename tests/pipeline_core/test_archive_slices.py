@@ -107,6 +107,16 @@ def test_a_load_goes_on_behind_what_was_loaded(tmp_path: Path) -> None:
     assert [one.files for one in _slices(left, 1 << 30)] == [{0}]
 
 
+@pytest.mark.parametrize("room_bytes", [1, 1 << 30])
+def test_nothing_from_a_seam_on_is_loaded(tmp_path: Path, room_bytes: int) -> None:
+    """Within a run of offsets too; an origin of which the log has all gives nothing."""
+    events = [_event("web", partition, offset, offset) for offset in range(50) for partition in (0, 1, 2)]
+    part = replace(_archived(tmp_path, [events]), end={Origin("web", 0): 23, Origin("web", 1): 40})
+    loaded = [(one["partition"], one["offset"]) for some in _loaded(part, _slices(part, room_bytes)) for one in some]
+    wanted = [(0, offset) for offset in range(23)] + [(1, offset) for offset in range(40)]
+    assert sorted(loaded) == wanted
+
+
 def test_an_archive_without_such_events_has_no_slice(tmp_path: Path) -> None:
     part = replace(_archived(tmp_path, [[_event("web", 0, 1, 1)]]), ids=("another",))
     assert _slices(part, 1) == []

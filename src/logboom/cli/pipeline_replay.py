@@ -29,6 +29,27 @@ from logboom.cli.pipeline_common import (
     session_of,
 )
 
+Archive = Annotated[
+    str | None, typer.Option("--archive", metavar="SINK", help="Read this archive of the pipeline, not the log.")
+]
+FromLog = Annotated[
+    bool, typer.Option("--from-log", help="Read the log alone, also where it has deleted some of that time.")
+]
+Partial = Annotated[
+    bool, typer.Option("--partial", help="Replay what log and archives have, where some may be missing.")
+]
+Room = Annotated[
+    str | None, typer.Option("--room", metavar="SIZE", help="From an archive: room in the log at once (4GiB).")
+]
+Rate = Annotated[int | None, typer.Option("--rate", metavar="N", min=1, help="At most so many records in a second.")]
+Resume = Annotated[
+    str | None, typer.Option("--resume", metavar="NAME", help="Go on with a replay that was interrupted.")
+]
+Condition = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only events it is true of.")]
+Ids = Annotated[Path | None, typer.Option("--ids", metavar="FILE", help="Only events with these ids, one in a line.")]
+Route = Annotated[
+    str | None, typer.Option("--route", metavar="OUTPUT", help="Events of this output; default: the sink's inputs.")
+]
 Into = Annotated[
     Path | None,
     typer.Option("--into", metavar="FILE", help="With --archive: another pipeline, whose sinks get the events."),
@@ -50,27 +71,17 @@ def replay(
     to_time: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="Up to then, as --from; default: now.")
     ] = None,
-    where: Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only events it is true of.")] = None,
-    route: Annotated[
-        str | None, typer.Option("--route", metavar="OUTPUT", help="Events of this output; default: the sink's inputs.")
-    ] = None,
-    ids: Annotated[
-        Path | None, typer.Option("--ids", metavar="FILE", help="Only events with these ids, one in a line.")
-    ] = None,
-    archive: Annotated[
-        str | None, typer.Option("--archive", metavar="SINK", help="Read this archive of the pipeline, not the log.")
-    ] = None,
+    where: Condition = None,
+    route: Route = None,
+    ids: Ids = None,
+    archive: Archive = None,
+    from_log: FromLog = False,
+    partial: Partial = False,
     into: Into = None,
     at: At = None,
-    room: Annotated[
-        str | None, typer.Option("--room", metavar="SIZE", help="With --archive: room in the log at once (4GiB).")
-    ] = None,
-    rate: Annotated[
-        int | None, typer.Option("--rate", metavar="N", min=1, help="At most so many records in a second.")
-    ] = None,
-    resume: Annotated[
-        str | None, typer.Option("--resume", metavar="NAME", help="Go on with a replay that was interrupted.")
-    ] = None,
+    room: Room = None,
+    rate: Rate = None,
+    resume: Resume = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be replayed.")] = False,
     master: Master = "local[*]",
     environment: Environment = None,
@@ -80,7 +91,8 @@ def replay(
 ) -> None:
     """Send events of the past once more through the transforms and into one sink, or all, beside the running pipeline.
 
-    Times are those of the records in the log. Events of a replay have the attribute logboom.replay with its name.
+    Reads the log, and what that has deleted from an archive of the pipeline, if one has it. Times are those of the
+    records in the log. Events of a replay have the attribute logboom.replay with its name.
     """
     from logboom.pipeline.edge.streams import StreamAdmin
     from logboom.pipeline.plan.paths import checkpoint_of
@@ -88,26 +100,34 @@ def replay(
 
     given = (sink, from_time, to_time, where, route, ids, archive, into, at, room, rate)
     session = session_of(master, environment, spark_settings)
-    _check_together(resume, sink, all_sinks, archive, into, at, any_given=any(one is not None for one in given))
+    any_given = from_log or partial or any(one is not None for one in given)
+    _check_together(resume, sink, all_sinks, archive, into, at, any_given=any_given)
+    _check_origin(archive, room, from_log=from_log, partial=partial)
     plan = compiled(file)
     fed, fed_file = (plan, file) if into is None else (compiled(into), into)
     checkpoint = checkpoint_of(fed)
+    admin = StreamAdmin(bootstrap_of(fed, bootstrap))
+    turned = fed.turned(dials_now(fed, admin))
     if resume is not None:
-        begun = replays.remembered(checkpoint, resume)
+        begun, why = replays.remembered(checkpoint, resume), "it began so"
     else:
         found = None if archive is None else replays.archive_of(plan, archive, fed, at)
-        begun = _with_room(_asked(sink, from_time, to_time, where, route, ids, rate, found), room)
-    admin = StreamAdmin(bootstrap_of(fed, bootstrap))
-    replayed = replays.replay_plan(fed.turned(dials_now(fed, admin)), begun)
-    _tell_what_is_left_out(replayed, begun, admin, fed)
+        begun, why = _asked(sink, from_time, to_time, where, route, ids, rate, found), "it was asked for"
+        if archive is None and not from_log:
+            begun, why = _with_origin(turned, begun, admin, partial=partial)
+        begun = _with_room(begun, room)
+    parts = [(replays.replay_plan(turned, part), part) for part in replays.parts_of(begun)]
+    if begun.sink is None and (missing := replays.left_out(fed, parts[-1][0])):
+        note(f"nothing of it comes to {', '.join(missing)}")
+    note(f"it is read from {_origin(begun)}: {why}")
     if dry_run:
-        _count(replayed, begun, admin, fed_file, as_json=as_json)
+        _count(parts, begun, admin, fed_file, as_json=as_json)
         return
     if resume is None:
         replays.remember(checkpoint, begun)
     again = f"logboom pipeline replay {fed_file} --resume {begun.name}"
     note(f"replay {begun.name}: {_span(begun)} into {_target(begun)}; if interrupted: {again}")
-    _run(replayed, begun, admin, checkpoint, session, as_json=as_json)
+    _run(parts, begun, admin, checkpoint, session, as_json=as_json)
 
 
 def _check_together(
@@ -131,31 +151,40 @@ def _check_together(
         fail("--sink and --all-sinks exclude each other")
 
 
-def _tell_what_is_left_out(replayed: Any, begun: Any, admin: Any, plan: Any) -> None:
-    """Says which sinks get nothing; of which streams records of the time may be deleted, and where these could be."""
-    from logboom.pipeline.run.replay import left_out
-    from logboom.pipeline.run.replay_count import begins_late
-    from logboom.pipeline.sinks.parquet import ParquetSink
-
-    if begun.sink is None and (missing := left_out(plan, replayed)):
-        note(f"nothing of it comes to {', '.join(missing)}")
-    if begun.archive is not None:
-        return
-    late = begins_late(replayed, begun, admin)
-    if not late:
-        return
-    archives = [sink.name for sink in plan.sinks if isinstance(sink, ParquetSink)]
-    advice = f"; an archive may have them: --archive {archives[0]}" if archives else ""
-    note(f"older records of {', '.join(late)} are deleted, perhaps some of this time{advice}")
+def _check_origin(archive: str | None, room: str | None, *, from_log: bool, partial: bool) -> None:
+    if sum((from_log, partial, archive is not None)) > 1:
+        fail("--archive, --from-log and --partial exclude each other: each says where events are read from")
+    if from_log and room is not None:
+        fail("--room goes with an archive: a replay from the log takes no room for what it reads")
 
 
-def _count(replayed: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) -> None:
+def _with_origin(plan: Any, asked: Any, admin: Any, *, partial: bool) -> tuple[Any, str]:
+    """With where it is read from: the log, an archive, or both; and why. Ends where neither has all of it."""
+    from logboom.pipeline.run.replay_choice import Incomplete
+    from logboom.pipeline.run.replay_origin import chosen_origin
+
+    found = chosen_origin(plan, asked, admin, partial=partial)
+    if isinstance(found, Incomplete):
+        advice = "--partial replays what there is, --from-log what the log has, --archive NAME what an archive has"
+        fail(f"not all of that time is known to be there: {'; '.join(found.lines)}. {advice}")
+    replay, choice = found
+    return replay, choice.why
+
+
+def _origin(begun: Any) -> str:
+    if begun.archive is None:
+        return "the log"
+    return "the log and, before what that holds, an archive" if begun.seam else "an archive alone"
+
+
+def _count(parts: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) -> None:
     from logboom.pipeline.run.archive_loader import room_of
-    from logboom.pipeline.run.replay_count import count_replay
+    from logboom.pipeline.run.replay_count import ReplayCount, count_replay
 
-    with tempfile.TemporaryDirectory() as directory:
-        keys = keys_of(replayed, file, admin, Path(directory))
-        found = count_replay(replayed, begun, admin, keys)
+    found = ReplayCount(from_log=0, from_archive=0, by_sink={})
+    for plan, part in parts:
+        with tempfile.TemporaryDirectory() as directory:
+            found = found.plus(count_replay(plan, part, admin, keys_of(plan, file, admin, Path(directory))))
     loaded_bytes = min(found.loaded_bytes, room_of(begun))
     seconds = None if begun.events_per_s is None else found.records / begun.events_per_s
     if as_json:
@@ -165,6 +194,8 @@ def _count(replayed: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) 
                 "from": begun.from_ms,
                 "to": begun.to_ms,
                 "records": found.records,
+                "from_log": found.from_log,
+                "from_archive": found.from_archive,
                 "events": found.events,
                 "by_sink": found.by_sink,
                 "seconds": seconds,
@@ -172,7 +203,8 @@ def _count(replayed: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) 
             }
         )
         return
-    what = plural(found.records, "record" if begun.archive is None else "archived event")
+    read = [plural(found.from_log, "record")] if begun.archive is None or begun.seam else []
+    what = " and ".join(read + ([] if begun.archive is None else [plural(found.from_archive, "archived event")]))
     lasts = "" if seconds is None else f", which takes at least {seconds:,.0f} s at {begun.events_per_s:,} a second"
     typer.echo(f"{plural(found.events, 'event')} of {what} from {_span(begun)} would go to {_target(begun)}{lasts}")
     if begun.sink is None:
@@ -190,7 +222,7 @@ def _target(begun: Any) -> str:
     return "all sinks" if begun.sink is None else str(begun.sink)
 
 
-def _run(replayed: Any, begun: Any, admin: Any, checkpoint: Path, session: Any, *, as_json: bool) -> None:
+def _run(parts: Any, begun: Any, admin: Any, checkpoint: Path, session: Any, *, as_json: bool) -> None:
     from logboom.pipeline.plan.names import edge_stream
     from logboom.pipeline.run.archive_loader import ArchiveLoader
     from logboom.pipeline.run.display import make_display
@@ -199,8 +231,9 @@ def _run(replayed: Any, begun: Any, admin: Any, checkpoint: Path, session: Any, 
 
     display = make_display(as_json=as_json)
     loader = None
-    if begun.archive is not None:
-        loader = ArchiveLoader(replayed, begun, directory_of(checkpoint, begun.name), admin, display.notify)
+    replayed, last = parts[-1]
+    if last.reads_archive:
+        loader = ArchiveLoader(replayed, last, directory_of(checkpoint, begun.name), admin, display.notify)
         loader.prepare()
         # Spark removes what a sort left on disk when the JVM next collects garbage.
         settings = {"spark.cleaner.periodicGC.interval": "1min", **session.settings}
@@ -211,23 +244,32 @@ def _run(replayed: Any, begun: Any, admin: Any, checkpoint: Path, session: Any, 
         session=session,
         records_per_s=begun.events_per_s,
         turns_dials=False,
-        before=None if loader is None else loader.load,
     )
-    runner = Runner(replayed, options, display)
+    earlier = [Runner(plan, options, make_display(as_json=as_json)) for plan, _ in parts[:-1]]
+
+    def before(spark: Any, stop: Any) -> bool:
+        """The part from the log, once, and what is loaded of the archive."""
+        while earlier and not stop.is_set():
+            earlier[0].run_in(spark)
+            earlier.pop(0)
+        return loader is not None and not stop.is_set() and loader.load(spark, stop)
+
+    runners = [*earlier, Runner(replayed, replace(options, before=before), display)]
     stopped: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
         stopped.append(number)
-        runner.stop()
+        for runner in runners:
+            runner.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    runner.run()
+    runners[-1].run()
     if stopped:
         note(f"interrupted; it goes on with --resume {begun.name}")
         raise typer.Exit(1)
     there = admin.partitions()
-    own = [edge_stream(replayed.name, edge) for node in replayed.transforms for edge in node.outputs]
+    own = [edge_stream(plan.name, edge) for plan, _ in parts for node in plan.transforms for edge in node.outputs]
     admin.delete(stream for stream in (*own, *_loaded(loader)) if stream in there)
 
 
@@ -274,8 +316,6 @@ def _with_room(asked: Any, room: str | None) -> Any:
     """With the room in the log that a replay of an archive may take."""
     if room is None:
         return asked
-    if asked.archive is None:
-        fail("--room goes with --archive: a replay from the log takes no room for what it reads")
     try:
         room_bytes = parse_size_bytes(room)
     except ValueError as error:

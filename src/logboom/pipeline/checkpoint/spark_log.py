@@ -59,6 +59,19 @@ def offsets_of(query: Path, batch: int) -> Offsets:
     return found
 
 
+def first_offsets(query: Path) -> Offsets:
+    """Where the first batch began in each source; empty before there was one.
+
+    Spark's Kafka source keeps it in a file of its own, `v1` and JSON behind a byte that is 0
+    (KafkaSourceInitialOffsetWriter).
+    """
+    found: dict[str, Mapping[int, int]] = {}
+    for path in sorted(query.glob("sources/*/0")):
+        _, brace, rest = _checked(path, _advice(query)).decode().partition("{")
+        found.update(by_partition(json.loads(brace + rest)))
+    return found
+
+
 def check_query_is_whole(query: Path) -> None:
     """Looks at the files that a query goes on with at its next start.
 

@@ -28,13 +28,13 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 from logboom.base.units import GIB, MIB
 from logboom.pipeline.checkpoint.checked import read_checked, write_checked
 from logboom.pipeline.checkpoint.files import make_dir
-from logboom.pipeline.checkpoint.spark_log import durably_committed
+from logboom.pipeline.checkpoint.spark_log import durably_committed, first_offsets
 from logboom.pipeline.edge.streams import EDGE_CONFIGS, EVENT_MAX_BYTES, StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.event.json import json_values
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.run.archive_slices import COUNTS, ArchivePart, Origin, Position, Slice, Survey, cut, origins_of
-from logboom.pipeline.run.replay import Replay
+from logboom.pipeline.run.replay import Replay, log_part_directory
 from logboom.pipeline.sinks.parquet.reading import ArchiveReader
 from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.kafka import write_records
@@ -90,6 +90,21 @@ class _Load(msgspec.Struct, frozen=True, kw_only=True):
 def room_of(replay: Replay) -> int:
     """What a slice may take of the log, in bytes."""
     return ROOM_BYTES if replay.room_bytes is msgspec.UNSET else replay.room_bytes
+
+
+def seam_of(replay: Replay, query: Path) -> dict[Origin, int] | None:
+    """Up to where an archive is read where the rest comes from the log; None where all comes from the archive.
+
+    `query`: that of the part from the log. Records that were deleted between the choice and its first look come from
+    the archive too.
+    """
+    if not replay.seam:
+        return None
+    began = first_offsets(query)
+    return {
+        Origin(one.stream, one.partition): max(one.offset, began.get(one.stream, {}).get(one.partition, 0))
+        for one in replay.seam
+    }
 
 
 @contextlib.contextmanager
@@ -213,7 +228,8 @@ class ArchiveLoader:
         assert self.replay.archive is not None, "a replay from the log has nothing to load"
         reader = ArchiveReader(self.replay.archive.path, self.replay.archive.store)
         chosen = (self.replay.from_ms, self.replay.to_ms, self.replay.ids)
-        part = ArchivePart(reader, tuple(reader.files()), *chosen, load.begin())
+        end = seam_of(self.replay, log_part_directory(self.directory) / "router")
+        part = ArchivePart(reader, tuple(reader.files()), *chosen, load.begin(), end)
         counts = _file_numbers(spark, len(part.files)).mapInArrow(Survey(part), COUNTS)
         self._slices = cut(counts.toArrow(), room_of(self.replay))
         self._part = part

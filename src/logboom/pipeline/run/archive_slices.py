@@ -63,17 +63,24 @@ class ArchivePart:
     to_ms: int
     ids: tuple[str, ...]
     begin: Position
+    end: Position | None = None
+    """Of these origins alone, and up to there; None for all there is."""
 
     def events(self, file: int, upto: Position | None = None) -> Iterator[pa.RecordBatch]:
         """The events of a file from `begin` on, those of origins in `upto` up to there, no others; None for all.
 
         FileNotFoundError where the file was merged with others since its archive was listed.
         """
-        names = LIVE_SCHEMA.names
+        names, upto = LIVE_SCHEMA.names, self._within_end(upto)
         for batch in self.reader.batches(self.files[file], names, self.from_ms, self.to_ms, self.ids):
             chosen = batch if upto is None and not self.begin else batch.filter(self._is_between(batch, upto))
             if chosen.num_rows:
                 yield chosen
+
+    def _within_end(self, upto: Position | None) -> Position | None:
+        if upto is None or self.end is None:
+            return self.end if upto is None else upto
+        return {origin: min(at, self.end[origin]) for origin, at in upto.items() if origin in self.end}
 
     def _is_between(self, events: pa.RecordBatch, upto: Position | None) -> Any:
         stream, partition, offset = origins_of(events)

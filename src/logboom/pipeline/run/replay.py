@@ -3,18 +3,22 @@
 What is replayed is written down (`replay.json`) before anything runs, with times instead of ages: so a replay that was
 interrupted goes on under its name, with the same events. It is a pipeline of its own: its checkpoint is below that of
 the pipeline whose sinks it feeds, its edges and dead letters are named after it, and its events have the attribute
-`logboom.replay`. Where its events come from is one of two:
+`logboom.replay`. Where its events come from is one of two, or both:
 
 - the streams of the log, which are read again and taken through the same transforms;
 - an archive. Its events are brought into a stream of the replay's own first (`archive_loader`), and go on from there as
   those of one output of the pipeline, through what stands behind that output.
+
+Where it is both (`replay_choice`), each is a part with a plan and a checkpoint of its own. They meet at a seam: an
+offset of each partition, behind which the log has all. The part from the log runs first, since retention goes on
+deleting there.
 
 Knows plans and one file. Must not know Spark or the log.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -47,6 +51,14 @@ class ArchiveRef(msgspec.Struct, frozen=True, kw_only=True):
     """The output, of the pipeline that gets the events, as whose events they go on."""
 
 
+class LogStart(msgspec.Struct, frozen=True):
+    """Where the log began to hold a partition when a replay was asked for."""
+
+    stream: str
+    partition: int
+    offset: int
+
+
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """What is replayed."""
 
@@ -69,11 +81,32 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """None: from the streams of the log."""
     room_bytes: int | msgspec.UnsetType = msgspec.UNSET
     """What events of an archive may take of the log at once, in bytes before compression; the loader has a default."""
+    seam: tuple[LogStart, ...] = ()
+    """With any: of these partitions the archive has what is before these offsets, all else is in the log."""
+    part: Literal["log", "archive"] | msgspec.UnsetType = msgspec.UNSET
+    """Of a replay from both, which of them this is."""
+
+    @property
+    def reads_archive(self) -> bool:
+        """Whether its events, or those of one part of it, come from an archive."""
+        return self.archive is not None and self.part != "log"
+
+
+def parts_of(replay: Replay) -> tuple[Replay, ...]:
+    """What runs one after the other."""
+    if not replay.seam:
+        return (replay,)
+    return tuple(msgspec.structs.replace(replay, part=part) for part in ("log", "archive"))
 
 
 def directory_of(checkpoint: Path, name: str) -> Path:
     """The checkpoint of a replay. `checkpoint`: of the pipeline."""
     return checkpoint / "replays" / name
+
+
+def log_part_directory(directory: Path) -> Path:
+    """The checkpoint of the part from the log. `directory`: of the whole replay."""
+    return directory / "log"
 
 
 def remember(checkpoint: Path, replay: Replay) -> None:
@@ -127,7 +160,7 @@ def _kind(sink: Sink) -> str:
 
 def replay_plan(plan: Plan, replay: Replay) -> Plan:
     """The pipeline that replays; PipelineError where the plan has no such sink or output."""
-    whole = plan if replay.archive is None else _from_archive(plan, replay, replay.archive)
+    whole = _from_archive(plan, replay, replay.archive) if replay.archive and replay.reads_archive else plan
     sinks = _chosen_sinks(plan, whole, replay)
     added: list[Transform] = []
     fed: list[Sink] = []
@@ -145,14 +178,14 @@ def replay_plan(plan: Plan, replay: Replay) -> Plan:
             by_edges[edges] = name
         fed.append(msgspec.structs.replace(sink, inputs=(by_edges[edges],)))
     part = upstream(whole, [edge for edges in by_edges for edge in edges], fed)
-    most = plan.max_records_per_batch
+    most, directory = plan.max_records_per_batch, directory_of(_checkpoint(plan), replay.name)
     return msgspec.structs.replace(
         part,
         name=replay_name(plan, replay),
-        checkpoint=str(directory_of(_checkpoint(plan), replay.name)),
+        checkpoint=str(log_part_directory(directory) if replay.part == "log" else directory),
         checkpoint_store=msgspec.UNSET,
         max_records_per_batch=most if replay.events_per_s is None else max(1, min(most, replay.events_per_s)),
-        sources=part.sources if replay.archive is not None else tuple(_bounded(one, replay) for one in part.sources),
+        sources=part.sources if replay.reads_archive else tuple(_bounded(one, replay) for one in part.sources),
         transforms=(*part.transforms, *added),
     )
 
@@ -164,7 +197,8 @@ def _checkpoint(plan: Plan) -> Path:
 
 def replay_name(plan: Plan, replay: Replay) -> str:
     """The name of the pipeline that replays."""
-    return f"{plan.name}.replay.{replay.name}"
+    whole = f"{plan.name}.replay.{replay.name}"
+    return f"{whole}-log" if replay.part == "log" else whole
 
 
 def left_out(plan: Plan, replayed: Plan) -> list[str]:
@@ -204,7 +238,7 @@ def _place(plan: Plan, sink: ParquetSink) -> tuple[str, StoreRef | None]:
 
 
 def _at(replay: Replay) -> str:
-    return "the log" if replay.archive is None else replay.archive.at
+    return replay.archive.at if replay.archive is not None and replay.reads_archive else "the log"
 
 
 def _from_archive(plan: Plan, replay: Replay, archive: ArchiveRef) -> Plan:

@@ -13,8 +13,9 @@ import pyarrow as pa
 from logboom.pipeline.edge.reading import read_ranges
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.event.json import json_values
-from logboom.pipeline.event.schema import HEADERS, LIVE_SCHEMA, MICROSECONDS
+from logboom.pipeline.event.schema import HEADERS, MICROSECONDS
 from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.run.archive_slices import ArchivePart, Origin
 from logboom.pipeline.run.dry_run import dry_run, partitions_of, ranges_since, record_batch
 from logboom.pipeline.run.replay import Replay
 from logboom.pipeline.sinks.parquet.reading import ArchiveReader
@@ -25,44 +26,49 @@ _CHUNK: Final = 5_000
 class ReplayCount(msgspec.Struct, frozen=True, kw_only=True):
     """What a replay reads, and what comes of it."""
 
-    records: int
-    """Of the log, or events of the archive."""
+    from_log: int
+    """Records."""
+    from_archive: int
+    """Events."""
     by_sink: dict[str, int]
     """Events that would go to each sink."""
     loaded_bytes: int = 0
     """Of an archive: room that its events take in the log meanwhile, before compression; times the log's replicas."""
 
     @property
+    def records(self) -> int:
+        """Of the log, and events of the archive."""
+        return self.from_log + self.from_archive
+
+    @property
     def events(self) -> int:
         """To all sinks together."""
         return sum(self.by_sink.values())
 
+    def plus(self, other: "ReplayCount") -> "ReplayCount":
+        """Two parts of one replay together."""
+        return ReplayCount(
+            from_log=self.from_log + other.from_log,
+            from_archive=self.from_archive + other.from_archive,
+            by_sink={
+                name: self.by_sink.get(name, 0) + other.by_sink.get(name, 0) for name in self.by_sink | other.by_sink
+            },
+            loaded_bytes=self.loaded_bytes + other.loaded_bytes,
+        )
+
 
 def count_replay(plan: Plan, replay: Replay, admin: StreamAdmin, keys: Mapping[str, bytes]) -> ReplayCount:
-    """`plan`: that of the replay."""
+    """`plan`: that of the replay, or of this part of it."""
     records, loaded, found = 0, 0, Counter[str]({sink.name: 0 for sink in plan.sinks})
-    batches = _of_log(plan, replay, admin) if replay.archive is None else _of_archive(plan, replay)
+    batches = _of_archive(plan, replay) if replay.reads_archive else _of_log(plan, replay, admin)
     with dry_run(plan, keys) as run:
         for batch in batches:
             records += batch.num_rows
-            loaded += 0 if replay.archive is None else batch.column("value").nbytes
+            loaded += batch.column("value").nbytes if replay.reads_archive else 0
             found.update(run.by_sink(batch))
-    return ReplayCount(records=records, by_sink=dict(found), loaded_bytes=loaded)
-
-
-def begins_late(plan: Plan, replay: Replay, admin: StreamAdmin) -> list[str]:
-    """The streams of which records of the time that is asked for may be deleted: what they hold begins within it."""
-    counts = {name: count for name, (_, count) in partitions_of(plan, admin).items()}
-    starts, ends, since = admin.starts(counts), admin.ends(counts), admin.since(counts, replay.from_ms)
-
-    def is_cut(name: str, number: str, start: int) -> bool:
-        first = since[name][number]
-        return start > 0 and (first == start or (first < 0 and start == ends[name][number]))
-
-    return sorted(
-        name
-        for name, partitions in starts.items()
-        if any(is_cut(name, number, start) for number, start in partitions.items())
+    from_archive = records if replay.reads_archive else 0
+    return ReplayCount(
+        from_log=records - from_archive, from_archive=from_archive, by_sink=dict(found), loaded_bytes=loaded
     )
 
 
@@ -84,8 +90,10 @@ def _of_archive(plan: Plan, replay: Replay) -> Iterator[pa.RecordBatch]:
     assert replay.archive is not None, "one from the log has none"
     source = plan.sources[0]
     reader = ArchiveReader(replay.archive.path, replay.archive.store)
-    for file in reader.files():
-        for events in reader.batches(file, LIVE_SCHEMA.names, replay.from_ms, replay.to_ms, replay.ids):
+    end = {Origin(one.stream, one.partition): one.offset for one in replay.seam} if replay.seam else None
+    part = ArchivePart(reader, tuple(reader.files()), replay.from_ms, replay.to_ms, replay.ids, {}, end)
+    for file in range(len(part.files)):
+        for events in part.events(file):
             rows = events.num_rows
             yield pa.RecordBatch.from_pydict(
                 {
