@@ -197,35 +197,44 @@ def test_an_archive_goes_on_behind_the_output_that_it_holds(broker: BrokerProces
 
 
 @pytest.mark.slow
-def test_what_the_log_has_deleted_comes_from_the_archive(broker: BrokerProcess, tmp_path: Path, spark: Any) -> None:
+@pytest.mark.parametrize("deleted", [6, 10])
+def test_what_the_log_has_deleted_comes_from_the_archive(
+    broker: BrokerProcess, tmp_path: Path, spark: Any, deleted: int
+) -> None:
     """Each event once, also at the seam between the two; nothing is chosen where neither is known to have all."""
-    past = _Archived(broker, tmp_path, "seamed", spark, deleted=6)
-    written = {event["event_id"] for event in _events(broker, "seamed-errors")}
+    name, left, gone = f"seamed{deleted}", 20 - 2 * deleted, 2 * deleted
+    past = _Archived(broker, tmp_path, name, spark, deleted)
+    written = {event["event_id"] for event in _events(broker, f"{name}-errors")}
     call = ("pipeline", "replay", str(past.file), "--sink", "errors", "--from", "1h")
     told = ok(*call, "--dry-run", "--json", bootstrap=past.bootstrap)
-    assert (told.json["from_log"], told.json["from_archive"], told.json["events"]) == (8, 12, 10)
+    assert (told.json["from_log"], told.json["from_archive"], told.json["events"]) == (left, gone, 10)
     assert "it is read from the log and, before what that holds, an archive: " in told.err
     assert (
-        "the log has deleted older records of seamed-web, and archive has 12 events of that time before it" in told.err
+        f"the log has deleted older records of {name}-web, and archive has {gone} events of that time before it"
+        in told.err
     )
     said = ok(*call, "--dry-run", bootstrap=past.bootstrap).out
-    assert "10 events of 8 records and 12 archived events" in said
+    assert f"10 events of {left} records and {gone} archived events" in said
 
-    name = _replayed(past.bootstrap, *call).split("replay ")[1].split(":")[0]
-    marked = [event for event in _events(broker, "seamed-errors") if "logboom.replay" in event["attributes"]]
+    begun = _replayed(past.bootstrap, *call).split("replay ")[1].split(":")[0]
+    marked = [event for event in _events(broker, f"{name}-errors") if "logboom.replay" in event["attributes"]]
     assert Counter(event["event_id"] for event in marked) == Counter(written)
-    assert {event["attributes"]["logboom.replay"] for event in marked} == {name}
-    assert not list(_held(past.bootstrap, "_seamed.replay.")), "the streams of both parts are gone"
-    part = log_part_directory(directory_of(tmp_path / "checkpoints" / "seamed", name)) / "router"
-    assert first_offsets(part) == {"seamed-web": {0: 6, 1: 6}}, "where the seam is, whatever is deleted meanwhile"
+    assert {event["attributes"]["logboom.replay"] for event in marked} == {begun}
+    assert not list(_held(past.bootstrap, f"_{name}.replay.")), "the streams of both parts are gone"
+    part = log_part_directory(directory_of(tmp_path / "checkpoints" / name, begun)) / "router"
+    assert first_offsets(part) == {f"{name}-web": {0: deleted, 1: deleted}}, (
+        "where the seam is, whatever is deleted meanwhile"
+    )
 
     for file in (tmp_path / "archive").rglob("*.parquet"):
         file.unlink()
     wrong = refused(*call, "--dry-run", bootstrap=past.bootstrap)
-    assert "the archive archive may lack all of seamed-web/0 before offset 6, all of seamed-web/1 before" in wrong
+    assert (
+        f"the archive archive may lack all of {name}-web/0 before offset {deleted}, all of {name}-web/1 before" in wrong
+    )
     assert "--partial replays what there is" in wrong
-    left = ok(*call, "--dry-run", "--partial", "--json", bootstrap=past.bootstrap).json
-    assert (left["from_log"], left["from_archive"], left["events"]) == (8, 0, 4)
+    rest = ok(*call, "--dry-run", "--partial", "--json", bootstrap=past.bootstrap).json
+    assert (rest["from_log"], rest["from_archive"], rest["events"]) == (left, 0, left // 2)
 
 
 def test_an_archive_that_the_log_has_no_room_for_goes_through_it_slice_by_slice(
@@ -235,7 +244,13 @@ def test_an_archive_that_the_log_has_no_room_for_goes_through_it_slice_by_slice(
     past = _Archived(broker, tmp_path, "sliced", spark)
     known = "once: {type: dedupe, inputs: [masked], by: [service], window: 1h}"
     file = FILE.replace("past", "sliced").replace("inputs: [masked], routes", "inputs: [once], routes")
-    past.plan = compile_pipeline(file.replace("  split:", f"  {known}\n  split:"), str(past.file))
+    past.file.write_text(file.replace("  split:", f"  {known}\n  split:"))
+    past.plan = compile_pipeline(past.file.read_text(), str(past.file))
+    counting = ("pipeline", "replay", str(past.file), "--sink", "errors", "--from", "1h", "--dry-run", "--json")
+    told = ok(*counting, bootstrap=past.bootstrap)
+    assert (told.json["from_log"], told.json["from_archive"]) == (0, 20)
+    assert "it is read from an archive alone: " in told.err
+    assert "and once would forget between archive and log" in told.err
     replayed, said = past.replay(past.plan, sink="errors", room_bytes=1)
     stream = replayed.sources[0].streams[0]
     assert [line for line in said.lines if "events of the archive wait" in line] == [
