@@ -69,9 +69,9 @@ def event(number: int, **fields: Any) -> dict[str, Any]:
 
 
 def edge_batch(
-    values: Sequence[bytes | Mapping[str, Any]], *, first: int = 0, keys: Sequence[bytes | None] | None = None
+    values: Sequence[bytes | Mapping[str, Any] | None], *, first: int = 0, keys: Sequence[bytes | None] | None = None
 ) -> pa.RecordBatch:
-    """Records of the edge's partition 0, whose offsets count from `first`."""
+    """Records of the edge's partition 0, whose offsets count from `first`; None is a record without a value."""
     count = len(values)
     return pa.RecordBatch.from_pydict(
         {
@@ -80,7 +80,8 @@ def edge_batch(
             "offset": pa.array(range(first, first + count), pa.int64()),
             "key": pa.array(keys or [None] * count, pa.binary()),
             "value": pa.array(
-                [one if isinstance(one, bytes) else json.dumps(one).encode() for one in values], pa.binary()
+                [one if one is None or isinstance(one, bytes) else json.dumps(one).encode() for one in values],
+                pa.binary(),
             ),
         }
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import socket
 import threading
 import urllib.error
@@ -62,6 +63,24 @@ class Contract:
 
     def handle(self, request: Request) -> Reply:
         raise NotImplementedError
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _whole(digits: str) -> int | float:
+    """JSON has whole numbers of any length, Python reads up to 4,300 digits."""
+    return int(digits) if len(digits) < 1_000 else float(digits)
+
+
+STRICT: Final = json.JSONDecoder(parse_constant=_refuse, parse_int=_whole)
+"""Takes what RFC 8259 does: no NaN, no Infinity."""
+
+
+def strict_json(body: bytes) -> Any:
+    """JSON in UTF-8."""
+    return STRICT.decode(body.decode())
 
 
 class Gateway(Contract):

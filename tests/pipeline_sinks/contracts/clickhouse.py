@@ -8,10 +8,9 @@ real server does is in `test_clickhouse.py`; the one that Debian has knows no to
 
 from __future__ import annotations
 
-import json
 from urllib.parse import parse_qs, urlsplit
 
-from tests.pipeline_sinks.server import Contract, Reply, Request
+from tests.pipeline_sinks.server import Contract, Reply, Request, strict_json
 
 KEYS = (
     "type: clickhouse, url: '{url}', table: logs.events, user: shop, password_env: TOKEN, batch: {{max_events: 50}}, "
@@ -38,8 +37,8 @@ class Clickhouse(Contract):
         lines = request.body.splitlines()
         if any(len(line) > _ROW_MAX_BYTES for line in lines):
             return _error(500, 117, "Size of JSON object at position 0 is extremely large")
-        rows = [json.loads(line) for line in lines]
-        if any(row["body"] == "poison" for row in rows):
+        rows = [strict_json(line) for line in lines]
+        if any(row.get("body") == "poison" for row in rows):
             return _error(400, 27, "Cannot parse input: there is poison")
         token = options.get("insert_deduplication_token", "")
         if rows and token not in self.tokens:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from tests.pipeline_sinks.server import Contract, Reply, Request
+from tests.pipeline_sinks.server import Contract, Reply, Request, strict_json
 
 KEYS = "type: datadog_logs, url: '{url}', api_key_env: TOKEN, ddtags: 'env:prod', batch: {{max_events: 50}}"
 
@@ -21,13 +21,14 @@ class DatadogLogs(Contract):
         assert (request.path, request.headers["content-type"]) == ("/api/v2/logs", "application/json")
         if len(request.body) > 5_000_000:
             return Reply(413, b"")
-        logs = json.loads(request.body)
+        logs = strict_json(request.body)
         assert len(logs) <= 1_000
         for log in logs:
             assert log["ddtags"] == "env:prod"
             assert log["service"].startswith("shop-")
-            assert len(json.dumps(log)) < 1_000_000
-        if any(log["message"] == "poison" for log in logs):
+            written = json.dumps(log, ensure_ascii=False, separators=(",", ":"))
+            assert len(written.encode()) <= 1_000_000
+        if any(log.get("message") == "poison" for log in logs):
             return Reply(400, b'{"errors": [{"detail": "Invalid log"}]}')
         self.events.update(log["logboom.event_id"] for log in logs)
         return Reply(202, b"{}")

@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from tests.pipeline_sinks.server import Contract, Reply, Request
+from tests.pipeline_sinks.server import Contract, Reply, Request, strict_json
 
 KEYS = (
     "type: elasticsearch, url: '{url}', index: 'logs-{{service}}-{{time:%Y.%m}}', api_key_env: TOKEN, "
@@ -44,7 +44,7 @@ class Elasticsearch(Contract):
         assert request.body.endswith(b"\n")
         lines = request.body.splitlines()
         assert len(lines) % 2 == 0
-        items = [self._item(json.loads(lines[at]), json.loads(lines[at + 1])) for at in range(0, len(lines), 2)]
+        items = [self._item(strict_json(lines[at]), strict_json(lines[at + 1])) for at in range(0, len(lines), 2)]
         errors = any("error" in next(iter(item.values())) for item in items)
         return Reply(200, json.dumps({"errors": errors, "items": items}).encode())
 
@@ -53,7 +53,7 @@ class Elasticsearch(Contract):
         if self.queue_is_full_for[identity] > 0:
             self.queue_is_full_for[identity] -= 1
             return {op: _failed(429, "es_rejected_execution_exception", "rejected execution of primary operation")}
-        if document["body"] == "poison":
+        if document.get("body") == "poison":
             return {op: _failed(400, "mapper_parsing_exception", "failed to parse field [attributes.n] of type [long]")}
         if identity in self.documents and op == "create":
             return {op: _failed(409, "version_conflict_engine_exception", "document already exists")}

@@ -3,12 +3,14 @@
 "Method: entries.write", "LogEntry" and "WriteLogEntriesPartialErrors" in the reference of the Cloud Logging API v2,
 "Using OAuth 2.0 for Server to Server Applications" for the token, "Quotas and limits" for sizes (256 kB an entry; 429
 RESOURCE_EXHAUSTED without Retry-After), read on 2026-11-23. `insertId` with log and time drops repeats; with
-`partialSuccess` entries that are refused are named by their index and the others are written.
+`partialSuccess` entries that are refused are named by their index and the others are written. `jsonPayload` is a Struct
+of Protocol Buffers, whose numbers are doubles: a request with one beyond them is none.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from base64 import urlsafe_b64decode
 from functools import cache
 from typing import Any
@@ -35,25 +37,36 @@ class GoogleCloudLogging(Contract):
         assert request.path == "/v2/entries:write", request.path
         if len(request.body) > 10_000_000:
             return Reply(413, b"")
-        told = json.loads(request.body)
+        try:
+            told = json.loads(request.body.decode(), parse_int=_double, parse_float=_double, parse_constant=_double)
+        except ValueError as error:
+            return Reply(400, str(error).encode())
         assert told["logName"] == "projects/shop-1234/logs/logboom"
         assert told["partialSuccess"] is True
         if told.get("dryRun"):
             return Reply(200, b"{}")
-        assert all(len(json.dumps(entry)) <= ENTRY_MAX for entry in told["entries"])
+        assert all(len(json.dumps(entry, ensure_ascii=False).encode()) <= ENTRY_MAX for entry in told["entries"])
         errors: dict[str, Any] = {}
         for index, entry in enumerate(told["entries"]):
-            if entry["jsonPayload"]["message"] == "poison":
+            if entry["jsonPayload"].get("message") == "poison":
                 errors[str(index)] = {"code": 3, "message": "Log entry with poison"}
                 continue
-            if (entry["insertId"], entry["timestamp"]) not in self.seen:
-                self.seen.add((entry["insertId"], entry["timestamp"]))
+            identity = (entry["insertId"], entry.get("timestamp", ""))
+            if identity not in self.seen:
+                self.seen.add(identity)
                 self.events[entry["labels"]["event_id"]] += 1
         if not errors:
             return Reply(200, b"{}")
         kind = "type.googleapis.com/google.logging.v2.WriteLogEntriesPartialErrors"
         details = [{"@type": kind, "logEntryErrors": errors}]
         return Reply(400, json.dumps({"error": {"code": 400, "message": "bad", "details": details}}).encode())
+
+
+def _double(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("Invalid JSON payload: a number that is no double")
+    return number
 
 
 @cache

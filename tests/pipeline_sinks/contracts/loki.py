@@ -8,10 +8,8 @@ tenant or credential that is none, 204 without a body for success.
 
 from __future__ import annotations
 
-import json
-
 import cramjam
-from tests.pipeline_sinks.server import Contract, Reply, Request
+from tests.pipeline_sinks.server import Contract, Reply, Request, strict_json
 
 from logboom.pipeline.sinks.http.protobuf import fields_of
 
@@ -47,12 +45,12 @@ class Loki(Contract):
         return Reply(400, fault.encode()) if fault else Reply(204)
 
     def _take(self, labels: str, nanos: int, line: bytes, metadata: dict[str, str]) -> str | None:
-        event = json.loads(line)
-        if "body" not in event:  # a document of its own
+        event = strict_json(line)
+        if "event_id" not in event:  # a document of its own
             event = {"body": line.decode(), "event_id": line.decode()}
         if len(line) > LINE_MAX:
             return f"Max entry size '{LINE_MAX}' bytes exceeded for stream '{labels}'"
-        if event["body"] == "poison":
+        if event.get("body") == "poison":
             return f"entry for stream '{labels}' has timestamp too old"
         if (labels, nanos, line) not in self.entries:
             self.entries[labels, nanos, line] = metadata
@@ -65,7 +63,9 @@ def _entry(message: bytes) -> tuple[int, bytes, dict[str, str]]:
     for field, value in fields_of(message):
         if field == 1 and isinstance(value, bytes):
             time = dict(fields_of(value))
-            nanos = int(time.get(1, 0)) * 1_000_000_000 + int(time.get(2, 0))
+            seconds = int(time.get(1, 0))
+            nanos = (seconds - (1 << 64) if seconds >> 63 else seconds) * 1_000_000_000 + int(time.get(2, 0))
+            assert -(1 << 63) <= nanos < 1 << 63, "what Loki counts in"
         elif field == 2 and isinstance(value, bytes):
             line = value
         elif isinstance(value, bytes):

@@ -7,9 +7,7 @@ bytes; 202, 400 for what cannot be read, 403 for a key that is none, 413, 429, 5
 
 from __future__ import annotations
 
-import json
-
-from tests.pipeline_sinks.server import Contract, Reply, Request
+from tests.pipeline_sinks.server import Contract, Reply, Request, strict_json
 
 KEYS = "type: new_relic, url: '{url}', license_key_env: TOKEN, batch: {{max_events: 50}}"
 
@@ -21,10 +19,11 @@ class NewRelic(Contract):
         assert (request.path, request.headers["content-type"]) == ("/log/v1", "application/json")
         if len(request.sent) > 1_000_000 or len(request.body) > 2_000_000:
             return Reply(413, b"")
-        (batch,) = json.loads(request.body)
+        (batch,) = strict_json(request.body)
         for log in batch["logs"]:
-            assert isinstance(log["timestamp"], int)
+            assert isinstance(log.get("timestamp", 0), int)
             assert len(log["attributes"]) <= 255
+            assert all(len(name) <= 255 for name in log["attributes"])
         if any(log["message"] == "poison" for log in batch["logs"]):
             return Reply(400, b"Error unmarshalling message payload")
         self.events.update(log["attributes"]["logboom.event_id"] for log in batch["logs"])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.pipeline_sinks.server import Contract, Reply, Request
+from tests.pipeline_sinks.server import STRICT, Contract, Reply, Request
 
 KEYS = "type: splunk_hec, url: '{url}', token_env: TOKEN, index: 'shop', batch: {{max_events: 50}}"
 ACKS = f"{KEYS}, acks: true, ack_timeout: 30s"
@@ -47,7 +47,7 @@ class SplunkHec(Contract):
                 return _reply(400, 13, "Event field cannot be blank", number)
             if _is_poison(envelope["event"]):
                 return _reply(400, 6, "Invalid data format", number)
-            assert isinstance(envelope["time"], float | int)
+            assert isinstance(envelope.get("time", 0), float | int)
             assert envelope["index"] == "shop"
         self.envelopes += envelopes
         self.events.update(one["event"]["event_id"] for one in envelopes if isinstance(one["event"], dict))
@@ -73,7 +73,7 @@ class SplunkHecWithAcks(SplunkHec):
 
 def _is_poison(event: Any) -> bool:
     """`event` is an object or a text."""
-    return bool((event["body"] if isinstance(event, dict) else event) == "poison")
+    return bool((event.get("body") if isinstance(event, dict) else event) == "poison")
 
 
 def _reply(status: int, code: int, text: str, number: int | None = None) -> Reply:
@@ -84,7 +84,7 @@ def _reply(status: int, code: int, text: str, number: int | None = None) -> Repl
 
 
 def _objects(text: str) -> Any:
-    decoder, position = json.JSONDecoder(), 0
+    decoder, position = STRICT, 0
     while position < len(text):
         found, position = decoder.raw_decode(text, position)
         yield found

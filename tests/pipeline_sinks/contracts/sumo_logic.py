@@ -8,9 +8,7 @@ before compression; 200, 408, 429, 503, 504. It reads any line; the 400 of this 
 
 from __future__ import annotations
 
-import json
-
-from tests.pipeline_sinks.server import Contract, Reply, Request
+from tests.pipeline_sinks.server import Contract, Reply, Request, strict_json
 
 KEYS = "type: sumo_logic, url_env: ADDRESS, category: shop/web, batch: {{max_events: 50}}"
 
@@ -22,8 +20,8 @@ class SumoLogic(Contract):
         assert request.headers["x-sumo-category"] == "shop/web"
         if len(request.body) > 1_000_000:
             return Reply(413, b"")
-        events = [json.loads(line) for line in request.body.splitlines()]
-        if any(one["body"] == "poison" for one in events):
+        events = [strict_json(line) for line in request.body.splitlines()]
+        if any(one.get("body") == "poison" for one in events):
             return Reply(400, b"malformed line")
         self.events.update(one["event_id"] for one in events)
         return Reply(200)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 
-from tests.pipeline_sinks.server import Contract, Reply, Request
+from tests.pipeline_sinks.server import Contract, Reply, Request, strict_json
 
 KEYS = "type: webhook, url: '{url}/hook', token_env: TOKEN, batch: {{max_events: 50}}"
 MAX_BYTES = 100_000
@@ -23,9 +23,9 @@ class Webhook(Contract):
             return Reply(404)
         if len(request.body) > MAX_BYTES:
             return Reply(413, b"too large")
-        events = json.loads(request.body)
+        events = strict_json(request.body)
         assert len({json.dumps(one["event_id"]) for one in events}) == len(events)
-        if any(one["body"] == "poison" for one in events):
+        if any(one.get("body") == "poison" for one in events):
             return Reply(400, b"there is poison in it")
         self.events.update(one["event_id"] for one in events)
         return Reply(204)

@@ -37,10 +37,16 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 def read_event(value: bytes) -> EventRecord:
-    """The event of a record's value; one of `NOT_JSON` where it is none."""
+    """The event of a record's value; one of `NOT_JSON` where it is none.
+
+    Its attributes are not looked into: `attributes_of` may still raise one of `NOT_JSON`.
+    """
+    if not value.isascii():
+        value.decode()  # what is left raw is not looked at by msgspec
     return _ONE.decode(value)
 
 
 def attributes_of(event: EventRecord) -> dict[str, Any]:
-    """The attributes of an event as plain data; read anew at each call."""
+    """The attributes of an event as plain data; read anew at each call. One of `NOT_JSON` where they are no object, or
+    have a number that Python cannot hold."""
     return _OBJECT.decode(event.attributes)

@@ -86,7 +86,9 @@ class GoogleCloudLoggingTarget(HttpTarget):
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
         """A LogEntry with the attributes and the message as its payload."""
-        payload = {**attributes_of(event), "message": event.body}
+        payload = attributes_of(event)
+        if event.body is not None:
+            payload["message"] = event.body
         given = {"service": event.service, "host": event.host, "event_id": event.event_id}
         labels = {name: text for name, text in given.items() if text is not None}
         entry: dict[str, Any] = {

@@ -31,6 +31,7 @@ _LIMITS: Final = RequestLimits(max_bytes=MIB, max_events=5_000, concurrency=1)
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _LABELS_MAX: Final = 15
 """Loki's default of `max_label_names_per_series`."""
+_NANOS_MAX: Final = (1 << 63) - 1
 _PATH: Final = "/loki/api/v1/push"
 
 
@@ -88,6 +89,8 @@ class LokiTarget(HttpTarget):
             raise UnfitError("the event has no time, which Loki asks for")
         attributes = attributes_of(event) if self._reads_attributes else {}
         nanos = micros * 1_000 + event.offset % 1_000
+        if not -_NANOS_MAX <= nanos <= _NANOS_MAX:
+            raise UnfitError("the event's time is beyond what Loki can say (1677 to 2262)")
         labels = [(name, template.render(event, attributes)) for name, template in self._labels]
         group = ", ".join(f"{name}={_quoted(text)}" for name, text in labels if text)
         if not group:

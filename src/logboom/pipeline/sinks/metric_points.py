@@ -8,12 +8,16 @@ since 1970), `metric.labels`, `metric.value`, and by its type `metric.sum`, `met
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from logboom.pipeline.event.record import EventRecord, attributes_of
 from logboom.pipeline.sinks.bulk.target import UnfitError
+
+_MICROSECONDS_MAX: Final = 1 << 62
+Microseconds = Annotated[int, msgspec.Meta(ge=-_MICROSECONDS_MAX, le=_MICROSECONDS_MAX)]
+"""Whatever a server counts in, 64 bits can hold it."""
 
 
 class _Metric(msgspec.Struct, rename=lambda name: f"metric.{name}"):
@@ -21,9 +25,9 @@ class _Metric(msgspec.Struct, rename=lambda name: f"metric.{name}"):
 
     name: str
     type: str
-    end: int
+    end: Microseconds
     value: float
-    start: int | None = None
+    start: Microseconds | None = None
     labels: dict[str, Any] = {}
     sum: float | None = None
     bounds: list[float] = []

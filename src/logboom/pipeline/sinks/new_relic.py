@@ -15,7 +15,7 @@ from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import secret_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item
+from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
 from logboom.pipeline.sinks.http.answers import HttpAnswer
 from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, RequestLimits, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
@@ -27,6 +27,8 @@ _URLS: Final[Mapping[str, str]] = {
     "eu": "https://log-api.eu.newrelic.com",
     "fedramp": "https://gov-log-api.newrelic.com",
 }
+_ATTRIBUTES_MAX: Final = 255
+_NAME_MAX: Final = 255
 _encode = msgspec.json.encode
 
 
@@ -72,6 +74,11 @@ class NewRelicTarget(HttpTarget):
         if event.weight != 1.0:
             given["logboom.weight"] = event.weight
         attributes = {**attributes_of(event), **{name: text for name, text in given.items() if text is not None}}
+        if len(attributes) > _ATTRIBUTES_MAX:
+            raise UnfitError(f"the log has {len(attributes)} attributes, and New Relic takes {_ATTRIBUTES_MAX}")
+        longest = max(map(len, attributes))
+        if longest > _NAME_MAX:
+            raise UnfitError(f"an attribute has a name of {longest} characters, and New Relic takes {_NAME_MAX}")
         log: dict[str, Any] = {"message": event.body or "", "attributes": attributes}
         micros = event_microseconds(event)
         if micros is not None:

@@ -28,6 +28,8 @@ from logboom.pipeline.sinks.metric_points import Point, cumulative, point_of
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _NOT_IN_TAGS: Final = re.compile(r"[|#,\s\x00-\x1f]")
 _COUNTERS: Final = ("count", "sum")
+_DATAGRAM_MAX_BYTES: Final = 65_507
+"""Of UDP over IPv4 (RFC 768, RFC 791)."""
 
 
 class StatsdModel(BulkModel):
@@ -74,8 +76,11 @@ class StatsdTarget:
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
         """The lines of one metric."""
-        point = point_of(event)
-        return Encoded("".join(f"{line}\n" for line in self._lines(point)).encode(errors="replace"))
+        lines = [f"{line}\n".encode(errors="replace") for line in self._lines(point_of(event))]
+        longest = max(map(len, lines))
+        if self._sink.protocol == "udp" and longest > _DATAGRAM_MAX_BYTES:
+            raise UnfitError(f"a line takes {longest} bytes, more than the {_DATAGRAM_MAX_BYTES} of a datagram")
+        return Encoded(b"".join(lines))
 
     def send(self, items: Sequence[Item]) -> Answer:
         """As few datagrams as they take, or one write."""

@@ -85,6 +85,7 @@ class Target(Protocol):
         """The event for the server; `value` is its JSON.
 
         :raises UnfitError: the server could never take it.
+        :raises ValueError: a value in it is not what fields of events are; so do OverflowError and those of `NOT_JSON`.
         """
         ...
 

@@ -26,6 +26,9 @@ REPORT_COLUMN: Final = "report"
 _CHUNK_ROWS: Final = 512
 """Events that are objects at one time, beside those of requests under way."""
 _LETTERS_MAX_BYTES: Final = 8 * MIB
+_NOT_FOR_SERVERS: Final = (*NOT_JSON, ValueError, OverflowError)
+"""What encoding raises for values that no event of ours has: attributes that are no object, times that are none,
+numbers beyond what a field can hold."""
 
 
 class Staged(msgspec.Struct, frozen=True):
@@ -163,6 +166,10 @@ class _Run:
             except UnfitError as error:
                 if not is_done:
                     self._die(place, offset, value, str(error))
+                continue
+            except _NOT_FOR_SERVERS as error:
+                if not is_done:
+                    self._die(place, offset, value, f"the event cannot be encoded for the server: {error}")
                 continue
             yield Item(place, offset, value, event.event_id, payload, group, order)
 

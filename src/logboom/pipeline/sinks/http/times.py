@@ -10,12 +10,15 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def microseconds(time: str) -> int:
-    """Microseconds since 1970 of a time in RFC 3339.
+    """Microseconds since 1970 of a time in RFC 3339; ValueError where it is none.
 
     >>> microseconds("2026-11-23T07:00:00.5Z")
     1795417200500000
     """
-    return (datetime.fromisoformat(time) - _EPOCH) // _MICROSECOND
+    moment = datetime.fromisoformat(time)
+    if moment.tzinfo is None:
+        raise ValueError(f"the time {time!r} has no zone")
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def event_microseconds(event: EventRecord) -> int | None:
