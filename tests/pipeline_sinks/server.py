@@ -24,10 +24,10 @@ from tests.support.waiting import WAIT_S
 
 NotTaken = Literal["429", "503", "500", "hang", "reset", "half", "garbage"]
 """`half`: an answer cut in its middle."""
-InDoubt = Literal["half_stored", "lost_answer", "trickle", "late", "stored_500", "stored_503"]
+InDoubt = Literal["half_stored", "lost_answer", "trickle", "drip", "late", "stored_500", "stored_503"]
 """The request is taken, but the client does not learn it: `half_stored`, the answer is cut; `lost_answer`, the
-connection ends without a byte; `late`, it is answered when nobody waits any more; `stored_500` and `stored_503`, and
-yet an error is answered."""
+connection ends without a byte; `trickle` and `drip`, the answer's body or its head comes byte by byte and has no end;
+`late`, it is answered when nobody waits any more; `stored_500` and `stored_503`, and yet an error is answered."""
 Fault = Literal[NotTaken, InDoubt]
 IN_DOUBT: Final[tuple[InDoubt, ...]] = get_args(InDoubt)
 _LATE_S = 1.5
@@ -245,8 +245,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._cut(reply)
         elif fault == "lost_answer":
             self._end()
-        elif fault == "trickle":
-            self._trickle()
+        elif fault in ("trickle", "drip"):
+            self._trickle(has_head=fault == "trickle")
         elif fault in ("stored_500", "stored_503"):
             self._send(Reply(int(fault.removeprefix("stored_")), b"it was taken, and yet"))
         elif fault == "late":
@@ -289,11 +289,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         self._end()
 
-    def _trickle(self) -> None:
-        """An answer that comes byte by byte and has no end."""
-        self.send_response(200)
-        self.send_header("Content-Length", "1000000")
-        self.end_headers()
+    def _trickle(self, *, has_head: bool) -> None:
+        """An answer that comes byte by byte and has no end, behind its head or in it."""
+        if has_head:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000")
+            self.end_headers()
+        else:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Padding:")
         while not self.server.owner.let_go.wait(0.02):
             try:
                 self.wfile.write(b" ")

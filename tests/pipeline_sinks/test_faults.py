@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.pipeline_sinks.cases import EXPIRED, SECRET, Case, everywhere, mostly
 from tests.pipeline_sinks.harness import QUICK, Delivering, delivering, edge_batch, event, sink_of
-from tests.pipeline_sinks.server import Fault, Server
+from tests.pipeline_sinks.server import IN_DOUBT, Fault, Server
 from tests.support.waiting import WAIT_S, until
 
 COUNT = 400
@@ -59,7 +59,7 @@ def test_a_server_that_does_not_take_requests_for_a_while_gets_each_event_once(
 
 
 @mostly
-@pytest.mark.parametrize("fault", ["half_stored", "lost_answer", "trickle", "late", "stored_500", "stored_503"])
+@pytest.mark.parametrize("fault", IN_DOUBT)
 def test_a_request_that_was_taken_without_an_answer_is_repeated_and_no_other(
     case: Case, server: Server, batch: Delivering, fault: Fault
 ) -> None:

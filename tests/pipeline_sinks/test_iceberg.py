@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,15 +25,15 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.types import LongType, StringType
-from requests import ReadTimeout
+from requests import ReadTimeout, RequestException, Session
 from tests.pipeline_sinks.harness import Letters, event, pipeline_of, rows, sink_of
-from tests.pipeline_sinks.server import Contract, Server
+from tests.pipeline_sinks.server import Contract, Fault, Reply, Request, Server
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.sinks.base import Delivered, SinkContext
-from logboom.pipeline.sinks.iceberg import IcebergSink, catalogs, hadoop_catalog
+from logboom.pipeline.sinks.iceberg import IcebergSink, bounded_requests, catalogs, hadoop_catalog
 from logboom.pipeline.sinks.iceberg import delivery as delivery_module
 from logboom.pipeline.sinks.iceberg.columns import new_schema, new_spec
 from logboom.pipeline.sinks.iceberg.delivery import IcebergDelivery, open_table, try_table
@@ -438,7 +439,7 @@ def test_a_catalog_that_takes_a_request_and_says_nothing_is_given_up(
     tmp_path: Path, credential: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that is asked for a token first."""
-    monkeypatch.setattr(catalogs, "_TIMEOUT_S", (0.2, 0.2))
+    monkeypatch.setattr(bounded_requests, "_TIMEOUT_S", (0.2, 0.2))
     with Server(Contract()) as server:
         server.faults.always = "hang"
         properties = f"properties: {{oauth2-server-uri: '{server.url}/token'}}"
@@ -448,3 +449,44 @@ def test_a_catalog_that_takes_a_request_and_says_nothing_is_given_up(
         with pytest.raises(ReadTimeout, match="timed out"):
             catalogs.open_catalog(sink, lambda path: tmp_path / path, secrets)
         assert server.faults.applied["hang"] == 1
+
+
+@pytest.mark.parametrize("credential", ["token_env: TOKEN", "credential_env: TOKEN"])
+@pytest.mark.parametrize("fault", ["trickle", "drip"])
+def test_a_catalog_whose_answer_has_no_end_is_given_up(
+    tmp_path: Path, fault: Fault, credential: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A byte comes before each timeout: in the body of the answer, or in its head."""
+    monkeypatch.setattr(bounded_requests, "_REQUEST_MAX_S", 0.3)
+    with Server(Anything()) as server:
+        server.faults.always = fault
+        properties = f"properties: {{oauth2-server-uri: '{server.url}/token'}}"
+        keys = f"type: iceberg, catalog: '{server.url}', warehouse: w, table: logs.events, {credential}, {properties}"
+        sink = sink_of(keys)
+        secrets = {ref.id: "client:secret" for _, ref in sink.secret_refs}
+        with pytest.raises(ReadTimeout, match="does not end within"):
+            catalogs.open_catalog(sink, lambda path: tmp_path / path, secrets)
+        assert server.faults.applied[fault] == 1
+        own = Lake(tmp_path, keys)
+        with pytest.raises(PipelineError, match="does not end within"):
+            own.open().deliver(rows([event(0)]), 0)
+
+
+def test_a_session_whose_requests_are_bounded_reaches_executors() -> None:
+    session = Session()
+    bounded_requests.bound(session)
+    with Server(Anything()) as server:
+        assert session.get(server.url).status_code == 200
+        copy = pickle.loads(pickle.dumps(session))  # beside a connection that is open
+        assert copy.get(server.url).status_code == 200
+    with pytest.raises(RequestException):
+        copy.get(server.url)
+    copy.close()
+    session.close()
+
+
+class Anything(Contract):
+    """Takes what it is sent."""
+
+    def handle(self, request: Request) -> Reply:
+        return Reply(200, b"{}")

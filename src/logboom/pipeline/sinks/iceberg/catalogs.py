@@ -11,24 +11,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-from requests import Response, Session
-from requests.adapters import BaseAdapter
+from typing import TYPE_CHECKING, Final
 
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.stores import is_url_of_store
+from logboom.pipeline.sinks.iceberg.bounded_requests import bound
 from logboom.pipeline.sinks.parquet.stores import omit_checksum_trailers
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
+    from requests import Session
 
     from logboom.pipeline.sinks.iceberg import IcebergSink
 
-_TIMEOUT_S: Final = (10.0, 60.0)
-"""To connect, and between two bytes of an answer."""
 _ENDPOINT: Final = "s3.endpoint"
 _REGION: Final = "s3.region"
 _FILES: Final = {"s3.connect-timeout": "10", "s3.request-timeout": "60"}
@@ -92,37 +89,15 @@ def _rest_catalog(properties: Mapping[str, str]) -> Catalog:
     from pyiceberg.catalog.rest import RestCatalog
 
     class BoundedRestCatalog(RestCatalog):
-        """One whose requests end: pyiceberg's wait for ever where a server takes them and says nothing."""
+        """One whose requests end: pyiceberg's wait for ever where a server takes them and does not answer."""
 
         def _config_headers(self, session: Session) -> None:
             super()._config_headers(session)
-            _bound(session)  # what comes next may ask for a token
+            bound(session)  # what comes next may ask for a token
 
         def _create_session(self) -> Session:
             session = super()._create_session()
-            _bound(session)  # also what signs requests, which has an adapter of its own
+            bound(session)  # also what signs requests, which has an adapter of its own
             return session
 
     return BoundedRestCatalog("rest", **properties)
-
-
-def _bound(session: Session) -> None:
-    for prefix, adapter in list(session.adapters.items()):
-        if not isinstance(adapter, _BoundedAdapter):
-            session.mount(prefix, _BoundedAdapter(adapter))
-
-
-class _BoundedAdapter(BaseAdapter):
-    """Sends by another adapter, and waits no longer than `_TIMEOUT_S`."""
-
-    def __init__(self, adapter: BaseAdapter) -> None:
-        super().__init__()
-        self._adapter = adapter
-
-    def send(self, request: Any, *arguments: Any, **named: Any) -> Response:
-        if named.get("timeout") is None:
-            named["timeout"] = _TIMEOUT_S
-        return self._adapter.send(request, *arguments, **named)
-
-    def close(self) -> None:
-        self._adapter.close()

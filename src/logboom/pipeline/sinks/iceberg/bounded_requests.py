@@ -1,0 +1,125 @@
+"""Requests of pyiceberg that end, whatever a server does: pyiceberg sets no timeouts.
+
+Requests' own timeouts bound the silence between two bytes alone. A server, or a proxy in front of it, that sends an
+answer byte by byte is stopped by ending the connection under it, from another thread: it may be read in the middle of a
+line of its head. Knows requests and urllib3. Must not know catalogs or tables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from socket import SHUT_RDWR
+from typing import Any, Final, TypeVar
+
+from requests import Response, Session
+from requests.adapters import BaseAdapter, HTTPAdapter
+from requests.exceptions import ReadTimeout, RequestException
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+Kind = TypeVar("Kind", bound=HTTPConnection)
+
+_TIMEOUT_S: Final = (10.0, 60.0)
+"""To connect, and between two bytes of an answer."""
+_REQUEST_MAX_S: Final = 300.0
+"""For a whole request and its answer."""
+_END_AGAIN_S: Final = 0.5
+
+
+def bound(session: Session) -> None:
+    """Bounds the requests of a session. To be called again when it has got adapters."""
+    for prefix, adapter in list(session.adapters.items()):
+        if not isinstance(adapter, _BoundedAdapter):
+            session.mount(prefix, _BoundedAdapter(adapter))
+
+
+class _BoundedAdapter(BaseAdapter):
+    """Sends by another adapter, and waits no longer than the bounds say."""
+
+    def __init__(self, adapter: BaseAdapter) -> None:
+        super().__init__()
+        self._adapter = adapter
+        self._connections: set[HTTPConnection] = set()
+        if isinstance(adapter, HTTPAdapter):
+            adapter.poolmanager.pool_classes_by_scheme = _pools_that_tell(self._connections)
+
+    def __reduce__(self) -> tuple[type[_BoundedAdapter], tuple[BaseAdapter]]:
+        """Executors get it with the table, without connections."""
+        return _BoundedAdapter, (self._adapter,)
+
+    def send(self, request: Any, *arguments: Any, **named: Any) -> Response:
+        """With its answer, whole.
+
+        :raises ReadTimeout: there was none in time.
+        """
+        if named.get("timeout") is None:
+            named["timeout"] = _TIMEOUT_S
+        failure: RequestException | None = None
+        with self._deadline() as passed:
+            try:
+                response = self._adapter.send(request, *arguments, **named)
+                _ = response.content
+            except RequestException as error:
+                failure = error
+        if passed.is_set():  # a head that is cut off looks whole
+            raise ReadTimeout(f"an answer that does not end within {_REQUEST_MAX_S:g} s") from failure
+        if failure is not None:
+            raise failure
+        return response
+
+    def close(self) -> None:
+        self._adapter.close()
+
+    @contextlib.contextmanager
+    def _deadline(self) -> Iterator[threading.Event]:
+        """Ends the connections when it has passed, which the event tells."""
+        done, passed = threading.Event(), threading.Event()
+        watch = threading.Thread(target=self._watch, args=(done, passed), name="iceberg-deadline", daemon=True)
+        watch.start()
+        try:
+            yield passed
+        finally:
+            done.set()
+            watch.join()
+
+    def _watch(self, done: threading.Event, passed: threading.Event) -> None:
+        if done.wait(_REQUEST_MAX_S):
+            return
+        passed.set()
+        _end(self._connections)
+        while not done.wait(_END_AGAIN_S):  # one may be about to be made
+            _end(self._connections)
+
+
+def _end(connections: set[HTTPConnection]) -> None:
+    """Wakes the threads that read them."""
+    for connection in list(connections):
+        if connection.sock is not None:
+            with contextlib.suppress(OSError):  # it is closed already
+                connection.sock.shutdown(SHUT_RDWR)
+
+
+def _pools_that_tell(connections: set[HTTPConnection]) -> dict[str, Any]:
+    """Classes of pools whose open connections are among these."""
+
+    def telling(kind: type[Kind]) -> type[Kind]:
+        class Telling(kind):  # type: ignore[misc, valid-type]
+            def connect(self) -> None:
+                super().connect()
+                connections.add(self)
+
+            def close(self) -> None:
+                connections.discard(self)
+                super().close()
+
+        return Telling
+
+    class HttpPool(HTTPConnectionPool):
+        ConnectionCls = telling(HTTPConnection)
+
+    class HttpsPool(HTTPSConnectionPool):
+        ConnectionCls = telling(HTTPSConnection)
+
+    return {"http": HttpPool, "https": HttpsPool}
