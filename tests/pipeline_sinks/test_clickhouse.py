@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, event, pipeline_of, sink_of
+from tests.pipeline_sinks.odd_events import NO_OBJECT, assert_reasons, check_all, odd_batch
 from tests.support.clickhouse import PASSWORD, ClickhouseMissingError, ClickhouseServer
 from tests.support.waiting import WAIT_S
 
@@ -73,6 +75,12 @@ class TestServer:
             f"SELECT body, service, isNull(status) FROM events WHERE offset = {COUNT} FORMAT JSONCompact"
         )
         assert text in json.loads(last)["data"][0][0]
+
+    def test_odd_events_are_rows_or_dead_letters(self, clickhouse: ClickhouseServer) -> None:
+        batch = batch_of(clickhouse)
+        batch.until_done([edge_batch(odd_batch())], attempts=1)
+        dead = check_all(batch, Counter(clickhouse.query("SELECT event_id FROM events").split()))
+        assert_reasons(dead, {**NO_OBJECT, "a time that is none": "Cannot read DateTime"})
 
     def test_a_row_that_the_server_refuses_dies_alone(self, clickhouse: ClickhouseServer) -> None:
         events = [event(at) for at in range(100)]

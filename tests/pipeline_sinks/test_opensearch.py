@@ -11,6 +11,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from tests.clients.drivers import DriverMissingError, opensearch
 from tests.pipeline_sinks.harness import Delivering, Letters, delivering, edge_batch, event, sink_of
+from tests.pipeline_sinks.odd_events import assert_reasons, check_all, odd_batch
 from tests.pipeline_sinks.server import IN_DOUBT, Gateway, InDoubt, Server
 from tests.support.server import free_port
 from tests.support.waiting import WAIT_S
@@ -175,3 +177,18 @@ def test_a_bulk_request_that_was_carried_out_without_an_answer_makes_no_document
     repeats = sum(report.repeats for report in batch.reports)
     assert (batch.rows + repeats, repeats >= 50) == (300, True)
     assert batch.letters == Letters()
+
+
+def test_odd_events_are_documents_or_dead_letters(node: Node) -> None:
+    node.ask("PUT", "/odd", {"mappings": {"dynamic": True, "properties": {"attributes": {"enabled": False}}}})
+    batch = delivering(sink_of(f"type: elasticsearch, url: '{node.url}', index: odd, timeout: 30s, retry_for: 0"), "")
+    batch.until_done([edge_batch(odd_batch())], attempts=1)
+    node.ask("POST", "/odd/_refresh")
+    found = node.ask("GET", "/odd/_search?size=1000&_source=false")["hits"]["hits"]
+    dead = check_all(batch, Counter(hit["_id"] for hit in found))
+    refused = {
+        "5000 digits": "Number value length",
+        "a time that is none": "parse date field",
+        "a name twice": "Duplicate",
+    }
+    assert_reasons(dead, refused)

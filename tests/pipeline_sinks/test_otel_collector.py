@@ -10,6 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pytest
 from tests.clients.drivers import DriverMissingError, otel_collector
 from tests.pipeline_sinks.harness import delivering, edge_batch, event, sink_of
+from tests.pipeline_sinks.odd_events import NO_OBJECT, NO_RECORD, NO_TIME, assert_reasons, check_all, odd_batch
 from tests.pipeline_sinks.test_metrics import HISTOGRAM, QUANTILES, metric
 from tests.support.server import free_port
 from tests.support.waiting import WAIT_S, until
@@ -169,3 +171,13 @@ def test_a_collector_that_is_killed_and_comes_back_gets_every_event(collector: C
     batch.until_done(batches)
     until(lambda: len(set(collector.ids())) == 2_000)
     assert batch.letters.refused == []
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_odd_events_are_records_or_dead_letters(collector: Collector, transport: str) -> None:
+    batch = delivering(sink_of(f"{collector.keys(transport)}, timeout: 30s, retry_for: 0"), "")
+    batch.until_done([edge_batch(odd_batch())], attempts=1)
+    until(lambda: len(collector.ids()) >= batch.rows)
+    dead = check_all(batch, Counter(collector.ids()))
+    too_large = {"a body of 10 MB": "larger than max", "attributes of 10 MB": "larger than max"}
+    assert_reasons(dead, NO_OBJECT | NO_TIME | NO_RECORD | (too_large if transport == "grpc" else {}))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from typing import get_args
 
 import pytest
 from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, event, pipeline_of, sink_of
+from tests.pipeline_sinks.odd_events import assert_reasons, check_all, odd_batch
 from tests.support.postgres import PostgresMissingError, PostgresServer, Session
 from tests.support.postgres_proxy import CommitFault, PostgresProxy
 
@@ -256,3 +258,11 @@ def test_what_is_wrong_with_its_keys_is_told_at_once() -> None:
         "have none for event_id",
     ):
         assert words in text
+
+
+@server_test
+def test_odd_events_are_rows_or_dead_letters(postgres: PostgresServer, session: Session) -> None:
+    batch = batch_of(postgres)
+    batch.until_done([edge_batch(odd_batch())], attempts=1)
+    dead = check_all(batch, Counter(session.run("SELECT event_id FROM shop.events").split()))
+    assert_reasons(dead, {"NUL": "the character NUL"})
