@@ -22,13 +22,14 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import cramjam
 from tests.support.waiting import WAIT_S
 
-NotTaken = Literal["429", "503", "500", "hang", "reset", "half", "garbage"]
-"""`half`: an answer cut in its middle."""
+NotTaken = Literal["429", "503", "500", "hang", "reset", "half", "half_head", "garbage"]
+"""`half` and `half_head`: an answer cut in the middle of its body or of its head."""
 InDoubt = Literal["half_stored", "lost_answer", "trickle", "drip", "late", "stored_500", "stored_503"]
 """The request is taken, but the client does not learn it: `half_stored`, the answer is cut; `lost_answer`, the
 connection ends without a byte; `trickle` and `drip`, the answer's body or its head comes byte by byte and has no end;
 `late`, it is answered when nobody waits any more; `stored_500` and `stored_503`, and yet an error is answered."""
 Fault = Literal[NotTaken, InDoubt]
+NOT_TAKEN: Final[tuple[NotTaken, ...]] = get_args(NotTaken)
 IN_DOUBT: Final[tuple[InDoubt, ...]] = get_args(InDoubt)
 _LATE_S = 1.5
 """Longer than the timeout of any sink that is tested with faults."""
@@ -91,8 +92,7 @@ class Gateway(Contract):
         self._url = url
 
     def handle(self, request: Request) -> Reply:
-        kept = ("content-type", "content-encoding", "accept", "authorization", "x-prometheus-remote-write-version")
-        headers = {name: value for name, value in request.headers.items() if name in kept}
+        headers = {name: value for name, value in request.headers.items() if name not in ("host", "content-length")}
         body = request.sent if request.method in ("POST", "PUT") else None
         asked = urllib.request.Request(f"{self._url}{request.path}", body, headers, method=request.method)
         try:
@@ -233,6 +233,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._end()
         elif fault == "half":
             self._cut(Reply(200, b'{"took": 3, "errors": false, "items": ['))
+        elif fault == "half_head":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-")
+            self.wfile.flush()
+            self._end()
         elif fault == "garbage":
             self.wfile.write(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
             self.close_connection = True

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, event, pipeline_of, sink_of
 from tests.pipeline_sinks.odd_events import NO_OBJECT, assert_reasons, check_all, odd_batch
+from tests.pipeline_sinks.server import IN_DOUBT, NOT_TAKEN, Fault, Gateway, Server
 from tests.support.clickhouse import PASSWORD, ClickhouseMissingError, ClickhouseServer
 from tests.support.waiting import WAIT_S
 
@@ -112,6 +113,20 @@ class TestServer:
         # MergeTree knows no tokens: what had no answer may be there twice.
         assert int(clickhouse.query("SELECT count() FROM events")) <= COUNT + 20
         assert not batch.letters.refused
+
+    @pytest.mark.parametrize("fault", [*NOT_TAKEN, *IN_DOUBT])
+    def test_a_fault_in_front_of_the_server_loses_nothing(self, clickhouse: ClickhouseServer, fault: Fault) -> None:
+        with Server(Gateway(f"http://127.0.0.1:{clickhouse.port}")) as gateway:
+            keys = f"type: clickhouse, url: '{gateway.url}', table: default.events, user: shop, password_env: PASSWORD"
+            more = "timeout: 1s, retry_for: 60s, concurrency: 1, batch: {max_events: 20}"
+            batch = delivering(sink_of(f"{keys}, {more}, {COLUMNS}"), PASSWORD)
+            gateway.faults.next += [None, None, fault]  # the first asks for the server's settings
+            batch.until_done(BATCHES)
+            assert gateway.faults.applied[fault] == 1
+        assert clickhouse.query("SELECT uniqExact(event_id) FROM events") == str(COUNT)
+        twice = int(clickhouse.query("SELECT count() FROM events")) - COUNT
+        assert 0 < twice <= 20 if fault in IN_DOUBT else twice == 0
+        assert (batch.rows, batch.letters.refused) == (COUNT, [])
 
     def test_what_no_attempt_can_change_is_found_by_the_probe(self, clickhouse: ClickhouseServer) -> None:
         target = batch_of(clickhouse).sink.open_target(batch_of(clickhouse).secrets)

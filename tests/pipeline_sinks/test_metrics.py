@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.pipeline_sinks.contracts.remote_write import KEYS, RemoteWrite
 from tests.pipeline_sinks.harness import delivering, edge_batch, event, pipeline_of, sink_of
-from tests.pipeline_sinks.server import IN_DOUBT, InDoubt, Server
+from tests.pipeline_sinks.server import IN_DOUBT, NOT_TAKEN, InDoubt, NotTaken, Reply, Request, Server
 from tests.support.waiting import WAIT_S
 
 from logboom.base.settings import SettingsError
@@ -97,6 +98,63 @@ def test_a_write_that_was_carried_out_without_an_answer_is_one_sample(
     samples = contract.value(name="load_requests", service="cart", http_status="200")
     assert list(samples.values()) == [float(number) for number in range(20)]
     assert (batch.rows, batch.letters.refused) == (20, [])
+
+
+@pytest.mark.parametrize("fault", NOT_TAKEN)
+def test_a_server_that_takes_no_writes_for_a_while_gets_each_sample_once(server: Server, fault: NotTaken) -> None:
+    server.faults.next += [None, fault, fault]
+    batch = delivering(sink_of(f"{KEYS.format(url=server.url)}, timeout: 400ms, retry_for: 20s"), RemoteWrite.secret)
+    batch.until_done([edge_batch([metric(number, "sum", number) for number in range(20)])])
+    assert server.faults.applied[fault] == 2
+    assert_samples(server, 20)
+    assert (batch.rows, batch.letters.refused) == (20, [])
+
+
+@pytest.mark.slow
+def test_windows_that_take_longer_than_a_request_may_are_written_one_after_the_other() -> None:
+    class Slow(RemoteWrite):
+        def handle(self, request: Request) -> Reply:
+            time.sleep(0.3)
+            return super().handle(request)
+
+    with Server(Slow()) as server:
+        batch = delivering(sink_of(f"{KEYS.format(url=server.url)}, timeout: 1s, retry_for: 0"), RemoteWrite.secret)
+        assert batch.attempt([edge_batch([metric(number, "sum", number) for number in range(20)])]).error is None
+        assert_samples(server, 20)
+    assert (batch.rows, batch.letters.refused) == (20, [])
+
+
+def test_a_server_that_is_killed_and_comes_back_has_each_sample_once(server: Server) -> None:
+    batch = delivering(sink_of(f"{KEYS.format(url=server.url)}, timeout: 1s, retry_for: 0"), RemoteWrite.secret)
+    events = edge_batch([metric(number, "sum", number) for number in range(20)])
+    server.faults.next += [None, None, "lost_answer"]
+    assert batch.attempt([events]).error is not None
+    server.kill()
+    assert batch.attempt([events]).error is not None
+    server.start()
+    batch.until_done([events])
+    assert_samples(server, 20)
+    assert (batch.rows, batch.letters.refused) == (20, [])
+
+
+def test_an_expired_credential_keeps_samples_back_and_is_not_told(server: Server) -> None:
+    batch = delivering(sink_of(f"{KEYS.format(url=server.url)}, {QUICK}"), "expired-credential")
+    events = edge_batch([metric(number, "sum", number) for number in range(20)])
+    report = batch.attempt([events])
+    assert report.error is not None
+    assert "401" in report.error
+    assert "expired-credential" not in report.error
+    batch.secrets = dict.fromkeys(batch.secrets, RemoteWrite.secret)
+    batch.until_done([events])
+    assert_samples(server, 20)
+    assert (batch.rows, batch.letters.refused) == (20, [])
+
+
+def assert_samples(server: Server, count: int) -> None:
+    """The series has a sample of each window."""
+    assert isinstance(server.contract, RemoteWrite)
+    samples = server.contract.value(name="load_requests", service="cart", http_status="200")
+    assert list(samples.values()) == [float(number) for number in range(count)]
 
 
 def test_a_batch_that_is_sent_again_from_its_start_leaves_each_sample_once(server: Server) -> None:

@@ -20,7 +20,7 @@ import pytest
 from tests.clients.drivers import DriverMissingError, opensearch
 from tests.pipeline_sinks.harness import Delivering, Letters, delivering, edge_batch, event, sink_of
 from tests.pipeline_sinks.odd_events import assert_reasons, check_all, odd_batch
-from tests.pipeline_sinks.server import IN_DOUBT, Gateway, InDoubt, Server
+from tests.pipeline_sinks.server import IN_DOUBT, NOT_TAKEN, Gateway, InDoubt, NotTaken, Server
 from tests.support.server import free_port
 from tests.support.waiting import WAIT_S
 
@@ -177,6 +177,20 @@ def test_a_bulk_request_that_was_carried_out_without_an_answer_makes_no_document
     repeats = sum(report.repeats for report in batch.reports)
     assert (batch.rows + repeats, repeats >= 50) == (300, True)
     assert batch.letters == Letters()
+
+
+@pytest.mark.parametrize("fault", NOT_TAKEN)
+def test_a_node_behind_something_that_fails_has_each_event_once(node: Node, fault: NotTaken) -> None:
+    index = f"failing-{fault}"
+    node.ask("PUT", f"/{index}", {"settings": {"number_of_replicas": 0}})
+    with Server(Gateway(node.url)) as gateway:
+        keys = f"type: elasticsearch, url: '{gateway.url}', timeout: 1s, retry_for: 300s, index: {index}"
+        batch = delivering(sink_of(f"{keys}, batch: {{max_events: 50}}"), "")
+        gateway.faults.next += [None, fault, fault]
+        batch.until_done([edge_batch([event(number) for number in range(300)])])
+        assert gateway.faults.applied[fault] == 2
+    assert node.count(index) == 300
+    assert (batch.rows, batch.letters) == (300, Letters())
 
 
 def test_odd_events_are_documents_or_dead_letters(node: Node) -> None:

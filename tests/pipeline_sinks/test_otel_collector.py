@@ -19,6 +19,7 @@ import pytest
 from tests.clients.drivers import DriverMissingError, otel_collector
 from tests.pipeline_sinks.harness import delivering, edge_batch, event, sink_of
 from tests.pipeline_sinks.odd_events import NO_OBJECT, NO_RECORD, NO_TIME, assert_reasons, check_all, odd_batch
+from tests.pipeline_sinks.server import IN_DOUBT, NOT_TAKEN, Gateway, Server
 from tests.pipeline_sinks.test_metrics import HISTOGRAM, QUANTILES, metric
 from tests.support.server import free_port
 from tests.support.waiting import WAIT_S, until
@@ -171,6 +172,23 @@ def test_a_collector_that_is_killed_and_comes_back_gets_every_event(collector: C
     batch.until_done(batches)
     until(lambda: len(set(collector.ids())) == 2_000)
     assert batch.letters.refused == []
+
+
+def test_a_fault_in_front_of_the_collector_loses_no_event(collector: Collector) -> None:
+    first = 0
+    for fault in (*NOT_TAKEN, *IN_DOUBT):
+        with Server(Gateway(collector.url)) as gateway:
+            keys = f"type: otlp, url: '{gateway.url}', timeout: 1s, retry_for: 60s, concurrency: 1"
+            batch = delivering(sink_of(f"{keys}, batch: {{max_events: 20}}"), "")
+            gateway.faults.next += [None, fault]
+            batch.until_done([edge_batch([event(number) for number in range(first, first + 100)], first=first)])
+            assert gateway.faults.applied[fault] == 1
+        assert (batch.rows, batch.letters.refused) == (100, [])
+        wanted = {f"web:0:{number}" for number in range(first, first + 100)}
+        until(lambda: wanted <= set(collector.ids()))  # noqa: B023
+        found = Counter(one for one in collector.ids() if one in wanted)
+        assert 0 < found.total() - 100 <= 20 if fault in IN_DOUBT else found.total() == 100
+        first += 100
 
 
 @pytest.mark.parametrize("transport", ["http", "grpc"])

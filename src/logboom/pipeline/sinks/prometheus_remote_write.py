@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -17,7 +18,7 @@ import cramjam
 from pydantic import Field
 
 from logboom.base.errors import LogboomError
-from logboom.base.units import MIB
+from logboom.base.units import MIB, SECOND_MS
 from logboom.pipeline.event.record import EventRecord
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
@@ -85,18 +86,22 @@ class RemoteWriteTarget(HttpTarget):
 
     def send(self, items: Sequence[Item]) -> Answer:
         """One write for each window, so that none has two samples of a series: it can be sent again as it is, while one
-        of more would be out of order by then."""
+        of more would be out of order by then. What many windows leave when the time of a request has passed is told as
+        such: whoever waited for all of them would have to give up, and to send what was taken again."""
+        ends_by = time.monotonic() + self._sink.sending.timeout_ms / SECOND_MS
         windows: dict[int, list[int]] = {}
         for index, item in enumerate(items):
             windows.setdefault(item.order, []).append(index)
         left = sorted(windows)
         for number, window in enumerate(left):
+            if number > 0 and time.monotonic() > ends_by:
+                return Answer(again=_of_windows(windows, left[number:], "waits for those before it"), pause_s=0.0)
             try:
                 self._write(b"".join([items[index].payload for index in windows[window]]))
             except LogboomError as error:
                 if number == 0:
                     raise
-                again = {index: str(error) for later in left[number:] for index in windows[later]}
+                again = _of_windows(windows, left[number:], str(error))
                 overloaded = isinstance(error, TryAgainError) and error.is_overload
                 pause_s = error.pause_s if isinstance(error, TryAgainError) else None
                 return Answer(again=again, is_overload=overloaded, pause_s=pause_s)
@@ -109,6 +114,10 @@ class RemoteWriteTarget(HttpTarget):
     def _write(self, request: bytes) -> None:
         body = bytes(cramjam.snappy.compress_raw(request))
         self.check(self.client.request("POST", "", body, _HEADERS))
+
+
+def _of_windows(windows: Mapping[int, list[int]], some: Sequence[int], reason: str) -> dict[int, str]:
+    return {index: reason for window in some for index in windows[window]}
 
 
 def series_of(point: Point, name: str, labels: Mapping[str, str]) -> Iterator[Series]:

@@ -21,6 +21,8 @@ from logboom.pipeline.sinks.bulk.backoff import pause_s
 from logboom.pipeline.sinks.bulk.requests import halves
 from logboom.pipeline.sinks.bulk.target import Answer, GiveUpError, Item, RefusedWholeError, Target, TryAgainError
 
+_TELL_S: Final = 1.0
+"""How long a thread may take to tell what came of a request whose connection was ended."""
 _REFUSED_ALL: Final = 32
 """So many events of a task refused one by one, and none taken: the fault of more is hardly theirs."""
 
@@ -149,10 +151,19 @@ class Sender:
         for future in done:
             self._take(self._running.pop(future), future)
         if not done and self._now() >= ends_by:
-            self._target.close()
-            late = [future for future, request in self._running.items() if request.begun_at + longest_s <= self._now()]
-            for future in late:
-                self._failed(self._running.pop(future), TryAgainError(f"no answer within {longest_s:.0f} s"))
+            self._end_late(longest_s)
+
+    def _end_late(self, longest_s: float) -> None:
+        """A thread whose connection ends still tells what of its request was taken before."""
+        late = [future for future, request in self._running.items() if request.begun_at + longest_s <= self._now()]
+        self._target.close()
+        wait(late, timeout=_TELL_S)
+        for future in late:
+            request = self._running.pop(future)
+            if future.done():
+                self._take(request, future)
+            else:
+                self._failed(request, TryAgainError(f"no answer within {longest_s:.0f} s"))
 
     def _take(self, request: _Request, future: Future[Answer]) -> None:
         try:

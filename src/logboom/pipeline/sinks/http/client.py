@@ -24,6 +24,7 @@ from logboom.base.units import MIB
 from logboom.pipeline.sinks.bulk.secrets import without_secrets
 from logboom.pipeline.sinks.bulk.target import GiveUpError, TryAgainError
 from logboom.pipeline.sinks.http.answers import HttpAnswer
+from logboom.pipeline.sinks.http.whole_head import ResponseWithWholeHead
 
 _ANSWER_MAX_BYTES: Final = 32 * MIB
 _CONNECT_MAX_S: Final = 10.0
@@ -115,6 +116,7 @@ class HttpClient:
             connection = urllib3.connection.HTTPSConnection(self._host, self._port, ssl_context=self._context)
         else:
             connection = urllib3.connection.HTTPConnection(self._host, self._port)
+        connection.response_class = ResponseWithWholeHead
         self._own.connection = connection
         with self._lock:
             self._open.add(connection)
