@@ -9,9 +9,9 @@ import pytest
 from tests.support.s3 import BUCKET, IDENTITY, S3Server, running_s3
 
 from logboom.pipeline.checkpoint.bucket import objects as client
-from logboom.pipeline.checkpoint.bucket.mirror import BucketMirror, check_conditions
+from logboom.pipeline.checkpoint.bucket.bucket_mirror import BucketMirror, check_conditions
 from logboom.pipeline.checkpoint.bucket.objects import ObstoreObjects, StoreError, TakenError
-from logboom.pipeline.checkpoint.bucket.tree import ROUTER_AREA
+from logboom.pipeline.checkpoint.bucket.working_tree import ROUTER_AREA
 from logboom.pipeline.plan.stores import StoreRef
 
 pytestmark = pytest.mark.slow

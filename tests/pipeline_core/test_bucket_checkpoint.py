@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from tests.support.model_store import ModelStore
 from tests.support.waiting import until
 
-from logboom.pipeline.checkpoint.bucket import mirror as mirrors
+from logboom.pipeline.checkpoint.bucket import bucket_mirror
+from logboom.pipeline.checkpoint.bucket.bucket_mirror import BucketMirror, ReplacedError, check_conditions
+from logboom.pipeline.checkpoint.bucket.bundle_log import DamagedBucketError, newest_state
 from logboom.pipeline.checkpoint.bucket.bundles import BundleError, State, decoded, encoded
-from logboom.pipeline.checkpoint.bucket.chain import DamagedBucketError, newest_state
-from logboom.pipeline.checkpoint.bucket.mirror import BucketMirror, ReplacedError, check_conditions
 from logboom.pipeline.checkpoint.bucket.objects import Listed, StoreError, keys_of_profile, region_of
-from logboom.pipeline.checkpoint.bucket.tree import INLINE_BYTES_MAX, ROUTER_AREA, area_of, in_area
+from logboom.pipeline.checkpoint.bucket.working_tree import INLINE_BYTES_MAX, ROUTER_AREA, area_of, in_area
 from logboom.pipeline.edge.trimming import read_by_all
 from logboom.pipeline.errors import PipelineError
 
@@ -121,7 +121,7 @@ def test_whatever_is_cut_short_each_area_comes_back_as_it_was_saved_last_or_woul
     steps: list[tuple[str, list[tuple[str, bytes | None]], tuple[int, bool] | None, bool]], between_full: int
 ) -> None:
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(mirrors, "_BUNDLES_BETWEEN_FULL", between_full)
+        patched.setattr(bucket_mirror, "_BUNDLES_BETWEEN_FULL", between_full)
         lives = Lives(Path(root))
         for area, changes, cut, dies in steps:
             went = lives.save(area, changes, cut)
@@ -420,7 +420,7 @@ class Waits(threading.Event):
 def test_a_driver_with_nothing_to_save_notices_that_it_was_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirrors, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(bucket_mirror, "_LOOK_EVERY_S", 0.01)
     store = ModelStore()
     first, second = BucketMirror(store, tmp_path / "first"), BucketMirror(store, tmp_path / "second")
     first.open(SET)

@@ -16,8 +16,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from logboom.base import build
-from logboom.base.absent import UNUSED_ANYWHERE, absent
 from logboom.base.errors import LogboomError
+from logboom.base.without_packages import UNUSED_ANYWHERE, without_packages
 from logboom.cli.common import error_line
 
 _PROGRAM: Final = "logboom"
@@ -66,7 +66,7 @@ def _module(name: str) -> str:
 def _load(name: str) -> Any:
     app = typer.Typer()
     app.callback()(lambda: None)  # with it, one command alone is still a command of a group
-    with absent(*UNUSED_ANYWHERE, *(() if name in _DRAWING else ("rich",))):
+    with without_packages(*UNUSED_ANYWHERE, *(() if name in _DRAWING else ("rich",))):
         module = importlib.import_module(_module(name))
     module.register(app)
     group = typer.main.get_command(app)
@@ -103,7 +103,7 @@ def application() -> TyperGroup:
 def main() -> None:
     """Entry point: runs a command and turns every error into a sentence and an exit code."""
     try:
-        with absent(*UNUSED_ANYWHERE):  # for all that a command loads later, too
+        with without_packages(*UNUSED_ANYWHERE):  # for all that a command loads later, too
             application().main(prog_name=_PROGRAM)
     except LogboomError as error:
         error_line(str(error))

@@ -91,7 +91,7 @@ def keeping_of(plan: Plan) -> Keeping:
     """How the checkpoint of a plan is kept. Nothing is asked yet."""
     if plan.checkpoint_store is msgspec.UNSET:
         return OnDisk()
-    from logboom.pipeline.checkpoint.bucket.mirror import BucketMirror
+    from logboom.pipeline.checkpoint.bucket.bucket_mirror import BucketMirror
     from logboom.pipeline.checkpoint.bucket.objects import ObstoreObjects
 
     return BucketMirror(ObstoreObjects(plan.checkpoint_store), checkpoint_of(plan))
@@ -105,9 +105,9 @@ def opened_to_read(plan: Plan) -> Iterator[Path]:
     if plan.checkpoint_store is msgspec.UNSET or is_locked(directory / LOCK):
         yield directory
         return
-    from logboom.pipeline.checkpoint.bucket.chain import content_of, newest_state
+    from logboom.pipeline.checkpoint.bucket.bundle_log import content_of, newest_state
     from logboom.pipeline.checkpoint.bucket.objects import ObstoreObjects
-    from logboom.pipeline.checkpoint.bucket.tree import WorkingTree
+    from logboom.pipeline.checkpoint.bucket.working_tree import WorkingTree
 
     objects = ObstoreObjects(plan.checkpoint_store)
     files = newest_state(objects).files
@@ -189,7 +189,7 @@ def try_keeping(plan: Plan) -> None:
     """
     if plan.checkpoint_store is msgspec.UNSET:
         return
-    from logboom.pipeline.checkpoint.bucket.mirror import check_conditions
+    from logboom.pipeline.checkpoint.bucket.bucket_mirror import check_conditions
     from logboom.pipeline.checkpoint.bucket.objects import ObstoreObjects
 
     check_conditions(ObstoreObjects(plan.checkpoint_store))

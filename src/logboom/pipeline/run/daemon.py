@@ -15,9 +15,9 @@ import signal
 
 from pyspark.daemon import manager
 
-from logboom.base.absent import UNUSED_ANYWHERE, absent
+from logboom.base.without_packages import UNUSED_ANYWHERE, without_packages
 
-with absent(*UNUSED_ANYWHERE):
+with without_packages(*UNUSED_ANYWHERE):
     import logboom.pipeline.edge.emitter
     import logboom.pipeline.execute.stages
     import logboom.pipeline.sinks.parquet.delivery

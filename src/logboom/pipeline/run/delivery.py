@@ -17,7 +17,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from logboom.pipeline.checkpoint.bucket.tree import area_of
+from logboom.pipeline.checkpoint.bucket.working_tree import area_of
 from logboom.pipeline.checkpoint.checked import write_checked
 from logboom.pipeline.checkpoint.files import make_dir
 from logboom.pipeline.checkpoint.keeping import Keeping, OnDisk

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from logboom.pipeline.checkpoint.batch_plans import BatchPlans
 from logboom.pipeline.checkpoint.bucket.objects import StoreError
-from logboom.pipeline.checkpoint.bucket.tree import ROUTER_AREA, area_of
+from logboom.pipeline.checkpoint.bucket.working_tree import ROUTER_AREA, area_of
 from logboom.pipeline.checkpoint.files import check_unlocked, exclusive_lock, make_dir
 from logboom.pipeline.checkpoint.keeping import LOCK, keeping_of
 from logboom.pipeline.checkpoint.owner import check_owner, claim, owner_of

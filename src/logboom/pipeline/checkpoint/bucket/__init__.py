@@ -24,8 +24,9 @@ nothing writes them: a bundle never has a later file of an area without an earli
 One writer at a time, without a lease and without a clock: a bundle is put with `If-None-Match: *`, which one of two
 drivers wins. A driver that takes over claims the number behind the last one, which is just the number that the driver
 before it would write next, and claims are kept. So that driver is refused, however long it slept, and stops before it
-commits anything (`mirror.ReplacedError`).
+commits anything (`bucket_mirror.ReplacedError`).
 
-`bundles` is pure: what a bundle says and what a row of them comes to. `objects` is the store, `chain` reads the bundles
-of one, `tree` is the working directory, `mirror` keeps the two the same. Must not know Spark's API, the log or sinks.
+`bundles` is pure: what a bundle says and what a row of them comes to. `objects` is the store, `bundle_log` reads the
+bundles of one, `working_tree` is the working directory, `bucket_mirror` keeps the two the same. Must not know Spark's
+API, the log or sinks.
 """

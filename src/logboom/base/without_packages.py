@@ -10,7 +10,7 @@ UNUSED_ANYWHERE: Final = ("hypothesis",)
 
 
 @contextlib.contextmanager
-def absent(*names: str) -> Iterator[None]:
+def without_packages(*names: str) -> Iterator[None]:
     """Make imports of some packages fail as if they were not installed, except those that are loaded already."""
     hidden = [name for name in names if name not in sys.modules]
     for name in hidden:

@@ -16,6 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from logboom.pipeline.checkpoint.bucket.bundle_log import (
+    BUNDLES,
+    OBJECTS,
+    at_once,
+    bundle_at,
+    bundle_path,
+    content_of,
+    newest_state,
+    numbers,
+    object_path,
+)
 from logboom.pipeline.checkpoint.bucket.bundles import (
     Bundle,
     FileEntry,
@@ -27,19 +38,8 @@ from logboom.pipeline.checkpoint.bucket.bundles import (
     objects_of,
     removable,
 )
-from logboom.pipeline.checkpoint.bucket.chain import (
-    BUNDLES,
-    OBJECTS,
-    at_once,
-    bundle_at,
-    bundle_path,
-    content_of,
-    newest_state,
-    numbers,
-    object_path,
-)
 from logboom.pipeline.checkpoint.bucket.objects import Objects, StoreError, TakenError
-from logboom.pipeline.checkpoint.bucket.tree import Read, WorkingTree, entries_of, newest_number
+from logboom.pipeline.checkpoint.bucket.working_tree import Read, WorkingTree, entries_of, newest_number
 from logboom.pipeline.checkpoint.spark_log import Offsets, offsets_of
 from logboom.pipeline.errors import PipelineError
 
