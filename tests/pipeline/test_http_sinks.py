@@ -138,3 +138,30 @@ def test_a_router_that_is_killed_sends_the_batch_that_was_cut_off_again_and_noth
         assert twice.isdisjoint(first)
         assert max(events.values()) <= 2
         assert list(records(broker.kafka, "shot.dead.hook")) == []
+
+
+@pytest.mark.slow
+def test_a_router_that_is_stopped_between_two_attempts_sends_the_rest_alone(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    make_stream(broker.kafka, "halted-web", 1)
+    file = tmp_path / "pipeline.yaml"
+    with Server(Webhook()) as server:
+        (tmp_path / "token").write_text(server.contract.secret)
+        text = PIPELINE.format(name="halted", url=server.url, retry_for="100ms")
+        file.write_text(text.replace("attempts: 2", "on_failure: retry\n    concurrency: 1"))
+        server.faults.next += [None] * 3
+        server.faults.always = "500"
+        publish(broker.kafka, "halted-web", _lines(100, 200), 1)
+        with RouterProcess(file, broker.kafka) as router:
+            until(lambda: server.faults.applied["500"] > 0, "an attempt that fails")
+            until(lambda: any(tmp_path.rglob("partial.json")), "what it has done")
+            assert router.sigterm() == 0
+        events = server.contract.events
+        taken = dict(events)
+        assert 0 < len(taken) <= 60
+        server.faults.always = None
+        with RouterProcess(file, broker.kafka, "--once") as router:
+            assert router.wait() == 0
+        assert events == {f"halted-web:0:{number}": 1 for number in range(200)}
+        assert list(records(broker.kafka, "halted.dead.hook")) == []
