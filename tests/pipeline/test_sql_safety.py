@@ -194,6 +194,10 @@ REFUSALS = {
     "body COLLATE UNICODE = 'x'": "collate() cannot be used here",
     "concat_ws(body, split(body, ' ')) = ''": "concat_ws: its first argument should be a constant",
     "to_date(body, 'EEE, dd') IS NULL": "Spark does not know the 'EEE, dd' pattern",
+    "to_timestamp(body, 'yyyy-QQQQQQ') > time": "Spark does not know the 'yyyy-QQQQQQ' pattern of a time",
+    "date_format(time, 'QQQQQQ') = 'x'": "Spark does not know the 'QQQQQ' pattern of a time",
+    "to_date(body, 'B') > time": "Spark does not know the 'B' pattern of a time",
+    "to_timestamp(body, 'e') > time": "Spark does not know the 'e' pattern of a time: it stands for weeks",
     "round(weight, 2000000000) = 1": "round: 2000000000 is too much",
 }
 

@@ -132,8 +132,7 @@ class SqlCheck:
         try:
             bound.genCode(self._catalyst.of("expressions.codegen.CodegenContext")())
         except Py4JJavaError as error:  # BETWEEN, of which the optimiser makes something else first, has no code either
-            unknown = re.search(r"Fail to recognize ('.*' pattern)", str(error.java_exception.getMessage()))
-            return f"Spark does not know the {unknown[1]} of a time" if unknown is not None else None
+            return _pattern_of_time_fault(str(error.java_exception.getMessage()))
         return None
 
     def _replay_fault(self, resolved: Any) -> str | None:
@@ -264,6 +263,21 @@ def _no_such(text: str, kind: str) -> str:
 def _meant(name: str, known: Sequence[str]) -> str:
     found = nearest(name, known)
     return f" (did you mean '{found}'?)" if found else ""
+
+
+def _pattern_of_time_fault(message: str) -> str | None:
+    """A sentence for what Spark says of a pattern of times; None for what it says of anything else.
+
+    >>> _pattern_of_time_fault("[INVALID] Unrecognized datetime pattern: QQQQQ. Too many letters")
+    "Spark does not know the 'QQQQQ' pattern of a time"
+    >>> _pattern_of_time_fault("Week-based patterns are unsupported, detected week-based character: e.")
+    "Spark does not know the 'e' pattern of a time: it stands for weeks"
+    """
+    if unknown := re.search(r"Fail to recognize ('.*') pattern|Unrecognized datetime pattern: (.*?)\. ", message):
+        return f"Spark does not know the {unknown[1] or repr(unknown[2])} pattern of a time"
+    if weeks := re.search(r"detected week-based character: (\w)", message):
+        return f"Spark does not know the '{weeks[1]}' pattern of a time: it stands for weeks"
+    return None
 
 
 def _first_line(message: str) -> str:
