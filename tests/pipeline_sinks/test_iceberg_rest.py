@@ -3,10 +3,12 @@ late, or is made when nobody waits for it any more."""
 
 from __future__ import annotations
 
+import json
 import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from tests.clients.drivers import DriverMissingError
-from tests.pipeline_sinks.harness import event, rows
+from tests.pipeline_sinks.harness import event, rows, sink_of
 from tests.pipeline_sinks.server import IN_DOUBT, Contract, Fault, Reply, Request, Server
 from tests.pipeline_sinks.test_iceberg import Lake, expected
 from tests.support.iceberg_rest import IcebergRest
@@ -23,7 +25,7 @@ from tests.support.waiting import WAIT_S
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.sinks.base import Delivered
 from logboom.pipeline.sinks.iceberg import bounded_requests
-from logboom.pipeline.sinks.iceberg.delivery import IcebergDelivery, try_table
+from logboom.pipeline.sinks.iceberg.delivery import IcebergDelivery, open_table, try_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
 ATTEMPTS = 20
@@ -38,8 +40,13 @@ class Gateway(Contract):
         self.holds_commit = False
         """Whether the next commit is kept, answered with 504, and made in front of the one behind it."""
         self._held: Request | None = None
+        self.token: str | None = None
+        """The one that it takes; None for all."""
 
     def handle(self, request: Request) -> Reply:
+        if self.token is not None and request.headers.get("authorization") != f"Bearer {self.token}":
+            told = {"message": "Not authorized", "type": "NotAuthorizedException", "code": 401}
+            return Reply(401, json.dumps({"error": told}).encode(), {"Content-Type": "application/json"})
         if is_commit(request):
             if self.holds_commit:
                 self.holds_commit, self._held = False, request
@@ -109,8 +116,6 @@ def delivered(writer: IcebergDelivery, values: list[Any], batch: int) -> Deliver
 
 
 def test_a_table_is_made_and_events_are_rows_for_any_reader(lake: RestLake) -> None:
-    from tests.pipeline_sinks.harness import sink_of
-
     try_table(sink_of(lake.keys), lake.context)
     assert lake.open().deliver(rows([event(0)], [event(1)]), 0) == Delivered("out", 0, rows=2)
     wide = RestLake(lake.root, f"{lake.keys}, columns: {{status: {{field: attributes.http.status, type: long}}}}")
@@ -149,6 +154,25 @@ def test_a_commit_that_is_made_when_nobody_waits_for_it_is_the_only_one(lake: Re
         writer.deliver(rows([event(1)]), 1)
     assert writer.deliver(rows([event(1)]), 1).rows == 1
     assert lake.ids() == expected(0, 1)
+
+
+def test_an_expired_token_loses_nothing_is_not_told_and_is_read_anew(lake: RestLake, gateway: Server) -> None:
+    assert isinstance(gateway.contract, Gateway)
+    tokens = ["first-token"]
+    keyed = RestLake(lake.root, f"{lake.keys}, token_env: TOKEN")
+    context = replace(keyed.context, secret=lambda ref: tokens[-1])
+    gateway.contract.token = "first-token"
+    writer = open_table(sink_of(keyed.keys), context)
+    assert writer.deliver(rows([event(0)]), 0).rows == 1
+    gateway.contract.token = "second-token"
+    with pytest.raises(PipelineError, match="Not authorized") as told:
+        writer.deliver(rows([event(1)]), 1)
+    assert "first-token" not in str(told.value)
+    tokens.append("second-token")
+    assert writer.deliver(rows([event(1)]), 1).rows == 1
+    gateway.contract.token = None
+    assert lake.ids() == expected(0, 1)
+    assert not keyed.letters.refused
 
 
 def test_a_catalog_that_is_killed_loses_and_repeats_nothing(lake: RestLake, catalog: IcebergRest) -> None:
