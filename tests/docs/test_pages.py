@@ -25,6 +25,8 @@ from tests.support.server import BrokerProcess
 from tests.support.spark_jvms import SparkJvms
 from tests.support.waiting import WAIT_S
 
+from logboom.pipeline.sinks.registry import sink_types
+
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/README.md")])
 AS_INSTALLED = ROOT / "README.md"
@@ -47,6 +49,16 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text) if "://" not in target]
     missing = [target for target in targets if target and not (page.parent / target).exists()]
     assert not missing, f"{title(page)} links to what is not there: {missing}"
+
+
+def test_the_tables_of_sinks_name_each_that_there_is() -> None:
+    for name, row in (
+        ("docs/sinks.md", r"^\| \[`(\w+)`\]\([^)]+\) \| [^|]+\|"),
+        ("docs/pipeline.md", r"^\| `(\w+)` \|"),
+    ):
+        listed = re.findall(row, (ROOT / name).read_text(), re.MULTILINE)
+        missing = sink_types().keys() - listed
+        assert not missing, f"{name} does not say what these sinks promise or take: {sorted(missing)}"
 
 
 RUNNABLE = [page for page in PAGES if any(block.language in ("sh", "python") for block in blocks_of(page))]
