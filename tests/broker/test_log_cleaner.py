@@ -26,11 +26,11 @@ from logboom.broker.disk.cleaning_schedule import (
     MANY_READ_BYTES_PER_S,
     PAUSE_MAX_S,
     PAUSE_SHARE,
+    Backlogs,
     Candidate,
     ClientBackoff,
     RateLimit,
     Served,
-    may_rest,
     most_urgent,
 )
 from logboom.broker.partition.replica import AppendResult, Partition
@@ -162,12 +162,26 @@ def test_little_that_clients_do_does_not_slow_a_compaction_down() -> None:
     assert backoff.pause_s(little, now_s + 1) == 0
 
 
+def _dirty(size_bytes: int) -> Dirt:
+    return Dirt(0, size_bytes, Offset(0), Offset(9), max_lag_exceeded=False)
+
+
 def test_a_promise_in_time_and_a_log_that_outgrows_its_compaction_do_not_wait_for_clients() -> None:
-    dirt = Dirt(0, 100, Offset(0), Offset(9), max_lag_exceeded=False)
-    assert may_rest(dirt, last_dirty_bytes=100)
-    assert may_rest(dirt, last_dirty_bytes=FALLEN_BEHIND * 100)
-    assert not may_rest(dirt, last_dirty_bytes=100 // FALLEN_BEHIND - 1)
-    assert not may_rest(replace(dirt, max_lag_exceeded=True), last_dirty_bytes=100)
+    backlogs = Backlogs[str]()
+    assert backlogs.may_rest("log", _dirty(100))
+    assert backlogs.may_rest("log", _dirty(FALLEN_BEHIND * 100))
+    assert not backlogs.may_rest("log", _dirty(FALLEN_BEHIND * 100 + 1))
+    assert not backlogs.may_rest("log", replace(_dirty(100), max_lag_exceeded=True))
+
+
+@pytest.mark.parametrize("percent", [101, 110, 150, 199])
+def test_a_log_that_grows_slowly_from_one_compaction_to_the_next_does_not_fall_behind_for_ever(percent: int) -> None:
+    backlogs, size_bytes, largest = Backlogs[str](), 100_000, 0
+    for _ in range(200):
+        rests = backlogs.may_rest("log", _dirty(size_bytes))
+        largest = max(largest, size_bytes)
+        size_bytes = size_bytes * percent // 100 if rests else 100_000  # one without rests catches up
+    assert largest <= FALLEN_BEHIND * 100_000 * percent // 100
 
 
 # --- in a broker ------------------------------------------------------------------------------------------------------

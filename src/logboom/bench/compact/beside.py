@@ -1,14 +1,19 @@
-"""What clients lose while a stream is compacted: each rate and latency without it and with it, in turns."""
+"""What clients lose while a stream is compacted: each rate and latency with it, and without it before and after.
+
+A disk whose rate is limited takes more in the first of two measurements of some GB than in the second, compaction or
+not; so what is told as without one is the middle of one measurement before it and one after it.
+"""
 
 import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Final
 
 from logboom.bench.compact.cleaners import Cleaner, Told
 from logboom.bench.compact.table import Table, batches_of, table_at, updates
+from logboom.bench.compact.turns import Turns
 from logboom.bench.consume import run_consume
 from logboom.bench.latency import LatencyLoad, run_latency
 from logboom.bench.produce import ProduceLoad, produce
@@ -22,7 +27,11 @@ _WRITTEN_AT_ONCE_MB: Final = 100
 _SEGMENT_MIB: Final = 64
 _BEGUN_WITHIN_S: Final = 0.3
 """The brokers look for dirty logs twenty times a second."""
-MEASURES: Final = ("produce", "consume", "latency")
+_MANY_TURNS: Final = 3
+"""The measurement in turns takes so many times as long as the others."""
+IN_TURNS: Final = "produce_in_turns"
+"""`turns`: of brokers whose compaction is a process of its own."""
+MEASURES: Final = ("produce", IN_TURNS, "consume", "latency")
 Sample = dict[str, float]
 
 
@@ -44,6 +53,8 @@ def run_beside(load: BesideLoad, cleaners: Mapping[str, Cleaner], note: Callable
     for measure in load.only:
         for number in range(load.rounds):
             for name, cleaner in cleaners.items():
+                if measure == IN_TURNS and not cleaner.has_process:
+                    continue
                 note(f"{measure} beside a compaction, round {number + 1} of {load.rounds}: {name} ...")
                 cleaner.server.resume()
                 found = samples.setdefault(measure, {}).setdefault(name, {"without": [], "with": []})
@@ -57,11 +68,33 @@ def _pair(
     measure: str, cleaner: Cleaner, batches: list[bytes], load: BesideLoad, found: dict[str, list[Sample]]
 ) -> None:
     address = cleaner.server.address
-    take = {"produce": _produce, "consume": _consume, "latency": _latency}[measure]
     with table_at(address, max(1, min(_SEGMENT_MIB, load.megabytes // 4))) as table:
         table.write(batches, max(1, load.megabytes // _WRITTEN_AT_ONCE_MB))
-        found["without"].append(take(address, load.seconds, lambda: None))
+        if measure == IN_TURNS:
+            _in_turns(cleaner, table, load, found)
+            return
+        take = {"produce": _produce, "consume": _consume, "latency": _latency}[measure]
+        before = take(address, load.seconds, lambda: None)
         found["with"].append(_with(cleaner, table, lambda begin: take(address, load.seconds, begin)))
+        cleaner.wait_for_room()
+        after = take(address, load.seconds, lambda: None)
+        found["without"].append({key: fmean((value, after[key])) for key, value in before.items()})
+
+
+def _in_turns(cleaner: Cleaner, table: Table, load: BesideLoad, found: dict[str, list[Sample]]) -> None:
+    """Samples of both kinds from one load, as the middle of its turns."""
+    turns = Turns(cleaner.server.pid)
+
+    def measured(begin: Callable[[], None]) -> Sample:
+        with bench_stream(cleaner.server.address) as stream:
+            begin()
+            with turns.taken():
+                seconds = _MANY_TURNS * load.seconds
+                produce(cleaner.server.address, stream, ProduceLoad(_RECORD_BYTES, seconds=seconds, warm_up_s=0.2))
+        return {"mb_per_s": round(turns.works, 2)}
+
+    found["with"].append(_with(cleaner, table, measured))
+    found["without"].append({"mb_per_s": round(turns.is_stopped, 2)})
 
 
 def _with(cleaner: Cleaner, table: Table, measured: Callable[[Callable[[], None]], Sample]) -> Sample:

@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,10 @@ _KAFKA_LINE: Final = re.compile(
     re.DOTALL,
 )
 _MIB: Final = 1024 * 1024
+_REMOVED_LATER: Final = ".deleted"
+"""What Kafka renames its files to, `file.delete.delay.ms` before it removes them."""
+_REMOVED_OPEN: Final = " (deleted)"
+"""How Linux shows a file that has no name any more: Logboom gives its room back a piece at a time."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,10 @@ def _number(text: str) -> float:
 class Cleaner:
     """A running broker, and what it says of its compactions."""
 
-    def __init__(self, server: Server, told_by: Callable[[str, str], list[Told]]) -> None:
+    def __init__(self, server: Server, told_by: Callable[[str, str], list[Told]], *, has_process: bool = False) -> None:
         self.server = server
+        self.has_process = has_process
+        """Whether a compaction is a process that the broker starts."""
         self._told_by = told_by
 
     def told(self, stream: str) -> list[Told]:
@@ -97,6 +103,25 @@ class Cleaner:
             if time.monotonic() > deadline:
                 raise BenchError(f"{self.server.name} did not compact {stream} within {_WITHIN_S:.0f} s")
             time.sleep(_LOOK_S)
+
+    def wait_for_room(self) -> None:
+        """Wait until no file that was removed takes room any more; BenchError after ten minutes."""
+        deadline = time.monotonic() + _WITHIN_S
+        while self._has_removed_files():
+            if time.monotonic() > deadline:
+                raise BenchError(f"{self.server.name} kept files that it had removed for {_WITHIN_S:.0f} s")
+            time.sleep(_LOOK_S)
+
+    def _has_removed_files(self) -> bool:
+        if any(name.endswith(_REMOVED_LATER) for _, _, names in os.walk(self.server.data) for name in names):
+            return True
+        for pid in self.server.pids:
+            for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(FileNotFoundError):  # closed meanwhile
+                    target = str(descriptor.readlink())
+                    if target.startswith(str(self.server.data)) and target.endswith(_REMOVED_OPEN):
+                        return True
+        return False
 
 
 @contextmanager
@@ -130,6 +155,7 @@ def servers_of(
 
 def _cleaner(name: str, directory: Path) -> Cleaner:
     if name == "logboom":
-        return Cleaner(LogboomServer(directory, {"broker.cleaner.backoff_ms": f"{_BACKOFF_MS}ms"}), told_by_logboom)
+        server = LogboomServer(directory, {"broker.cleaner.backoff_ms": f"{_BACKOFF_MS}ms"})
+        return Cleaner(server, told_by_logboom, has_process=True)
     properties = {"log.cleaner.backoff.ms": str(_BACKOFF_MS)}
     return Cleaner(KafkaServer(directory, properties, tells=(_KAFKA_TELLS,)), told_by_kafka)

@@ -1,6 +1,6 @@
 """Which log is compacted next, and how fast: the decisions of the log cleaner. Pure: numbers in, numbers out."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -23,7 +23,7 @@ long beside one that rests twice as long as it works, and 1.7 to 1.8 times with 
 """
 PAUSE_MAX_S: Final = 0.2
 FALLEN_BEHIND: Final = 2
-"""A log with so many times as much to be compacted as when it was compacted last is compacted without rests."""
+"""A log with so many times as much to be compacted as when its compactions began to rest is compacted without rests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,28 @@ def most_urgent(candidates: Iterable[Candidate[Log]]) -> Candidate[Log] | None:
     return max(due, key=lambda one: (-one.failures, one.dirt.max_lag_exceeded, one.dirt.ratio), default=None)
 
 
-def may_rest(dirt: Dirt, last_dirty_bytes: int) -> bool:
-    """Whether the compaction of a log may step back for busy clients, which had so much to be compacted when that began
-    last: not where that is a promise in time, nor where the log outgrows its compaction."""
-    return not dirt.max_lag_exceeded and dirt.dirty_bytes <= FALLEN_BEHIND * last_dirty_bytes
+class Backlogs(Generic[Log]):
+    """Which logs outgrow compactions that rest."""
+
+    def __init__(self) -> None:
+        self._at_first: dict[Log, int] = {}
+        """Bytes that were to be compacted at the first of the compactions of each log that rested since one did not."""
+
+    def keep(self, logs: Collection[Log]) -> None:
+        """Forget all others."""
+        self._at_first = {log: size_bytes for log, size_bytes in self._at_first.items() if log in logs}
+
+    def may_rest(self, log: Log, dirt: Dirt) -> bool:
+        """Whether the compaction that begins may step back for busy clients.
+
+        Not where it is a promise in time, nor where the log has grown to FALLEN_BEHIND times what was to be compacted
+        at the first one that rested. Beside the last one it may always have grown by less, and would for ever.
+        """
+        at_first = self._at_first.setdefault(log, dirt.dirty_bytes)
+        if dirt.max_lag_exceeded or dirt.dirty_bytes > FALLEN_BEHIND * at_first:
+            del self._at_first[log]
+            return False
+        return True
 
 
 class RateLimit:

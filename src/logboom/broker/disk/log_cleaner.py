@@ -29,11 +29,11 @@ from logboom.base.ports import Clock, Mailbox, SyncFailedError
 from logboom.base.units import SECOND_MS
 from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.cleaning_schedule import (
+    Backlogs,
     Candidate,
     ClientBackoff,
     RateLimit,
     Served,
-    may_rest,
     most_urgent,
 )
 from logboom.broker.disk.flusher import Flusher
@@ -119,8 +119,7 @@ class LogCleaner:
         """What the last look at each log depended on."""
         self._left_at: dict[Partition, tuple[Offset, int]] = {}
         """What was to be seen of each log that is left alone when it was given up: see `_what_mends`."""
-        self._dirty_bytes: dict[Partition, int] = {}
-        """Of each log that was compacted, when that began."""
+        self._backlogs = Backlogs[Partition]()
         self._failures: dict[Partition, int] = {}
         """How often in a row each log was tried and did not get anywhere, where it did not."""
         self._swapping: asyncio.Future[Any] | None = None
@@ -149,7 +148,7 @@ class LogCleaner:
         """The log to compact now; None where none needs it."""
         wanted = [one for one in self._partitions() if one.config.compacts and not one.offline]
         self._failures = {one: count for one, count in self._failures.items() if one in wanted}
-        self._dirty_bytes = {one: size for one, size in self._dirty_bytes.items() if one in wanted}
+        self._backlogs.keep(wanted)
         self._left_at = {one: at for one, at in self._left_at.items() if one in wanted and _what_mends(one) == at}
         kept = {one: why for one, why in self.state.uncleanable.items() if one in self._left_at}
         self.state = replace(self.state, uncleanable=kept)
@@ -211,9 +210,8 @@ class LogCleaner:
             stable_end=partition.high_watermark,
             start_passes=self._process.start_passes,
         )
-        rests = may_rest(dirt, self._dirty_bytes.get(partition, dirt.dirty_bytes))
-        self._dirty_bytes[partition] = dirt.dirty_bytes
-        self._pace.begin(lambda: not partition.config.compacts, may_rest=rests)
+        may_rest = self._backlogs.may_rest(partition, dirt)
+        self._pace.begin(lambda: not partition.config.compacts, may_rest=may_rest)
         try:
             cleaned = await self._steps(partition, cleaning)
         except asyncio.CancelledError:
