@@ -56,6 +56,10 @@ def test_a_pipeline_is_asked_for_its_figures(spark: Any, broker: BrokerProcess, 
     counts = volume["ledger"]
     assert (counts["records_in"], counts["dead"]["parsed"]) == ({"web": LINES}, 1)
     assert counts["dropped"] == {"parsed.health": LINES // 10, "sampled": events - few}
+    routes = {(one["route"], *one["sinks"]): one["events"] for one in volume["routes"]}
+    wanted = {("parsed", "copy"): events, ("parsed", "archive"): events}
+    assert routes == wanted | {("sampled", "few"): few, ("sampled", "screen"): few}
+    assert sum(one["bytes"] for one in volume["routes"]) == sum(counts["out_bytes"].values()) > 0
     (saving,) = (one for one in volume["savings"] if one["dial"] == "noise")
     assert (saving["value"], saving["events"]) == (4, events - few)
     services = {(one["sink"], one["service"]): one["events"] for one in volume["services"]}
@@ -64,6 +68,7 @@ def test_a_pipeline_is_asked_for_its_figures(spark: Any, broker: BrokerProcess, 
     shown = ok(*call, bootstrap=bootstrap)
     assert f"{LINES} records in" in shown.out
     assert "noise" in shown.out
+    assert ["out", "sampled", "few", str(few)] in [line.split()[:4] for line in shown.out.splitlines()]
     assert "not by service: screen, which cannot be read back from here" in shown.err
 
     compare = ("pipeline", "compare", str(file))

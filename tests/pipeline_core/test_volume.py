@@ -14,7 +14,7 @@ from logboom.pipeline.drawing.graph import graph_of
 from logboom.pipeline.drawing.live import live_picture
 from logboom.pipeline.run.comparing import SHOWN_MAX, compare
 from logboom.pipeline.run.sink_contents import Held, archived
-from logboom.pipeline.run.volume import ServiceVolume, by_service, volume_of
+from logboom.pipeline.run.volume import RouteVolume, ServiceVolume, by_service, volume_of
 from logboom.pipeline.sinks.parquet.reading import ArchiveReader
 
 PLAN = compile_pipeline(
@@ -45,6 +45,8 @@ def entry(batch: int, at_s: int, **dials: float) -> BatchRecord:
         masked={},
         out_bytes={"errors": 4_000},
         in_bytes={"web": 10_000},
+        routed={"errors": {"split.errors": 15, "sampled": 5}},
+        routed_bytes={"errors": {"split.errors": 3_600, "sampled": 400}},
     )
     started = datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
     values = dict(dials)
@@ -60,6 +62,24 @@ def test_volume_counts_the_batches_of_the_time() -> None:
     savings = {one.dial: (one.value, one.events, one.bytes_estimated) for one in found.savings}
     assert savings == {"parsed.health": (True, 30, 6_000), "noise": (50.0, 120, 24_000)}
     assert msgspec.convert(msgspec.to_builtins(found), type=type(found)) == found
+
+
+def test_volume_by_route_names_the_output_and_where_it_went() -> None:
+    """Whether the router writes the sink or a delivery: of the former the ledger says which output events came from."""
+    found = volume_of(PLAN, [entry(1, 100), entry(2, 110)], 0)
+    assert found.routes == (
+        RouteVolume(route="split.errors", sinks=("errors",), events=30, bytes=7_200),
+        RouteVolume(route="sampled", sinks=("errors",), events=10, bytes=800),
+    )
+
+
+def test_volume_of_ledgers_of_earlier_versions_says_what_they_do() -> None:
+    new, ledger = entry(1, 100), entry(2, 110).ledger
+    old = msgspec.structs.replace(new, ledger=msgspec.structs.replace(ledger, routed={}, routed_bytes={}))
+    (route,) = volume_of(PLAN, [old], 0).routes
+    assert route == RouteVolume(route=None, sinks=("errors",), events=20, bytes=4_000)
+    routes = {one.route: one.events for one in volume_of(PLAN, [old, new], 0).routes}
+    assert routes == {"split.errors": 15, "sampled": 5, None: 20}
 
 
 def test_a_time_without_batches_has_no_volume() -> None:

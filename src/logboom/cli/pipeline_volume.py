@@ -63,15 +63,21 @@ def _print_volume(found: Any) -> None:
             f"{plural(sum(ledger.records_in.values()), 'record')} in ({human_bytes(ledger.bytes_in)}), "
             f"{plural(sum(ledger.out.values()), 'event')} out ({human_bytes(ledger.bytes_out)})"
         )
-    sizes = {"in": ledger.in_bytes, "out": ledger.out_bytes}
-    parts = (("in", ledger.records_in), ("out", ledger.out), ("dropped", ledger.dropped), ("dead", ledger.dead))
+    counted = (("dropped", ledger.dropped), ("dead", ledger.dead))
     print_table(
-        ("what", "where", "events", "bytes"),
+        ("what", "where", "to", "events", "bytes"),
         [
-            (what, name, count, human_bytes(sizes[what][name]) if name in sizes.get(what, {}) else None)
-            for what, counts in parts
-            for name, count in counts.items()
-            if count or what in ("in", "out")
+            *(
+                ("in", name, None, *_figures(count, ledger.in_bytes.get(name)))
+                for name, count in ledger.records_in.items()
+            ),
+            *(("out", one.route, ", ".join(one.sinks), *_figures(one.events, one.bytes)) for one in found.routes),
+            *(
+                (what, name, None, *_figures(count))
+                for what, counts in counted
+                for name, count in counts.items()
+                if count
+            ),
         ],
     )
     if found.savings:
@@ -83,6 +89,10 @@ def _print_volume(found: Any) -> None:
     if found.services:
         typer.echo()
         print_table(("sink", "service", "events", "stand for", "bytes"), map(_service_row, found.services))
+
+
+def _figures(count: int, size_bytes: int | None = None) -> tuple[object, ...]:
+    return count, None if size_bytes is None else human_bytes(size_bytes)
 
 
 def _service_row(one: Any) -> tuple[object, ...]:

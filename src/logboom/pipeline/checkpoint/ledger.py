@@ -77,6 +77,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """Of `bytes_out`, by the sink or edge; empty in ledgers of earlier versions."""
     in_bytes: dict[str, int] = {}
     """Of `bytes_in`, by source; empty in ledgers of earlier versions."""
+    routed: dict[str, dict[str, int]] = {}
+    """Of `out`, by the sink that the router wrote, by the output that its events came from; empty in ledgers of earlier
+    versions. Edges are not here: they are called like their output."""
+    routed_bytes: dict[str, dict[str, int]] = {}
+    """The same of `out_bytes`."""
 
     @property
     def missing(self) -> int:
@@ -110,6 +115,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             noted=_sum(self.noted, other.noted),
             out_bytes=_sum(self.out_bytes, other.out_bytes),
             in_bytes=_sum(self.in_bytes, other.in_bytes),
+            routed=_sum_each(self.routed, other.routed),
+            routed_bytes=_sum_each(self.routed_bytes, other.routed_bytes),
         )
 
 
@@ -192,6 +199,13 @@ def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
                 found[name] = found.get(name, 0) + counts.get(f"{what}:{place.code}", 0)
         return found
 
+    def routed(what: str) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for place in layout.places:
+            if place.kind == "direct":
+                found.setdefault(place.node, {})[place.edge] = counts.get(f"{what}:{place.code}", 0)
+        return found
+
     def by_name(kind: str) -> dict[str, int]:
         head = f"{kind}:"
         return {name.removeprefix(head): number for name, number in counts.items() if name.startswith(head)}
@@ -214,6 +228,8 @@ def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
         noted=by_name(NOTED),
         out_bytes=at("direct", "edge", what=BYTES_OUT),
         in_bytes=in_bytes,
+        routed=routed(PLACE),
+        routed_bytes=routed(BYTES_OUT),
     )
 
 
@@ -223,3 +239,9 @@ def _counted_as(place: Place) -> str:
 
 def _sum(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
     return {key: left.get(key, 0) + right.get(key, 0) for key in (*left, *(key for key in right if key not in left))}
+
+
+def _sum_each(
+    left: Mapping[str, Mapping[str, int]], right: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, int]]:
+    return {key: _sum(left.get(key, {}), right.get(key, {})) for key in dict.fromkeys((*left, *right))}

@@ -9,6 +9,7 @@ import msgspec
 
 from logboom.pipeline.checkpoint.ledger import EMPTY, BatchRecord, Ledger
 from logboom.pipeline.plan.dials import Value
+from logboom.pipeline.plan.layout import is_direct
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.run.sink_contents import Held
 
@@ -23,6 +24,18 @@ class Saving(msgspec.Struct, frozen=True, kw_only=True):
     """Dropped under the name of its transform."""
     bytes_estimated: int
     """As many bytes as so many events of what was delivered have on the average."""
+
+
+class RouteVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """What left the pipeline by one output."""
+
+    route: str | None
+    """The output, as `split.errors`; None where a ledger of an earlier version does not say which of several it was."""
+    sinks: tuple[str, ...]
+    """That got it: one that the router wrote, or those that are delivered from its edge."""
+    events: int
+    bytes: int | None
+    """None in ledgers of earlier versions."""
 
 
 class ServiceVolume(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +59,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """From there to the end of the last batch."""
     ledger: Ledger
+    routes: tuple[RouteVolume, ...]
     savings: tuple[Saving, ...]
     services: tuple[ServiceVolume, ...] = ()
 
@@ -69,8 +83,29 @@ def volume_of(plan: Plan, entries: Sequence[BatchRecord], since_ms: int) -> Volu
         covered_since_ms=first,
         seconds=seconds,
         ledger=total,
+        routes=tuple(_routes(plan, total)),
         savings=tuple(_savings(plan, total, turned)),
     )
+
+
+def _routes(plan: Plan, ledger: Ledger) -> Iterable[RouteVolume]:
+    for name, events in ledger.out.items():
+        routed, sizes = ledger.routed.get(name, {}), ledger.routed_bytes.get(name, {})
+        for route, count in routed.items():
+            yield RouteVolume(route=route, sinks=(name,), events=count, bytes=sizes.get(route))
+        rest = events - sum(routed.values())
+        if rest or not routed:  # of an edge, or from ledgers of earlier versions
+            known, sinks = _way_of(plan, name)
+            size = None if routed else ledger.out_bytes.get(name)
+            yield RouteVolume(route=known, sinks=sinks, events=rest, bytes=size)
+
+
+def _way_of(plan: Plan, name: str) -> tuple[str | None, tuple[str, ...]]:
+    """The output, where it is known, and the sinks behind what a ledger counts as a sink or an edge."""
+    direct = next((sink for sink in plan.sinks if sink.name == name and is_direct(sink)), None)
+    if direct is not None:
+        return (direct.inputs[0] if len(direct.inputs) == 1 else None), (name,)
+    return name, tuple(sink.name for sink in plan.sinks if name in sink.inputs and not is_direct(sink))
 
 
 def _savings(plan: Plan, ledger: Ledger, turned: dict[str, Value]) -> Iterable[Saving]:
