@@ -271,6 +271,16 @@ def _run(parts: Any, begun: Any, admin: Any, checkpoint: Path, session: Any, *, 
     there = admin.partitions()
     own = [edge_stream(plan.name, edge) for plan, _ in parts for node in plan.transforms for edge in node.outputs]
     admin.delete(stream for stream in (*own, *_loaded(loader)) if stream in there)
+    admin.delete(_without_letters([plan for plan, _ in parts], admin))
+
+
+def _without_letters(plans: Any, admin: Any) -> list[str]:
+    """The streams for dead letters of a replay that is over in which there is none."""
+    from logboom.pipeline.run.dead_letters import dead_streams
+
+    there = admin.partitions()
+    counts = {stream: there[stream] for plan in plans for stream in dead_streams(plan).values() if stream in there}
+    return [stream for stream, ends in admin.ends(counts).items() if not any(ends.values())]
 
 
 def _loaded(loader: Any) -> tuple[str, ...]:
