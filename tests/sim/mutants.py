@@ -4,7 +4,7 @@ Nothing in the product can be asked to break a rule, so a function is put in ano
 the pure cores are in `tests.replication.mutants` and `tests.raft.test_simulation`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.condition_check import ConditionCheck
 from logboom.broker.partition.follower import Follower
 from logboom.broker.partition.leader import Leader
+from logboom.broker.partition.replica import Partition
 from logboom.broker.raft.hard_state import HardStateFile
 from logboom.broker.replicas import Replicas
 from logboom.broker.replication import serving
@@ -76,6 +77,27 @@ def cut_damage_without_a_word(patch: Patch) -> None:
 def keep_damage_to_itself(patch: Patch) -> None:
     """Rule 9: a copy that has met damage stays in the ISR, and is not fetched anew."""
     patch.setattr(Replicas, "found_damage", lambda *_: False)
+
+
+def make_partitions_under_the_lease_of_that_moment(patch: Patch) -> None:
+    """Rule 6: a partition that is made keeps to whether its broker had a lease then, although it goes into service
+    later."""
+    create, take = Replicas._create, Replicas._take
+
+    async def made(self: Replicas, *args: Any) -> list[Partition]:
+        partitions = await create(self, *args)
+        for partition in partitions:
+            partition.role.leader.lease_changed(self._has_lease)
+        return partitions
+
+    def taken(self: Replicas, partitions: Iterable[Partition]) -> None:
+        had = [(partition, partition.role.leader._core.has_lease) for partition in partitions]
+        take(self, [partition for partition, _ in had])
+        for partition, held in had:
+            partition.role.leader.lease_changed(held)
+
+    patch.setattr(Replicas, "_create", made)
+    patch.setattr(Replicas, "_take", taken)
 
 
 def try_failed_syncs_again(patch: Patch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from logboom.sim.administration import TASKS
 from logboom.sim.cluster import BESIDE, ClusterScenario, run_cluster_seed
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_FAULTS, NODE_FAULTS
+from logboom.sim.lease_flaps import LEASE_FAULTS
 from logboom.sim.schedule import PlannedFault
 
 SEEDS = int(os.environ.get("LOGBOOM_SIM_SEEDS", "3"))
@@ -38,7 +39,7 @@ def test_a_new_copy_of_what_is_deleted_in_part_comes_in_sync() -> None:
 
 
 @pytest.mark.in_turn(3)
-@pytest.mark.parametrize("fault", [*NODE_FAULTS, *NETWORK_FAULTS, *DISK_LOSSES])
+@pytest.mark.parametrize("fault", [*NODE_FAULTS, *NETWORK_FAULTS, *DISK_LOSSES, *LEASE_FAULTS])
 def test_every_fault_by_itself_is_survived_by_a_cluster(fault: str) -> None:
     outcome = run_cluster_seed(len(fault), SHORT.limited_to((fault,)))
     assert outcome.violations == ()
@@ -52,6 +53,15 @@ def test_whatever_is_done_to_a_cluster_its_records_stay() -> None:
     assert outcome.violations == ()
     assert len(outcome.faults) > len(TASKS) / 2
     assert outcome.met["replicas moved"] > 0
+
+
+def test_leases_flap_in_some_runs_and_the_others_are_as_without() -> None:
+    short = replace(SHORT, troubled_s=1.0)
+    without = [run_cluster_seed(seed, replace(short, lease_faults=())) for seed in (9, 8)]
+    outcomes = [run_cluster_seed(seed, short) for seed in (9, 8)]
+    assert [outcome.violations for outcome in outcomes] == [(), ()]
+    assert ["leases" in outcome.faults for outcome in outcomes] == [True, False]
+    assert [one.digest == other.digest for one, other in zip(outcomes, without, strict=True)] == [False, True]
 
 
 def test_a_broker_without_its_disk_is_refused_and_another_one_takes_its_place() -> None:

@@ -53,9 +53,8 @@ class Watched:
             loop = SimpleNamespace(life=SimpleNamespace(host=f"n{number}"))
             state = SimpleNamespace(applied_index=1, image=Image(), watch=partial(self.watchers.__setitem__, number))
             view = SimpleNamespace(leadership=SimpleNamespace(leader=None, term=0))
-            self.brokers[number] = SimpleNamespace(
-                cluster=SimpleNamespace(state=state, view=view), replicas=[self.partition()], loop=loop
-            )
+            cluster = SimpleNamespace(state=state, view=view, registration=SimpleNamespace(holds_lease=True))
+            self.brokers[number] = SimpleNamespace(cluster=cluster, replicas=[self.partition()], loop=loop)
             process = SimpleNamespace(loop=loop)
             broker_id, broker = BrokerId(number), self.brokers[number]
             node = SimpleNamespace(
@@ -65,7 +64,7 @@ class Watched:
         Invariants(self.simulation, cast("Any", list(self.nodes.values())), self.history, self.asked_uncleanly)
 
     def partition(self) -> Any:
-        leader = SimpleNamespace(high_watermark=Offset(0), isr=frozenset((ONE, TWO)))
+        leader = SimpleNamespace(high_watermark=Offset(0), isr=frozenset((ONE, TWO)), has_lease=True)
         return Held(
             stream=SimpleNamespace(id=ID, name=StreamName("s")),
             index=0,
@@ -91,6 +90,13 @@ class Watched:
         partition = self.brokers[number].replicas[0]
         partition.log.durable_end = Offset(end)
         self.step(number)
+
+    def looks(self, number: int, *, broker_has_lease: bool, partition_has_lease: bool) -> list[str]:
+        """Something happens on a broker a while after what happened last, when the leases are like this."""
+        self.brokers[number].cluster.registration.holds_lease = broker_has_lease
+        self.brokers[number].replicas[0].role.leader.has_lease = partition_has_lease
+        self.simulation.scheduler.now_s += 1.0
+        return self.step(number)
 
     def applies(self, number: int, index: int, before: Assignment, after: Assignment) -> list[str]:
         """A broker applies an entry that makes one assignment of the other."""
@@ -147,6 +153,23 @@ def test_what_is_acknowledged_before_it_is_committed() -> None:
     assert watched.history.violations == []
     watched.history.acknowledge(where, 10, [3])
     assert "acknowledged up to 11, and no leader had more than 10 committed" in watched.history.violations[0]
+
+
+def test_a_partition_that_does_not_know_of_the_lease_of_its_broker() -> None:
+    watched = Watched()
+    for _ in range(2):
+        assert watched.looks(1, broker_has_lease=True, partition_has_lease=False) == []
+    says = ["s-0 on n1 does not know of the lease of its broker"]
+    assert watched.looks(1, broker_has_lease=True, partition_has_lease=False) == says
+
+
+@pytest.mark.parametrize(("broker_has_lease", "partition_has_lease"), [(True, True), (False, False)])
+def test_a_partition_that_hears_of_the_lease_a_moment_later(broker_has_lease: bool, partition_has_lease: bool) -> None:
+    watched = Watched()
+    for _ in range(5):
+        watched.looks(1, broker_has_lease=True, partition_has_lease=False)
+        watched.looks(1, broker_has_lease=broker_has_lease, partition_has_lease=partition_has_lease)
+    assert watched.history.violations == []
 
 
 def test_two_leaders_of_one_epoch() -> None:

@@ -16,6 +16,7 @@ from tests.sim.mutants import Mutant
 from logboom.sim.cluster import ClusterScenario, run_cluster_seed
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_LANE, NODE_FAULTS
 from logboom.sim.faults import Fault, Trouble
+from logboom.sim.lease_flaps import LEASES_LANE
 from logboom.sim.schedule import PlannedFault, Schedule
 
 SEEDS: Final = 4
@@ -73,6 +74,8 @@ FLIPPED_AND_FIRST: Final = replace(
     ),
 )
 """A bit flips in the records of one; then all stop in good order, that one last, and it is back before the others."""
+FLAPPING: Final = replace(_BASE, troubled_s=10.0, schedule=planned((1, LEASES_LANE, "leases", 8)))
+"""Leases end and come back while streams are made."""
 ALONE: Final = replace(
     _BASE,
     nodes=1,
@@ -128,6 +131,7 @@ def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
         _slow(mutants.tell_no_divergence, CUT_OFF),
         _slow(mutants.commit_what_the_leader_has, CUT_OFF),
         _slow(mutants.ack_what_fell_below_the_minimum, BELOW),
+        _slow(mutants.make_partitions_under_the_lease_of_that_moment, FLAPPING),
         _slow(mutants.believe_in_the_tail, ALONE_WITHOUT_POWER),
         _slow(mutants.cut_damage_without_a_word, FLIPPED_AND_FIRST),
         _slow(mutants.keep_damage_to_itself, FLIPPED),

@@ -22,7 +22,8 @@ seed. Faults are planned before a run begins (`schedule`), so that a run which f
 A `ClusterScenario` (`cluster`) runs several nodes of one cluster, each on a machine with a clock that drifts, and
 clients that ask for leaders and coordinators (`routing`); nodes fail and are paused at the same time as the network
 between them is cut; one of them loses its disk or has bits flip on it (`cluster_faults`); and somebody moves replicas,
-drains, adds and removes brokers meanwhile (`administration`). The seed chooses what else there is: deletions, a table,
+drains, adds and removes brokers meanwhile (`administration`). In some runs leases end and come back (`lease_flaps`)
+while streams are made, grown and deleted (`made_streams`). The seed chooses what else there is: deletions, a table,
 clients that count with expected versions (`counting`), an observer, a stream that is attached to NATS: a simulated
 server (`nats_server`) that loses what a real one loses (`nats_faults`), and publishers of four kinds
 (`nats_publishing`). What must hold at every step is looked up in the
@@ -47,5 +48,5 @@ Rooms, each knowing only those before it: `trace`, `scheduler`, `coverage`, `loo
 `transport`, `network`, `process`, `simulation`, `schedule`, `outcome`, `disk`, `device`, `node`, `client`, `history`,
 `routing`, `session`, `sending`, `workload`, `members`, `streams`, `trimming`, `tables`, `counting`, `probes`, `faults`,
 `scenario`, `copies`, `invariants`, `cluster_faults`, `nats_server`, `nats_faults`, `nats_publishing`, `administration`,
-`cluster`, `shrinking`, `campaign`.
+`made_streams`, `lease_flaps`, `cluster`, `shrinking`, `campaign`.
 """

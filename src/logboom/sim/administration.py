@@ -16,12 +16,12 @@ from logboom.base.errors import DuplicateBrokerError
 from logboom.base.ids import BrokerId
 from logboom.client.messages import Api
 from logboom.kafka.wire.messages import milliseconds
-from logboom.sim.client import AskError, RefusedError, SimClient
+from logboom.sim.client import SimClient
 from logboom.sim.coverage import STRANGERS
 from logboom.sim.node import SimNode, peer_address
 from logboom.sim.schedule import FaultKind, Lane
 from logboom.sim.scheduler import SimulationError
-from logboom.sim.session import connect
+from logboom.sim.session import ask_once
 from logboom.sim.simulation import Simulation
 
 OPERATOR_LANE: Final = "operator"
@@ -65,7 +65,8 @@ class Operator(Lane):
         self.asked_uncleanly: set[tuple[str, int]] = set()
         """Partitions for which it was ever said that whoever has most shall lead."""
         self.joined_through = [peer_address(node) for node in nodes]
-        self._addresses = [node.address for node in nodes]
+        self.addresses = [node.address for node in nodes]
+        """Where clients begin."""
 
     @property
     def holders(self) -> list[BrokerId]:
@@ -77,16 +78,7 @@ class Operator(Lane):
         return await self._as_client(lambda client: client.ask(api, **fields))
 
     async def _as_client(self, work: Callable[[SimClient], Awaitable[Any]]) -> Any:
-        try:
-            client = await connect(self._addresses, self.name, self.chance)
-        except AskError:
-            return None
-        try:
-            return await work(client)
-        except (AskError, RefusedError):
-            return None
-        finally:
-            client.close()
+        return await ask_once(self.addresses, self.name, self.chance, work)
 
     async def create(self, name: str, partitions: int) -> None:
         """Create a stream."""

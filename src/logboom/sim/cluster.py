@@ -21,6 +21,7 @@ from logboom.sim.counting import Counter, Counts
 from logboom.sim.faults import Trouble
 from logboom.sim.history import History, shortened
 from logboom.sim.invariants import GivenUpError, Invariants
+from logboom.sim.lease_flaps import LEASE_FAULTS, LEASES_LANE, LeaseTrouble
 from logboom.sim.machine import SimClock
 from logboom.sim.members import SESSION_MS, GroupHistory, Member
 from logboom.sim.nats_faults import NATS_FAULTS, NATS_LANE, NatsTrouble
@@ -54,6 +55,7 @@ brokers do, a table, counters with expected versions, one that is attached to NA
 _FEED_PARTITIONS: Final = 2
 _NATS: Final[Mapping[str, Any]] = {"ping_interval_s": 1.0, "reconnect_pause_max_s": 1.0}
 _BESIDE_CHANCE: Final = 0.3
+_LEASES_CHANCE: Final = 0.2
 _COUNTERS: Final = 2
 _NO_LIMIT: Final = Offset(2**63 - 1)
 _REPLICAS: Final = 3
@@ -93,6 +95,10 @@ class ClusterScenario:
     """What happens to the disk of one broker, which the seed chooses."""
     nats_faults: tuple[str, ...] = tuple(NATS_FAULTS)
     """Where a stream is attached to NATS."""
+    lease_faults: tuple[str, ...] = tuple(LEASE_FAULTS)
+    """What happens to leases while streams are made."""
+    lease_chance: float = _LEASES_CHANCE
+    """Of that being part of a run: it costs as much as all else, and the other seeds mean what they mean without it."""
     publishers: tuple[str, ...] = KINDS
     """Each of these kinds publishes on NATS, where a stream is attached to it."""
     keeps_all: bool = False
@@ -119,9 +125,11 @@ class ClusterScenario:
     )
 
     def limited_to(self, names: Collection[str]) -> "ClusterScenario":
-        """The same, in which nothing else goes wrong or is done."""
+        """The same, in which nothing else goes wrong or is done; what is asked for by name is part of each run."""
         return replace(
             self,
+            lease_faults=tuple(name for name in LEASE_FAULTS if name in names),
+            lease_chance=self.lease_chance if {*CLUSTER_FAULTS} <= {*names} else 1.0,
             node_faults=tuple(name for name in NODE_FAULTS if name in names),
             network_faults=tuple(name for name in NETWORK_FAULTS if name in names),
             nats_faults=tuple(name for name in NATS_FAULTS if name in names),
@@ -130,7 +138,7 @@ class ClusterScenario:
         )
 
 
-CLUSTER_FAULTS: Final = (*NODE_FAULTS, *NETWORK_FAULTS, *NATS_FAULTS, *DISK_LOSSES, *TASKS)
+CLUSTER_FAULTS: Final = (*NODE_FAULTS, *NETWORK_FAULTS, *NATS_FAULTS, *DISK_LOSSES, *TASKS, *LEASE_FAULTS)
 """Everything that may go wrong with a cluster, or be done to it, by name."""
 
 
@@ -216,6 +224,7 @@ class _Run:
             trouble.is_whole = self._is_whole
         self.network = NetworkTrouble(simulation, machines)
         self.nats_trouble = NatsTrouble(simulation, self._nats, machines)
+        self._leases = LeaseTrouble(simulation, self._operator)
         self.schedule = self._planned() if scenario.schedule is None else scenario.schedule
 
     def _node(self, number: int, *, observer: bool = False) -> SimNode:
@@ -234,11 +243,13 @@ class _Run:
     def _planned(self) -> Schedule:
         scenario = self._scenario
         unlucky = self._simulation.fork("plan").choice(self.nodes)
+        have_leases_flap = self._simulation.fork("leases").random() < scenario.lease_chance
         lanes: dict[str, dict[str, FaultKind[Any]]] = {
             **{one.node.name: {name: NODE_FAULTS[name] for name in scenario.node_faults} for one in self.troubles},
             NETWORK_LANE: {name: NETWORK_FAULTS[name] for name in scenario.network_faults},
             NATS_LANE: {name: NATS_FAULTS[name] for name in scenario.nats_faults if self._feed},
             OPERATOR_LANE: {name: TASKS[name] for name in scenario.tasks},
+            LEASES_LANE: {name: LEASE_FAULTS[name] for name in scenario.lease_faults if have_leases_flap},
         }
         lanes[unlucky.name] |= {name: DISK_LOSSES[name] for name in scenario.disk_losses}
         planned: list[PlannedFault] = []
@@ -250,7 +261,7 @@ class _Run:
     def fault_counts(self) -> dict[str, int]:
         """How often each fault came."""
         counts: dict[str, int] = {}
-        for lane in (*self.troubles, self.network, self.nats_trouble, self._operator):
+        for lane in (*self.troubles, self.network, self.nats_trouble, self._operator, self._leases):
             for name, times in lane.counts.items():
                 counts[name] = counts.get(name, 0) + times
         return counts
@@ -276,6 +287,10 @@ class _Run:
         async with asyncio.timeout(_CALM_MAX_S):
             await self._all_in_sync()
         await self._compare_replicas()
+        if not self._leases.made.is_checked:
+            self.step = "records for the streams that were made while leases flapped"
+            async with asyncio.timeout(_CALM_MAX_S):
+                await self._as_client(lambda client: self._leases.made.check_there(client, self.history))
         self.step = "a power failure of all brokers"
         for node in self._operator.members.values():
             node.cut_power()
@@ -298,6 +313,7 @@ class _Run:
                 self.network.run(self.schedule, NETWORK_FAULTS, troubled_s),
                 self.nats_trouble.run(self.schedule, NATS_FAULTS, troubled_s),
                 self._operator.run(self.schedule, TASKS, troubled_s),
+                self._leases.run(self.schedule, LEASE_FAULTS, troubled_s),
             )
         await asyncio.sleep(over_s - loop.time())
         self.step = "the healing"

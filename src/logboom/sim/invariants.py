@@ -7,6 +7,7 @@
 - one leader: no two brokers lead a partition in one leader epoch;
 - the high-water mark never goes back in a leadership, is not above the log's end, and when it moves every member of the
   committed ISR has been durable up to there (design, rule 3);
+- a partition in service soon knows of the lease that its broker has;
 - nobody leads who was neither in the ISR nor eligible, unless the operator has asked for that;
 - nothing is acknowledged to a client that asked for acks=all before some leader's high-water mark is above it.
 
@@ -17,7 +18,7 @@ chosen copy has all that anybody was told of, the run goes on as if nothing had 
 Watching changes nothing: nothing is called that acts, and no chance is drawn.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
@@ -48,6 +49,8 @@ from logboom.sim.simulation import Simulation
 
 _Key = tuple[StreamId, int]
 _IMAGES_MAX: Final = 10_000
+_LOOK_EVERY_S: Final = 0.3
+_LOOKS_WITHOUT_LEASE_MAX: Final = 3
 
 
 class GivenUpError(SimulationError):
@@ -73,6 +76,9 @@ class Invariants:
         self._brokers: dict[str, Broker] = {}
         self._seen: dict[str, dict[Partition, tuple[Offset, bool, Epoch, Offset]]] = {}
         """Of each node's partitions, what its last step left: most steps change nothing of it."""
+        self._next_looks_s: defaultdict[str, float] = defaultdict(float)
+        self._without_lease: dict[str, Counter[Partition]] = {}
+        """Of each node's partitions, at how many looks in a row they had no lease, and their broker had one."""
         self._controllers: dict[int, int] = {}
         """Of each term of the group, its leader."""
         self._images: dict[int, Image] = {}
@@ -108,6 +114,9 @@ class Invariants:
         leadership = broker.cluster.view.leadership
         if leadership.leader is not None and self._controllers.get(leadership.term) != leadership.leader:
             self._controller(leadership.term, leadership.leader)
+        if self._scheduler.now_s >= self._next_looks_s[node.name]:
+            self._next_looks_s[node.name] = self._scheduler.now_s + _LOOK_EVERY_S
+            self._look_for_leases(node, broker)
         seen = self._seen[node.name]
         for partition in broker.replicas:
             role = partition.role
@@ -115,6 +124,16 @@ class Invariants:
             if seen.get(partition) != now:
                 seen[partition] = now
                 self._check_partition(node.broker_id, partition)
+
+    def _look_for_leases(self, node: SimNode, broker: Broker) -> None:
+        before, without = self._without_lease.get(node.name, Counter()), Counter[Partition]()
+        if broker.cluster.registration.holds_lease:
+            for partition in broker.replicas:
+                if not partition.role.leader.has_lease:
+                    without[partition] = before[partition] + 1
+                    if without[partition] == _LOOKS_WITHOUT_LEASE_MAX:
+                        self._violated(f"{partition} on {node.name} does not know of the lease of its broker")
+        self._without_lease[node.name] = without
 
     # --- the metadata ----------------------------------------------------------------------------------------------
 

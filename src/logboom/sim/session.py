@@ -6,14 +6,14 @@ other refusal is a violation.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from logboom.sim.client import RefusedError, SimClient, TopicPartition
+from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.history import History
 from logboom.sim.routing import Address, RoutedClient
 
@@ -84,6 +84,22 @@ async def connect(addresses: Sequence[Address], name: str, chance: Random) -> Si
     if len(addresses) == 1:
         return await SimClient.connect(addresses[0], name)
     return await RoutedClient.connect(chance.choice(addresses), name)
+
+
+async def ask_once(
+    addresses: Sequence[Address], name: str, chance: Random, work: Callable[[SimClient], Awaitable[Any]]
+) -> Any:
+    """Do some work as a client; None where it is refused, or not answered."""
+    try:
+        client = await connect(addresses, name, chance)
+    except AskError:
+        return None
+    try:
+        return await work(client)
+    except (AskError, RefusedError):
+        return None
+    finally:
+        client.close()
 
 
 class Session:
