@@ -14,17 +14,12 @@ from statistics import fmean
 from threading import Event, Thread
 from typing import Final
 
+from logboom.bench.processes import family
 from logboom.bench.wire import BenchError
 
 _TURN_S: Final = 0.25
 _STEADY_AFTER_S: Final = 0.6
 """From then on producers are known to be busy, and what began before they were is done."""
-
-
-def processes_of(pid: int) -> list[int]:
-    """The processes that this one started and that run still."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sorted({int(child) for task in tasks for child in (task / "children").read_text().split()})
 
 
 class Turns:
@@ -66,14 +61,17 @@ class Turns:
     def _run(self) -> None:
         if self._ended.wait(_STEADY_AFTER_S):
             return
-        processes = processes_of(self._broker)
+        processes = self._processes()
         try:
             works = True
-            while processes and self._measure(works=works) and set(processes) <= set(processes_of(self._broker)):
+            while processes and self._measure(works=works) and set(processes) <= set(self._processes()):
                 works = not works
                 _send(processes, signal.SIGCONT if works else signal.SIGSTOP)
         finally:
             _send(processes, signal.SIGCONT)
+
+    def _processes(self) -> list[int]:
+        return [pid for pid in family(self._broker) if pid != self._broker]
 
     def _measure(self, *, works: bool) -> bool:
         """One turn; False where the load ended in it."""
