@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
-from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError
+from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError, StorageError
 from logboom.base.ids import BrokerId
 from logboom.base.ports import Bytes, Clock
 from logboom.broker.control import commands
@@ -158,10 +158,15 @@ class ControlChannel:
         request = commands.decode_request(body)
         if isinstance(request.command, commands.Discover):
             return (commands.encode(commands.answer(0, self._cluster_name)),)
-        if self._view.serving or not request.forward:
-            return (commands.encode(await self._execute(request.command)),)
-        answer = await self._once(request.command, _FORWARD_S)
-        return (commands.encode(answer),)
+        try:
+            if self._view.serving or not request.forward:
+                return (commands.encode(await self._execute(request.command)),)
+            return (commands.encode(await self._once(request.command, _FORWARD_S)),)
+        except StorageError as error:
+            if self._view.failure is None:
+                raise  # of what the command does, not of the group
+            # The disk of this broker is no fault of the one that asks, which finds the next controller.
+            raise NotControllerError(f"this broker cannot be the controller any more: {error}") from None
 
 
 @contextlib.asynccontextmanager

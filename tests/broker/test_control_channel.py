@@ -1,0 +1,62 @@
+"""What a broker that asks the controller is told where the disk of that one has failed."""
+
+import asyncio
+
+import pytest
+from tests.support.clock import ManualClock
+
+from logboom.base.errors import LogboomError, NotControllerError, StorageError
+from logboom.base.ids import BrokerId, DirectoryId
+from logboom.broker.control import commands
+from logboom.broker.control.channel import ControlChannel
+from logboom.broker.control.controllership import Controllership
+from logboom.broker.control.nodes import NodeDirectory
+from logboom.broker.peers import FrameKind, NoPeers, PeerIdentity, RequestHandler
+
+OTHER = PeerIdentity(BrokerId(2), DirectoryId("d"))
+FAULT = StorageError("the disk fails")
+
+
+class AskedPeers(NoPeers):
+    """Keeps who answers the requests of the others."""
+
+    def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
+        self.handler = handler
+
+
+def answer_of_a_broker_with(failure: LogboomError | None, *, forward: bool) -> None:
+    """Ask a broker, on which every command ends with FAULT, as another one does."""
+
+    async def asked() -> None:
+        peers, view = AskedPeers(), Controllership(NodeDirectory())
+        if failure is not None:
+            view.fail(failure)
+
+        async def execute(command: commands.AnyCommand) -> commands.Answer:
+            raise FAULT
+
+        ControlChannel(
+            view,
+            execute,
+            peers,
+            ManualClock(),
+            lambda _: asyncio.sleep(0),
+            cluster_name="c",
+            timeout_s=lambda: 1.0,
+        )
+        body = commands.encode(commands.Request(command=commands.AllocateProducerIds(count=1), forward=forward))
+        await peers.handler(OTHER, memoryview(body))
+
+    asyncio.run(asked())
+
+
+@pytest.mark.parametrize("forward", [False, True])
+def test_who_asks_a_broker_whose_metadata_log_failed_is_told_to_ask_another_one(forward: bool) -> None:
+    """It is no error of the disk of the one that asks: a broker that starts would end by it."""
+    with pytest.raises(NotControllerError):
+        answer_of_a_broker_with(FAULT, forward=forward)
+
+
+def test_what_a_command_finds_wrong_with_the_disk_of_the_controller_is_told() -> None:
+    with pytest.raises(StorageError):
+        answer_of_a_broker_with(None, forward=False)
