@@ -306,7 +306,7 @@ def test_without_room_for_metadata_a_change_waits_and_is_made_once_there_is_some
                 await broker.catalog.create_stream("orders")
             assert broker.catalog.stream("orders") is None
             disk.mend()
-            await until(lambda: broker.catalog.stream("orders") is not None)
+            await until(lambda: any(one.role.leads for one in broker.replicas if one.stream.name == "orders"))
             await append(broker.replicas.find("orders", 0), b"b")
         assert directories(tmp_path) == ["orders-0"]
         async with running(tmp_path) as broker:

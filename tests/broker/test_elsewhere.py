@@ -22,7 +22,8 @@ def test_a_partition_of_others_is_known_and_not_led_here(tmp_path: Path) -> None
                 name=StreamName("s"), id=StreamId(UUID(int=7)), partitions=1, config={}, placed=there
             )
             replicas = node.broker.replicas
-            await replicas.apply(delta_of(node.broker.catalog.image, (created,)))
+            index = node.broker.cluster.state.applied_index + 1
+            await replicas.apply(delta_of(node.broker.catalog.image, (created,)), index)
             with pytest.raises(NotLeaderError, match="no replica of s-0"):
                 replicas.find("s", 0)
             for name, index in (("s", 1), ("s", -1), ("t", 0)):

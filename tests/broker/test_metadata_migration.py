@@ -177,7 +177,7 @@ def test_a_broker_goes_on_from_a_directory_of_format_1(tmp_path: Path) -> None:
                 assert broker.catalog.streams().keys() == before.by_name.keys()
                 assert await values_of(broker.replicas.find("orders", 1)) == [b"kept"]
                 await broker.catalog.change_stream_config("orders", {"segment.ms": "5000"})
-            assert set(disk.list(METADATA_DIR)) == {"clean-shutdown", "incarnations", "raft"}
+            assert set(disk.list(METADATA_DIR)) == {"clean-shutdown", "incarnations", "made-replicas", "raft"}
 
     run(body)
 

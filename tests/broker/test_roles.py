@@ -491,7 +491,7 @@ def test_a_new_partition_leads_only_once_its_stream_is_committed(tmp_path: Path)
             assert (tmp_path / "streams" / "orders-1").is_dir()
             with pytest.raises(UnknownStreamError):
                 broker.replicas.find("orders", 1)
-            await broker.replicas.apply(delta)
+            await broker.replicas.apply(delta, broker.cluster.state.applied_index + 1)
             partition = broker.replicas.find("orders", 1)
             assert (partition.leader_epoch, partition.log.epochs.are_saved) == (0, True)
             await append(partition, b"a")
@@ -513,7 +513,7 @@ def test_a_partition_that_was_made_while_there_was_no_lease_leads_under_the_one_
             broker.replicas.lease_changed(False)
             await broker.replicas.prepare(delta)
             broker.replicas.lease_changed(True)
-            await broker.replicas.apply(delta)
+            await broker.replicas.apply(delta, broker.cluster.state.applied_index + 1)
             partition = broker.replicas.find("orders", 0)
             assert partition.role.leader.has_lease
             await append(partition, b"a")

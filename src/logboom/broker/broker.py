@@ -32,6 +32,7 @@ from logboom.broker.disk.data_dir import DataDir, Identity
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.log_cleaner import LogCleaner
 from logboom.broker.disk.log_manager import LogManager
+from logboom.broker.disk.made_replicas import MadeReplicas
 from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.disk.scrubber import Scrubber
 from logboom.broker.groups.service import GroupService
@@ -204,6 +205,7 @@ class Broker:
         return Replicas(
             LogManager(self._disk, self.runtime, self.flusher, services, self.log, open_threads=threads),
             self.identity.broker_id,
+            made=MadeReplicas(self._disk, self.flusher, self.log),
             flusher=self.flusher,
             log=self.log,
             own_epoch=cluster.own_epoch,
@@ -325,11 +327,11 @@ class Broker:
         try:
             await self.cluster.start()
             await self.cluster.register()
-            image = self.cluster.state.begin()
+            image, index = self.cluster.state.begin(), self.cluster.state.applied_index
             self.dynamic_settings.take(*settings_layers(image, str(self.identity.broker_id)))
             self.replication.start()
             marks = await asyncio.to_thread(high_watermarks.load, self._disk)
-            await self.replicas.open(image, marks)
+            await self.replicas.open(image, marks, index, self.cluster.state.grown_after)
             self._log_ends.serve()
             self.advisories.start()
             await self.cluster.adopt_streams(self._led_here)
@@ -379,12 +381,12 @@ class Broker:
         """The commit failed."""
         await self.replicas.abandon(delta)
 
-    async def apply(self, delta: ImageDelta) -> None:
+    async def apply(self, delta: ImageDelta, index: int) -> None:
         """After the commit. Settings come first, because partitions read them; groups follow the partitions' roles."""
         if delta.broker_configs_changed:
             await self._apply_settings(delta.after)
         self.groups.let_go(delta)
-        await self.replicas.apply(delta)
+        await self.replicas.apply(delta, index)
         if delta.before.brokers != delta.after.brokers:
             self.replication.brokers_changed()
         self.groups.follow(delta)

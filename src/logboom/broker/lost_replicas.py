@@ -59,15 +59,16 @@ class LostReplicas:
     def __contains__(self, key: object) -> bool:
         return key in self._known
 
-    def add(self, key: ReplicaKey, name: str, reason: str, *, make_anew: bool) -> None:
+    def add(self, key: ReplicaKey, name: str, reason: str, *, make_anew: bool, is_new: bool = False) -> None:
         """A replica is lost. Idempotent until it is made anew; without `make_anew` that is left to an administrator,
-        who may bring its files back."""
+        who may bring its files back. `is_new`: it had no records yet, and could not be made."""
         if key in self._known:
             return
         self.doubted.discard(key)
         self._known[key] = name
         self._untold[key] = make_anew
-        self._log.error("a replica is lost, others have its records", partition=name, why=reason)
+        if not is_new:
+            self._log.error("a replica is lost, others have its records", partition=name, why=reason)
         if self._task is None:
             self._task = asyncio.ensure_future(self._tell())
             self._task.add_done_callback(self._told)

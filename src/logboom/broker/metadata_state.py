@@ -13,10 +13,11 @@ are open; the deltas from before are followed then, in order.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, Protocol
 
 from logboom.base.errors import LogboomError, OutcomeUnknownError
+from logboom.base.ids import PartitionIndex, StreamId
 from logboom.broker.metrics import Counters
 from logboom.broker.raft.ports import Leadership
 from logboom.metadata import Image, ImageDelta, MetadataRecord, decode_all, delta_of, encode_all
@@ -34,8 +35,9 @@ class MetadataFollower(Protocol):
     async def abandon(self, delta: ImageDelta) -> None:
         """The records were not committed: undo `prepare`."""
 
-    async def apply(self, delta: ImageDelta) -> None:
-        """The records are committed and the image is replaced: follow. What front ends see changes before it waits."""
+    async def apply(self, delta: ImageDelta, index: int) -> None:
+        """The records of the entry `index` are committed and the image is replaced: follow. What front ends see changes
+        before it waits."""
 
 
 class MetadataState:
@@ -47,7 +49,9 @@ class MetadataState:
         self._image = Image()
         self._applied = _NOTHING
         self._follower: MetadataFollower | None = None
-        self._unfollowed: deque[ImageDelta] = deque()
+        self._unfollowed: deque[tuple[ImageDelta, Index]] = deque()
+        self._grown: list[tuple[Index, StreamId, Sequence[int]]] = []
+        """Partitions that each entry made which was applied before a follower was there."""
         self._propose: Callable[[bytes], Awaitable[Index]] | None = None
         self._watchers: list[Callable[[ImageDelta], None]] = []
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -65,8 +69,16 @@ class MetadataState:
     async def begin_following(self, follower: MetadataFollower) -> None:
         """`follower` has followed up to the image of `begin`: it gets what was committed since, and will be."""
         while self._unfollowed:
-            await follower.apply(self._unfollowed.popleft())
+            await follower.apply(*self._unfollowed.popleft())
         self._follower = follower
+        self._grown.clear()
+
+    def grown_after(self, index: int) -> Collection[tuple[StreamId, PartitionIndex]]:
+        """The partitions that entries behind `index` made, as far as this start has applied them one by one: a snapshot
+        says of none when it was made."""
+        return {
+            (stream, PartitionIndex(number)) for at, stream, numbers in self._grown if at > index for number in numbers
+        }
 
     @property
     def image(self) -> Image:
@@ -117,11 +129,14 @@ class MetadataState:
 
     async def apply(self, index: Index, data: bytes) -> None:
         """`raft.ports.StateMachine`."""
-        await self._follow(index, decode_all(data))
+        delta = delta_of(self._image, decode_all(data))
+        if self._follower is None:
+            self._grown += ((index, stream.id, numbers) for stream, numbers in delta.grown)
+        await self._follow(index, delta)
 
     async def restore(self, index: Index, data: bytes) -> None:
         """`raft.ports.StateMachine`."""
-        await self._follow(index, decode_all(data))
+        await self._follow(index, delta_of(self._image, decode_all(data)))
 
     def snapshot(self) -> bytes:
         """`raft.ports.StateMachine`."""
@@ -131,16 +146,15 @@ class MetadataState:
         """`raft.ports.StateMachine`."""
         self._leadership_changed(leadership)
 
-    async def _follow(self, index: Index, records: Sequence[MetadataRecord]) -> None:
-        delta = delta_of(self._image, records)
+    async def _follow(self, index: Index, delta: ImageDelta) -> None:
         self._counters.metadata_commits += 1
         # The image is replaced before anything waits, so that no reader sees a state between two images.
         self._image = delta.after
         if self._follower is None:
-            self._unfollowed.append(delta)
+            self._unfollowed.append((delta, index))
         else:
             async with self._following:
-                await self._follower.apply(delta)
+                await self._follower.apply(delta, index)
         self._applied = index
         for callback in self._watchers:
             callback(delta)

@@ -7,7 +7,7 @@ opens a log without a role; which partitions are here and in which role is in th
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -17,6 +17,7 @@ from logboom.base.errors import LogboomError, NotLeaderError, StorageError, Unkn
 from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset, PartitionIndex, StreamId, StreamName
 from logboom.broker.assignments import assignment_of, held_by, is_here, may_be_new, others_have_all
 from logboom.broker.disk.log_manager import LogManager, MissingReplicaError, PartitionKey, deleted_stream_error
+from logboom.broker.disk.made_replicas import MadeReplicas
 from logboom.broker.group_commit import GroupCommit
 from logboom.broker.lost_replicas import LostReplicas, NoOtherReplicas, ReplicaLossPort
 from logboom.broker.partition.leader import Leading
@@ -43,6 +44,7 @@ class Replicas:
         logs: LogManager,
         broker_id: BrokerId,
         *,
+        made: MadeReplicas,
         flusher: GroupCommit,
         log: FilteringBoundLogger,
         own_epoch: Callable[[], BrokerEpoch | None] = _never_registered,
@@ -56,6 +58,7 @@ class Replicas:
         self._partitions: dict[PartitionKey, Partition] = {}
         self._failed: dict[PartitionKey, StorageError] = {}
         self._prepared: list[Partition] = []
+        self._made = made
         self._lost = LostReplicas(losses, self._make_anew, log)
         self._changing = asyncio.Lock()
         self._roles = RoleKeeper(
@@ -71,19 +74,33 @@ class Replicas:
         self._has_removed_moved = False
         logs.on_damage = self.found_damage
 
-    async def open(self, image: Image, marks: Mapping[ReplicaKey, Offset]) -> None:
+    async def open(
+        self,
+        image: Image,
+        marks: Mapping[ReplicaKey, Offset],
+        index: int,
+        grown_after: Callable[[int], Collection[ReplicaKey]],
+    ) -> None:
         """Recover every partition that is here; where that fails, `find` gives the reason. `marks`: how far each was
-        known to be committed."""
+        known to be committed. `index`: of the last change in the image; `grown_after`: which partitions the changes
+        behind an index made."""
         async with self._changing:
             self._image = image
-            assigned = held_by(image, self._broker_id)
+            new = await self._made.new_ones(grown_after)
+
+            def is_new(stream: Stream, number: PartitionIndex) -> bool:
+                return (stream.id, number) in new or may_be_new(stream, number, self._broker_id)
+
             opened, self._failed = await self._logs.open_all(
-                image, assigned, partial(self._opened, marks), partial(may_be_new, broker=self._broker_id)
+                image, held_by(image, self._broker_id), partial(self._opened, marks), is_new
             )
             self._partitions.update(opened)
-            for (name, index), error in self._failed.items():
-                make_anew = isinstance(error, MissingReplicaError)
-                self._found_lost(image.by_name[name], index, str(error), make_anew=make_anew)
+            for (name, number), error in self._failed.items():
+                stream = image.by_name[name]
+                make_anew, never_made = isinstance(error, MissingReplicaError), (stream.id, number) in new
+                self._found_lost(stream, number, str(error), make_anew=make_anew or never_made, is_new=never_made)
+            if not self._made.is_noted:
+                await self._made.note(index)
             await self._follow(self._roles.take(image, opened))
 
     def _opened(self, marks: Mapping[ReplicaKey, Offset], partition: Partition) -> None:
@@ -148,7 +165,7 @@ class Replicas:
     async def prepare(self, delta: ImageDelta) -> None:
         """Make the new partitions of a delta, durable and empty, before it is committed. On an error none is left.
 
-        Their first leader epoch is noted with them, so that `apply` waits for no disk.
+        Their first leader epoch is noted with them.
         """
         assert not self._prepared
         try:
@@ -169,8 +186,9 @@ class Replicas:
         for partition in prepared:
             await self._logs.delete((partition,), deleted_stream_error(partition.stream.name))
 
-    async def apply(self, delta: ImageDelta) -> None:
-        """Follow a committed delta. `find` answers by it before the first wait; files of dropped ones go after."""
+    async def apply(self, delta: ImageDelta, index: int) -> None:
+        """Follow the committed delta of the entry `index`. `find` answers by it before the first wait; files of dropped
+        ones go after."""
         self._image = delta.after
         gone: list[tuple[LogboomError, list[Partition]]]
         gone = [(deleted_stream_error(stream.name), self._remove(stream, _keys(stream))) for stream in delta.deleted]
@@ -186,13 +204,16 @@ class Replicas:
         wanted = [one for one in prepared if _exists(delta.after, one)]
         # Prepared for a change that was lost with the leadership of the controller.
         gone += [(deleted_stream_error(one.stream.name), [one]) for one in prepared if one not in wanted]
+        makes = bool(wanted)
         self._take(wanted)
         taking = self._roles.take(delta.after, [key for _, keys in changed.values() for key in keys])
         async with self._changing:
             for reason, partitions in gone:
                 await self._logs.delete(partitions, reason)
             for stream, keys in changed.values():
-                await self._make_missing(stream, keys)
+                makes |= await self._make_missing(stream, keys)
+            if makes or not self._made.is_noted:
+                await self._made.note(index)
             await self._follow(taking)
             for stream, keys in changed.values():
                 for key in keys:
@@ -215,13 +236,15 @@ class Replicas:
         removed = []
         for key in keys:
             self._failed.pop(key, None)
+            self._made.unmade.discard((stream.id, key[1]))
             self._lost.forget((stream.id, key[1]))
             if key in self._partitions:
                 removed.append(self._partitions.pop(key))
         return removed
 
-    async def _make_missing(self, stream: Stream, keys: Iterable[PartitionKey]) -> None:
-        """Make those partitions that the image gives to this broker, and that nobody has prepared here."""
+    async def _make_missing(self, stream: Stream, keys: Iterable[PartitionKey]) -> bool:
+        """Make those partitions that the image gives to this broker, and that nobody has prepared here; whether there
+        were any."""
         missing = [
             key[1]
             for key in keys
@@ -234,7 +257,8 @@ class Replicas:
             for index in missing:
                 failure = MissingReplicaError(f"{stream.name}-{index} cannot be made: {error}")
                 self._failed[stream.name, index] = failure
-                self._found_lost(stream, index, str(failure), make_anew=True)
+                self._found_lost(stream, index, str(failure), make_anew=True, is_new=True)
+        return bool(missing)
 
     async def _follow(self, keys: Sequence[PartitionKey]) -> None:
         await self._roles.follow(keys)
@@ -262,23 +286,26 @@ class Replicas:
             self._lost.doubted.add((stream.id, PartitionIndex(index)))
         return found
 
-    def _found_lost(self, stream: Stream, index: int, reason: str, *, make_anew: bool) -> bool:
-        """This broker's copy cannot be relied on: where others have the records, it is to be replaced by theirs."""
-        assignment = assignment_of(stream, index)
-        if assignment is None or not others_have_all(assignment, self._broker_id):
+    def _found_lost(self, stream: Stream, index: int, reason: str, *, make_anew: bool, is_new: bool = False) -> bool:
+        """This broker's copy cannot be relied on: where others have the records, it is to be replaced by theirs.
+        `is_new`: it never had any and could not be made, which is tried again in any case."""
+        assignment, key = assignment_of(stream, index), (stream.id, PartitionIndex(index))
+        if is_new:
+            self._made.unmade.add(key)
+        elif assignment is None or not others_have_all(assignment, self._broker_id):
             return False
-        name = f"{stream.name}-{index}"
-        self._lost.add((stream.id, PartitionIndex(index)), name, reason, make_anew=make_anew)
+        self._lost.add(key, f"{stream.name}-{index}", reason, make_anew=make_anew, is_new=is_new)
         return True
 
     async def _make_anew(self, key: ReplicaKey) -> None:
-        """Empty a replica that nobody counts on any more, and let it follow."""
+        """Empty a replica that nobody counts on any more, or make one that could not be made, and let it follow."""
         async with self._changing:
             stream = self._image.by_id.get(key[0])
             if stream is None or not is_here(stream, key[1], self._broker_id):
                 return
             assignment, name = assignment_of(stream, key[1]), (stream.name, key[1])
-            if assignment is None or self._broker_id in (*assignment.isr, *assignment.elr):
+            is_counted_on = assignment is None or self._broker_id in (*assignment.isr, *assignment.elr)
+            if is_counted_on and key not in self._made.unmade:
                 # Nobody else has its records any more, and half a log is better than none.
                 await self._follow((name,))
                 return
@@ -286,6 +313,9 @@ class Replicas:
             if partition is None:
                 self._take(await self._create(stream, [key[1]], self._image))
                 self._failed.pop(name, None)
+                if key in self._made.unmade:
+                    self._made.unmade.discard(key)
+                    await self._made.note()
             else:
                 partition.role.rest()
                 await self._logs.empty(partition)

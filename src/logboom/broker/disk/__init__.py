@@ -13,6 +13,7 @@
     scrubber        reads and checks all logs, slowly, over and over
     data_dir        the lock, the format version and the identity of the data directory
     log_manager     the logs of partitions: opened, created, closed, deleted
+    made_replicas   which partitions were ever made here: a missing one is new or lost
     high_watermarks  how far replicated partitions are committed, saved every few seconds
     ownership       which stream a directory belongs to, and whether one without a stream may be removed
     log_dir         what DescribeLogDirs reports
