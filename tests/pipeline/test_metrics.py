@@ -108,7 +108,9 @@ def _totals(prometheus: Prometheus) -> Counter[tuple[str, ...]]:
     return found
 
 
-def test_counts_arrive_as_they_were(spark: Any, broker: BrokerProcess, tmp_path: Path, prometheus: Prometheus) -> None:
+def test_counts_arrive_as_they_were_though_prometheus_is_killed(
+    spark: Any, broker: BrokerProcess, tmp_path: Path, prometheus: Prometheus
+) -> None:
     make_stream(broker.kafka, "metered-web", 2)
     lines = [json.dumps({"service": "ab"[number % 2], "ms": number}).encode() for number in range(100)]
     publish(broker.kafka, "metered-web", lines, 2)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.cli.running import ok, refused
+from tests.pipeline.archived import FILE, Archived, line, run_replay
 from tests.pipeline.support import (
     RouterProcess,
     Said,
@@ -23,7 +24,6 @@ from tests.pipeline.support import (
     publish,
     records,
 )
-from tests.support.commands import run_logboom
 from tests.support.s3 import BUCKET, IDENTITY, running_s3
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S, until
@@ -33,44 +33,15 @@ from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.event.json import json_values
 from logboom.pipeline.event.schema import LIVE_SCHEMA
-from logboom.pipeline.plan.nodes import Plan
-from logboom.pipeline.run.archive_loader import ArchiveLoader
-from logboom.pipeline.run.replay import Replay, archive_of, directory_of, log_part_directory, replay_plan
+from logboom.pipeline.run.replay import directory_of, log_part_directory
 from logboom.pipeline.run.runner import Runner, RunOptions
 from logboom.pipeline.sinks.parquet.reading import ArchiveReader
 
 pytestmark = [pytest.mark.spark, needs_java]
 
-FILE = """
-name: past
-sources:
-  web: {type: stream, stream: past-web}
-transforms:
-  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
-  masked: {type: mask, inputs: [parsed], rules: [{kind: email, action: redact}]}
-  split: {type: route, inputs: [masked], routes: {errors: "severity_number >= 17"}}
-sinks:
-  errors: {type: stream, inputs: [split.errors], stream: past-errors}
-  archive: {type: parquet, inputs: [masked], path: ./archive}
-"""
-
-
-def _line(number: int, more: str = "") -> bytes:
-    level = "ERROR" if number % 2 else "INFO"
-    service = "shop" if number < 10 else "cart"
-    return json.dumps({"level": level, "service": service, "msg": f"{number} of ann@example.com{more}"}).encode()
-
 
 def _events(broker: BrokerProcess, stream: str) -> list[dict[str, Any]]:
     return [json.loads(message.value()) for message in records(broker.kafka, stream)]
-
-
-def _replayed(bootstrap: str, *arguments: str) -> str:
-    """Runs a replay, which takes Spark its time; what it says beside its progress."""
-    environment = {**os.environ, "LOGBOOM_BOOTSTRAP": bootstrap}
-    done = run_logboom((*arguments, "--json", "--master", "local[2]"), timeout_s=WAIT_S, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stderr.decode()
 
 
 @pytest.fixture
@@ -84,7 +55,7 @@ def file(broker: BrokerProcess, tmp_path: Path) -> Path:
 def test_the_past_goes_once_more_into_one_sink(broker: BrokerProcess, file: Path) -> None:
     bootstrap = broker.kafka
     make_stream(bootstrap, "past-web", 2)
-    publish(bootstrap, "past-web", [_line(number) for number in range(20)], 2)
+    publish(bootstrap, "past-web", [line(number) for number in range(20)], 2)
     call = ("pipeline", "replay", str(file), "--sink")
     assert "has no sink 'erors' (did you mean 'errors'?)" in refused(
         *call, "erors", "--from", "1h", bootstrap=bootstrap
@@ -100,7 +71,7 @@ def test_the_past_goes_once_more_into_one_sink(broker: BrokerProcess, file: Path
     assert (told["records"], told["events"]) == (20, 5)
     assert _events(broker, "past-errors") == []
 
-    name = _replayed(bootstrap, *chosen, "--rate", "1000").split("replay ")[1].split(":")[0]
+    name = run_replay(bootstrap, *chosen, "--rate", "1000").split("replay ")[1].split(":")[0]
     events = _events(broker, "past-errors")
     assert sorted(event["body"] for event in events) == sorted(f"{number} of [email]" for number in range(11, 20, 2))
     assert {event["attributes"]["logboom.replay"] for event in events} == {name}
@@ -109,13 +80,13 @@ def test_the_past_goes_once_more_into_one_sink(broker: BrokerProcess, file: Path
     }
 
     # What came behind it is not of this replay.
-    publish(bootstrap, "past-web", [_line(number) for number in range(20, 30)], 2)
-    _replayed(bootstrap, "pipeline", "replay", str(file), "--resume", name)
+    publish(bootstrap, "past-web", [line(number) for number in range(20, 30)], 2)
+    run_replay(bootstrap, "pipeline", "replay", str(file), "--resume", name)
     assert len(_events(broker, "past-errors")) == 5
 
     ids = file.parent / "ids"
     ids.write_text("".join(f"{event['event_id']}\n" for event in events[:2]))
-    _replayed(bootstrap, *call, "archive", "--from", "1h", "--ids", str(ids))
+    run_replay(bootstrap, *call, "archive", "--from", "1h", "--ids", str(ids))
     assert set(archive_ids(file.parent / "archive")) == {event["event_id"] for event in events[:2]}
 
 
@@ -133,42 +104,8 @@ sinks:
 """
 
 
-class _Archived:
-    """A pipeline whose archive holds 20 events, of which its log has deleted so many of each partition."""
-
-    def __init__(self, broker: BrokerProcess, directory: Path, name: str, spark: Any, deleted: int = 10) -> None:
-        self.bootstrap, self._spark = broker.kafka, spark
-        self.file = directory / f"{name}.yaml"
-        self.file.write_text(FILE.replace("past", name))
-        self.name, stream = name, f"{name}-web"
-        make_stream(self.bootstrap, stream, 2)
-        publish(self.bootstrap, stream, [_line(number) for number in range(20)], 2)
-        self.plan = compile_pipeline(self.file.read_text(), str(self.file))
-        self.run(self.plan)
-        admin = StreamAdmin(self.bootstrap)
-        for done in admin.delete_before({(stream, number): deleted for number in range(2)}).values():
-            done.result(WAIT_S)
-
-    def run(self, plan: Plan, before: Any = None) -> Said:
-        said = Said()
-        Runner(plan, RunOptions(bootstrap=self.bootstrap, once=True, before=before), said).run_in(self._spark)
-        return said
-
-    def replay(self, into: Plan, **options: Any) -> tuple[Plan, Said]:
-        """Replays the archive as the command does, but in the session of the tests."""
-        asked = {"name": "r1", "sink": None, "from_ms": 0, "to_ms": 1 << 42, **options}
-        begun = Replay(**asked, archive=archive_of(self.plan, "archive", into, None))
-        replayed = replay_plan(into, begun)
-        checkpoint = directory_of(Path(into.file).parent / into.checkpoint, begun.name)
-        said = Said()
-        loader = ArchiveLoader(replayed, begun, checkpoint, StreamAdmin(self.bootstrap), said.notify)
-        loader.prepare()
-        self.run(replayed, loader.load)
-        return replayed, said
-
-
 def test_an_archive_goes_on_behind_the_output_that_it_holds(broker: BrokerProcess, tmp_path: Path, spark: Any) -> None:
-    past = _Archived(broker, tmp_path, "kept", spark)
+    past = Archived(broker, tmp_path, "kept", spark)
     written = {event["event_id"]: event for event in _events(broker, "kept-errors")}
     assert len(written) == 10
 
@@ -203,7 +140,7 @@ def test_what_the_log_has_deleted_comes_from_the_archive(
 ) -> None:
     """Each event once, also at the seam between the two; nothing is chosen where neither is known to have all."""
     name, left, gone = f"seamed{deleted}", 20 - 2 * deleted, 2 * deleted
-    past = _Archived(broker, tmp_path, name, spark, deleted)
+    past = Archived(broker, tmp_path, name, spark, deleted)
     written = {event["event_id"] for event in _events(broker, f"{name}-errors")}
     call = ("pipeline", "replay", str(past.file), "--sink", "errors", "--from", "1h")
     told = ok(*call, "--dry-run", "--json", bootstrap=past.bootstrap)
@@ -216,7 +153,7 @@ def test_what_the_log_has_deleted_comes_from_the_archive(
     said = ok(*call, "--dry-run", bootstrap=past.bootstrap).out
     assert f"10 events of {left} records and {gone} archived events" in said
 
-    begun = _replayed(past.bootstrap, *call).split("replay ")[1].split(":")[0]
+    begun = run_replay(past.bootstrap, *call).split("replay ")[1].split(":")[0]
     marked = [event for event in _events(broker, f"{name}-errors") if "logboom.replay" in event["attributes"]]
     assert Counter(event["event_id"] for event in marked) == Counter(written)
     assert {event["attributes"]["logboom.replay"] for event in marked} == {begun}
@@ -241,7 +178,7 @@ def test_an_archive_that_the_log_has_no_room_for_goes_through_it_slice_by_slice(
     broker: BrokerProcess, tmp_path: Path, spark: Any
 ) -> None:
     """A transform that remembers knows in one slice what it saw in those before."""
-    past = _Archived(broker, tmp_path, "sliced", spark)
+    past = Archived(broker, tmp_path, "sliced", spark)
     known = "once: {type: dedupe, inputs: [masked], by: [service], window: 1h}"
     file = FILE.replace("past", "sliced").replace("inputs: [masked], routes", "inputs: [once], routes")
     past.file.write_text(file.replace("  split:", f"  {known}\n  split:"))
@@ -253,7 +190,7 @@ def test_an_archive_that_the_log_has_no_room_for_goes_through_it_slice_by_slice(
     assert "and once would forget between archive and log" in told.err
     replayed, said = past.replay(past.plan, sink="errors", room_bytes=1)
     stream = replayed.sources[0].streams[0]
-    assert [line for line in said.lines if "events of the archive wait" in line] == [
+    assert [told for told in said.lines if "events of the archive wait" in told] == [
         f"10 events of the archive wait in {stream}, 10 more come behind them",
         f"10 events of the archive wait in {stream}",
     ]
@@ -275,7 +212,7 @@ def test_an_archive_in_an_object_store_goes_once_more_into_a_sink(
         monkeypatch.setenv(name, value)
     bootstrap, count, file = broker.kafka, 400, tmp_path / "cloud.yaml"
     make_stream(bootstrap, "cloud-web", 2)
-    publish(bootstrap, "cloud-web", [_line(number) for number in range(count)], 2)
+    publish(bootstrap, "cloud-web", [line(number) for number in range(count)], 2)
     with running_s3(tmp_path) as s3:
         place = f"path: s3://{BUCKET}/past, endpoint: '{s3.endpoint}', region: us-east-1"
         file.write_text(FILE.replace("past", "cloud").replace("path: ./archive", place))
@@ -303,7 +240,7 @@ def test_an_archive_in_an_object_store_goes_once_more_into_a_sink(
 
 @pytest.mark.slow
 def test_an_archive_goes_into_a_new_pipeline(broker: BrokerProcess, tmp_path: Path, spark: Any) -> None:
-    past = _Archived(broker, tmp_path, "older", spark)
+    past = Archived(broker, tmp_path, "older", spark)
     file = tmp_path / "new.yaml"
     file.write_text(NEW)
     into = ("--archive", "archive", "--into", str(file), "--from", "1h", "--dry-run")
@@ -341,7 +278,7 @@ def test_a_replay_that_is_killed_goes_on_without_a_loss(
     file = tmp_path / f"{name}.yaml"
     file.write_text(FILE.replace("past", name))
     make_stream(bootstrap, f"{name}-web", 2)
-    publish(bootstrap, f"{name}-web", [_line(number, " x" * 200) for number in range(count)], 2)
+    publish(bootstrap, f"{name}-web", [line(number, " x" * 200) for number in range(count)], 2)
     plan = compile_pipeline(file.read_text(), str(file))
     Runner(plan, RunOptions(bootstrap=bootstrap, once=True), Said()).run_in(spark)
     written = {event["event_id"] for event in _events(broker, f"{name}-errors")}
@@ -407,7 +344,7 @@ def test_a_tap_shows_what_comes_to_an_output(broker: BrokerProcess, file: Path) 
 
     def keep_publishing() -> None:
         while not ended.is_set():
-            publish(bootstrap, "tapped-web", [_line(number) for number in range(10)], 2)
+            publish(bootstrap, "tapped-web", [line(number) for number in range(10)], 2)
             time.sleep(0.2)  # a tap begins with what comes after it, and says nothing of its beginning
 
     writer = threading.Thread(target=keep_publishing)

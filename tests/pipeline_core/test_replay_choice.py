@@ -4,14 +4,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace as replace_struct
 
+from logboom.pipeline.checkpoint.ledger import EMPTY
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.run.archive_loader import seam_of
 from logboom.pipeline.run.archive_slices import Origin
+from logboom.pipeline.run.held_offsets import HeldOffsets
 from logboom.pipeline.run.replay import LogStart, Replay, archive_of, parts_of, replay_plan
 from logboom.pipeline.run.replay_choice import ArchiveState, Choice, HeldPart, Incomplete, LogPart, choose
-from logboom.pipeline.run.replay_origin import why_unfit
+from logboom.pipeline.run.replay_origin import lost_max, why_unfit
 
 FROM_MS = 1_000_000
 WHOLE = LogPart(start=0, since=40, until=100, is_cut=False)
@@ -103,6 +109,74 @@ def test_a_transform_that_remembers_takes_all_from_the_archive() -> None:
     partial = choose(FROM_MS, log, [archive({FIRST: HELD})], "once", partial=True)
     assert isinstance(partial, Choice)
     assert partial.source == "log", "a state that begins anew in the middle would be no replay"
+
+
+def seen(*ranges: range) -> HeldOffsets:
+    found = HeldOffsets()
+    for one in ranges:
+        found.add(np.array(one, np.int64))
+    return found
+
+
+HOLED = replace(HELD, offsets=seen(range(7, 20), range(22, 30), range(45, 99)), before=9)
+
+
+def test_an_archive_that_lacks_more_than_was_dropped_is_not_believed() -> None:
+    """Whatever is missing may be what was dropped on the way, up to so many; None where nobody has counted."""
+
+    def chosen(lost_max: int | None, held: HeldPart = HOLED) -> Choice | Incomplete:
+        return choose(FROM_MS, {FIRST: CUT}, [replace(archive({FIRST: held}), lost_max=lost_max)])
+
+    gap = "the archive archive may lack web/0 from offset 30 to 44 and 2 more between"
+    assert gap in lines(chosen(0))
+    assert gap in lines(chosen(16))
+    for enough in (17, None):
+        assert isinstance(chosen(enough), Choice)
+    early, late = replace(HOLED, before=43), replace(HOLED, after=21)
+    assert isinstance(chosen(1, early), Choice), "what was seen before that time is not looked at"
+    assert "web/0 from offset 20 to 20" in lines(chosen(0, late))
+
+
+def test_holes_of_all_partitions_count_together() -> None:
+    log = {FIRST: CUT, SECOND: CUT}
+    one = replace(HELD, first=0, before=None, offsets=seen(range(10), range(20, 99)))
+    found = choose(FROM_MS, log, [replace(archive({FIRST: one, SECOND: one}), lost_max=15)])
+    assert "web/0 from offset 10 to 19, web/1 from offset 10 to 19" in lines(found)
+    assert isinstance(choose(FROM_MS, log, [replace(archive({FIRST: one, SECOND: one}), lost_max=20)]), Choice)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40_000), st.integers(1, 9_000), st.booleans()), max_size=12),
+    st.integers(0, 30_000),
+    st.integers(1, 30_000),
+)
+def test_what_is_missing_of_offsets_is_what_was_not_added(
+    ranges: list[tuple[int, int, bool]], first: int, length: int
+) -> None:
+    found, other, there = HeldOffsets(), HeldOffsets(), np.zeros(80_000, np.bool_)
+    for begin, count, mine in ranges:
+        (found if mine else other).add(np.arange(begin + count - 1, begin - 1, -1))
+        there[begin : begin + count] = True
+    found.update(other)
+    absent = "".join("x" if is_there else "-" for is_there in there[first : first + length])
+    missing = found.missing(first, first + length)
+    if "-" not in absent:
+        assert missing is None
+        return
+    longest = max(absent.split("x"), key=len)
+    begin = first + absent.index(longest)
+    assert missing == (absent.count("-"), begin, begin + len(longest))
+
+
+@pytest.mark.parametrize(
+    ("at", "most"), [("parsed", 3), ("kept", 3 + 40), ("split.errors", None)], ids=["parse", "filter", "route"]
+)
+def test_what_was_dropped_on_the_way_is_known_but_behind_a_route(at: str, most: int | None) -> None:
+    counted = replace_struct(
+        EMPTY, dropped={"parsed": 1, "kept": 40, "split.unmatched": 90}, dead={"parsed": 2, "errors": 7}
+    )
+    assert lost_max(PLAN, at, counted) == most
+    assert lost_max(PLAN, at, None) is None
 
 
 FILE = """\

@@ -163,12 +163,23 @@ def _with_origin(plan: Any, asked: Any, admin: Any, *, partial: bool) -> tuple[A
     from logboom.pipeline.run.replay_choice import Incomplete
     from logboom.pipeline.run.replay_origin import chosen_origin
 
-    found = chosen_origin(plan, asked, admin, partial=partial)
+    found = chosen_origin(plan, asked, admin, lambda: _totals(plan), partial=partial)
     if isinstance(found, Incomplete):
         advice = "--partial replays what there is, --from-log what the log has, --archive NAME what an archive has"
         fail(f"not all of that time is known to be there: {'; '.join(found.lines)}. {advice}")
     replay, choice = found
     return replay, choice.why
+
+
+def _totals(plan: Any) -> Any:
+    """What the ledgers of the pipeline have counted; None where it has never run."""
+    from logboom.pipeline.checkpoint.keeping import opened_to_read
+    from logboom.pipeline.checkpoint.ledger import BatchLedgers
+
+    with opened_to_read(plan) as checkpoint:
+        ledgers = checkpoint / "ledger"
+        last = BatchLedgers(ledgers).last() if ledgers.exists() else None
+    return None if last is None else last.total
 
 
 def _origin(begun: Any) -> str:

@@ -2,9 +2,10 @@
 the log.
 
 The log is read where it has all of the time that is asked for. What it has deleted comes from an archive, of which is
-believed what its files show: it reaches back behind the beginning of that time, and on to where the log begins. No
-event comes twice: the seam is an offset of each partition, and both sides know events by it. A transform that remembers
-would begin anew at the seam, so that all comes from the archive then.
+believed what its files show: it reaches back behind the beginning of that time, and on to where the log begins, and in
+between it lacks no more offsets than the pipeline has dropped records or given up on the way to it. No event comes
+twice: the seam is an offset of each partition, and both sides know events by it. A transform that remembers would begin
+anew at the seam, so that all comes from the archive then.
 
 A pure rule over offsets. Must not know brokers, files or the command line.
 """
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from logboom.pipeline.run.archive_slices import Origin
+from logboom.pipeline.run.held_offsets import HeldOffsets, Missing
 
 _NAMED_MAX: Final = 4
 
@@ -45,6 +47,12 @@ class HeldPart:
     """The highest."""
     older: int = 0
     """Events of the time that is asked for, before the log's first offset."""
+    before: int | None = None
+    """The highest offset, in front of the log's first where it has deleted some, of an event seen before that time."""
+    after: int | None = None
+    """The lowest offset of an event that was seen behind it."""
+    offsets: HeldOffsets | None = None
+    """All of them; None where they were not looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +64,8 @@ class ArchiveState:
     """Why the events that are asked for cannot come from it, whatever it holds."""
     held: Mapping[Origin, HeldPart] | None = None
     """None where it was not looked at."""
+    lost_max: int | None = None
+    """How many records the pipeline has dropped or given up on the way to it; None where nobody has counted them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +102,11 @@ def choose(
     fit = [archive for archive in archives if archive.unfit is None]
     for archive in fit:
         if remembering is None:
-            gaps = [gap for origin, part in cut.items() for gap in _gaps(from_ms, archive, origin, part, part.start)]
+            wanted = {origin: part.start for origin, part in cut.items()}
         else:
-            whole = ((origin, part) for origin, part in log.items() if part.is_cut or part.until > part.since)
-            gaps = [gap for origin, part in whole for gap in _gaps(from_ms, archive, origin, part, part.until)]
+            wanted = {origin: part.until for origin, part in log.items() if part.is_cut or part.until > part.since}
+        gaps = [gap for origin, upto in wanted.items() for gap in _gaps(from_ms, archive, origin, log[origin], upto)]
+        gaps = gaps or list(_holes(archive, wanted))
         if not gaps:
             return _of_archive(archive, cut, remembering)
         more = "" if len(gaps) <= _NAMED_MAX else f" and {len(gaps) - _NAMED_MAX} more"
@@ -141,6 +152,25 @@ def _gaps(from_ms: int, archive: ArchiveState, origin: Origin, part: LogPart, up
         yield f"{name} before {datetime.fromtimestamp(held.first_ms / 1_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
     if held.last < upto - 1:
         yield f"{name} from offset {held.last + 1} to {upto - 1}"
+
+
+def _holes(archive: ArchiveState, wanted: Mapping[Origin, int]) -> Iterator[str]:
+    """Where an archive has no events in between, if these are more than the pipeline has dropped on the way to it."""
+    held = archive.held or {}
+    found = {origin: missing for origin, upto in wanted.items() if (missing := _missing(held[origin], upto))}
+    if archive.lost_max is None or sum(missing.offsets for missing in found.values()) <= archive.lost_max:
+        return
+    for origin, missing in found.items():
+        rest = missing.offsets - (missing.behind - missing.first)
+        more = f" and {rest:,} more between" if rest else ""
+        yield f"{origin.stream}/{origin.partition} from offset {missing.first} to {missing.behind - 1}{more}"
+
+
+def _missing(held: HeldPart, upto: int) -> Missing | None:
+    """Of the time that is asked for, up to an offset."""
+    first = held.first if held.before is None else held.before + 1
+    end = upto if held.after is None else min(upto, held.after)
+    return None if held.offsets is None or first >= end else held.offsets.missing(first, end)
 
 
 def _named(cut: Mapping[Origin, LogPart]) -> str:

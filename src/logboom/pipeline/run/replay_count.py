@@ -4,12 +4,13 @@ Knows the log, archives and dry runs. Must not know Spark sessions.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 import pyarrow as pa
 
+from logboom.base.units import MIB
 from logboom.pipeline.edge.reading import read_ranges
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.event.json import json_values
@@ -21,6 +22,7 @@ from logboom.pipeline.run.replay import Replay
 from logboom.pipeline.sinks.parquet.reading import ArchiveReader
 
 _CHUNK: Final = 5_000
+_CHUNK_BYTES: Final = 64 * MIB
 
 
 class ReplayCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,18 +94,31 @@ def _of_archive(plan: Plan, replay: Replay) -> Iterator[pa.RecordBatch]:
     reader = ArchiveReader(replay.archive.path, replay.archive.store)
     end = {Origin(one.stream, one.partition): one.offset for one in replay.seam} if replay.seam else None
     part = ArchivePart(reader, tuple(reader.files()), replay.from_ms, replay.to_ms, replay.ids, {}, end)
-    for file in range(len(part.files)):
-        for events in part.events(file):
-            rows = events.num_rows
-            yield pa.RecordBatch.from_pydict(
-                {
-                    "source": pa.repeat(pa.scalar(source.name), rows),
-                    "stream": pa.repeat(pa.scalar(source.streams[0]), rows),
-                    "partition": pa.repeat(pa.scalar(0, pa.int32()), rows),
-                    "offset": pa.array(range(rows), pa.int64()),
-                    "timestamp": pa.nulls(rows, MICROSECONDS),
-                    "key": pa.nulls(rows, pa.binary()),
-                    "value": json_values(events),
-                    "headers": pa.nulls(rows, HEADERS),
-                }
-            )
+    for events in _chunks(each for file in range(len(part.files)) for each in part.events(file)):
+        rows = events.num_rows
+        yield pa.RecordBatch.from_pydict(
+            {
+                "source": pa.repeat(pa.scalar(source.name), rows),
+                "stream": pa.repeat(pa.scalar(source.streams[0]), rows),
+                "partition": pa.repeat(pa.scalar(0, pa.int32()), rows),
+                "offset": pa.array(range(rows), pa.int64()),
+                "timestamp": pa.nulls(rows, MICROSECONDS),
+                "key": pa.nulls(rows, pa.binary()),
+                "value": json_values(events),
+                "headers": pa.nulls(rows, HEADERS),
+            }
+        )
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches: an archive may be of very many small files, and a batch costs more than a row."""
+    held: list[pa.RecordBatch] = []
+    rows, size_bytes = 0, 0
+    for batch in batches:
+        held.append(batch)
+        rows, size_bytes = rows + batch.num_rows, size_bytes + batch.nbytes
+        if rows >= _CHUNK or size_bytes >= _CHUNK_BYTES:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, rows, size_bytes = [], 0, 0
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()

@@ -3,38 +3,47 @@
 Knows the log's offsets, archives and the graph of a plan. Must not know Spark.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial as partial_of
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.pipeline.checkpoint.ledger import Ledger
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Plan, Sink
 from logboom.pipeline.plan.stateful import StatefulTransform
+from logboom.pipeline.plan.upstream import upstream
 from logboom.pipeline.run.archive_slices import Origin, origins_of
 from logboom.pipeline.run.dry_run import partitions_of
+from logboom.pipeline.run.held_offsets import HeldOffsets
 from logboom.pipeline.run.replay import LogStart, Replay, archive_of, replay_plan
 from logboom.pipeline.run.replay_choice import ArchiveState, Choice, HeldPart, Incomplete, LogPart, choose
 from logboom.pipeline.sinks.parquet import ParquetSink
 from logboom.pipeline.sinks.parquet.reading import ArchiveReader
 
 _COLUMNS: Final = ("stream", "partition", "offset", "observed_time")
+_READERS: Final = 8
+"""Files that are looked at side by side: each is some requests to an object store, one after the other."""
 _ATTEMPTS: Final = 5
 """Files that are merged with others while they are read make a look begin anew."""
 
 
 def chosen_origin(
-    plan: Plan, asked: Replay, admin: StreamAdmin, *, partial: bool
+    plan: Plan, asked: Replay, admin: StreamAdmin, totals: Callable[[], Ledger | None], *, partial: bool
 ) -> tuple[Replay, Choice] | Incomplete:
-    """What was asked for with where it is read from, and why. `asked`: from the log."""
+    """What was asked for with where it is read from, and why. `asked`: from the log. `totals`: what the ledgers of the
+    pipeline have counted, None where there are none; asked for once at most."""
     replayed = replay_plan(plan, asked)
     log = log_parts(replayed, asked, admin)
     archives = [sink for sink in plan.sinks if isinstance(sink, ParquetSink)]
-    starts = {origin: part.start for origin, part in log.items() if part.is_cut}
-    states = [_state(plan, replayed, asked, sink, starts) for sink in archives] if starts else []
+    is_cut = any(part.is_cut for part in log.values())
+    counted = totals() if is_cut and archives else None
+    states = [_state(plan, replayed, asked, sink, log, counted) for sink in archives] if is_cut else []
     remembering = next((node.name for node in replayed.transforms if isinstance(node, StatefulTransform)), None)
     choice = choose(asked.from_ms, log, states, remembering, partial=partial)
     if isinstance(choice, Incomplete):
@@ -69,7 +78,14 @@ def log_parts(plan: Plan, replay: Replay, admin: StreamAdmin) -> dict[Origin, Lo
     }
 
 
-def _state(plan: Plan, replayed: Plan, asked: Replay, sink: ParquetSink, starts: Mapping[Origin, int]) -> ArchiveState:
+def _state(
+    plan: Plan,
+    replayed: Plan,
+    asked: Replay,
+    sink: ParquetSink,
+    log: Mapping[Origin, LogPart],
+    counted: Ledger | None,
+) -> ArchiveState:
     unfit = why_unfit(plan, replayed, asked, sink)
     if unfit is not None:
         return ArchiveState(name=sink.name, unfit=unfit)
@@ -77,7 +93,8 @@ def _state(plan: Plan, replayed: Plan, asked: Replay, sink: ParquetSink, starts:
     for attempt in range(1, _ATTEMPTS + 1):
         reader = ArchiveReader(archive.path, archive.store)
         try:
-            return ArchiveState(name=sink.name, held=held_parts(reader, asked, starts))
+            held = held_parts(reader, asked, log)
+            return ArchiveState(name=sink.name, held=held, lost_max=lost_max(plan, archive.at, counted))
         except FileNotFoundError:
             if attempt == _ATTEMPTS:
                 raise
@@ -117,45 +134,84 @@ def _reached_without(plan: Plan, at: str) -> set[str]:
     return reached
 
 
-def held_parts(reader: ArchiveReader, asked: Replay, starts: Mapping[Origin, int]) -> dict[Origin, HeldPart]:
-    """What an archive holds of each partition that its events came from. `starts`: where the log begins."""
+def lost_max(plan: Plan, at: str, counted: Ledger | None) -> int | None:
+    """How many records, at most, have not become events of an output since the pipeline began; None where the ledgers
+    do not say it, as of a route that takes some of its events elsewhere."""
+    way = upstream(plan, [at], ()).transforms
+    if counted is None or any(len(node.outputs) > 1 for node in way):
+        return None
+    names = {node.name for node in way}
+    lost = (*counted.dropped.items(), *counted.dead.items(), *counted.held.items())
+    return sum(count for rule, count in lost if rule.split(".")[0] in names)
+
+
+def held_parts(reader: ArchiveReader, asked: Replay, log: Mapping[Origin, LogPart]) -> dict[Origin, HeldPart]:
+    """What an archive holds of each partition of the sources. `log`: what the log does."""
     found: dict[Origin, HeldPart] = {}
-    for file in reader.files():
-        for events in reader.batches(file, _COLUMNS):
-            for origin, part in _parts(events, asked, starts):
-                before = found.get(origin)
-                found[origin] = part if before is None else _both(before, part)
+    with ThreadPoolExecutor(_READERS, "archive") as pool:
+        try:
+            for parts in pool.map(partial_of(_in_file, reader, asked, log), reader.files()):
+                _add(found, parts.items())
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
     return found
 
 
-def _parts(events: pa.RecordBatch, asked: Replay, starts: Mapping[Origin, int]) -> Iterable[tuple[Origin, HeldPart]]:
+def _in_file(reader: ArchiveReader, asked: Replay, log: Mapping[Origin, LogPart], file: str) -> dict[Origin, HeldPart]:
+    found: dict[Origin, HeldPart] = {}
+    for events in reader.batches(file, _COLUMNS):
+        _add(found, _parts(events, asked, log))
+    return found
+
+
+def _add(found: dict[Origin, HeldPart], parts: Iterable[tuple[Origin, HeldPart]]) -> None:
+    for origin, part in parts:
+        before = found.get(origin)
+        found[origin] = part if before is None else _both(before, part)
+
+
+def _parts(events: pa.RecordBatch, asked: Replay, log: Mapping[Origin, LogPart]) -> Iterator[tuple[Origin, HeldPart]]:
     stream, partition, offset = origins_of(events)
     seen: Any = events.column("observed_time").cast(pa.int64())
-    is_asked = pc.and_(pc.greater_equal(seen, asked.from_ms * 1_000), pc.less(seen, asked.to_ms * 1_000))
-    columns = {"stream": stream, "partition": partition, "offset": offset, "seen": seen, "is_asked": is_asked}
-    table = pa.table(columns)
-    sums: list[Any] = [("offset", "min"), ("offset", "max"), ("seen", "min")]
-    for row in table.group_by(["stream", "partition"]).aggregate(sums).to_pylist():
-        origin = Origin(row["stream"], row["partition"])
-        mine = pc.and_(pc.equal(stream, origin.stream), pc.equal(partition, origin.partition))
-        older = pc.and_(pc.and_(mine, is_asked), pc.less(offset, starts.get(origin, 0)))
-        first_us = row["seen_min"]
-        yield (
-            origin,
-            HeldPart(
-                # Without any time it says nothing of how far back it reaches.
-                first_ms=asked.from_ms if first_us is None else first_us // 1_000,
-                first=row["offset_min"],
-                last=row["offset_max"],
-                older=pc.sum(older).as_py() or 0,
-            ),
-        )
+    table = pa.table({"stream": stream, "partition": partition, "offset": offset, "seen": seen})
+    for pair in table.group_by(["stream", "partition"]).aggregate([]).to_pylist():
+        origin = Origin(pair["stream"], pair["partition"])
+        if origin in log:  # those that a transform has made have offsets of their own, far apart
+            mine = table.filter(pc.and_(pc.equal(stream, origin.stream), pc.equal(partition, origin.partition)))
+            yield origin, _part(mine["offset"], mine["seen"], asked, log[origin])
+
+
+def _part(offset: Any, seen: Any, asked: Replay, log: LogPart) -> HeldPart:
+    first_us = pc.min(seen).as_py()
+    is_before = pc.fill_null(pc.less(seen, asked.from_ms * 1_000), False)
+    is_after = pc.fill_null(pc.greater_equal(seen, asked.to_ms * 1_000), False)
+    is_asked = pc.and_not(pc.is_valid(seen), pc.or_(is_before, is_after))
+    is_older = pc.less(offset, log.start) if log.is_cut else pc.is_valid(offset)
+    offsets = HeldOffsets()
+    offsets.add(offset.to_numpy())
+    return HeldPart(
+        # Without any time it says nothing of how far back it reaches.
+        first_ms=asked.from_ms if first_us is None else first_us // 1_000,
+        first=pc.min(offset).as_py(),
+        last=pc.max(offset).as_py(),
+        older=pc.sum(pc.and_(is_asked, is_older)).as_py() or 0 if log.is_cut else 0,
+        before=pc.max(offset.filter(pc.and_(is_before, is_older))).as_py(),
+        after=pc.min(offset.filter(is_after)).as_py(),
+        offsets=offsets,
+    )
 
 
 def _both(left: HeldPart, right: HeldPart) -> HeldPart:
+    assert left.offsets is not None, "all files are looked at alike"
+    assert right.offsets is not None, "all files are looked at alike"
+    left.offsets.update(right.offsets)
     return HeldPart(
         first_ms=min(left.first_ms, right.first_ms),
         first=min(left.first, right.first),
         last=max(left.last, right.last),
         older=left.older + right.older,
+        before=max((one for one in (left.before, right.before) if one is not None), default=None),
+        after=min((one for one in (left.after, right.after) if one is not None), default=None),
+        offsets=left.offsets,
     )
