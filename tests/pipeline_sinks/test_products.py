@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from tests.pipeline_sinks.cases import CASES, EXPIRED, SECRET, Case, everywhere
 from tests.pipeline_sinks.contracts import elasticsearch, loki, otlp, splunk_hec
 from tests.pipeline_sinks.harness import QUICK, Delivering, delivering, edge_batch, event, pipeline_of, sink_of
 from tests.pipeline_sinks.server import Server
+from tests.support.waiting import until
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
@@ -78,7 +79,8 @@ def test_splunk_is_waited_for_until_its_indexer_has_acknowledged() -> None:
         assert isinstance(contract, splunk_hec.SplunkHec)
         batch = delivered(server, splunk_hec.ACKS, [event(number) for number in range(120)])
         assert contract.events == {f"web:0:{number}": 1 for number in range(120)}
-        assert [list(mine.values()) for mine in contract.acknowledged.values()] == [[0, 0, 0]]
+        acknowledged = [left for mine in contract.acknowledged.values() for left in mine.values()]
+        assert acknowledged == [0, 0, 0]
         assert batch.rows == 120
         assert contract.envelopes[0]["time"] == pytest.approx(1795417200.0)
 
@@ -89,6 +91,29 @@ def test_splunk_is_asked_for_an_acknowledgment_again_where_the_answer_fails() ->
         batch = delivered(server, splunk_hec.ACKS, [event(number) for number in range(40)])
         assert server.contract.events == {f"web:0:{number}": 1 for number in range(40)}
         assert batch.rows == 40
+
+
+def test_what_a_killed_splunk_had_not_acknowledged_is_sent_again() -> None:
+    """Its numbers begin anew: the acknowledgment of another request is none of one that was lost."""
+    contract = splunk_hec.SplunkHecThatForgets()
+    batches = [edge_batch([event(at) for at in range(first, first + 50)], first=first) for first in range(0, 400, 50)]
+    keys = splunk_hec.ACKS.replace("ack_timeout: 30s", "ack_timeout: 5s")
+    with Server(contract) as server:
+        batch = delivering(sink_of(f"{keys.format(url=server.url)}, {QUICK}"), SECRET)
+
+        def killed() -> Iterator[Any]:
+            for number, each in enumerate(batches):
+                if number == 3:
+                    until(lambda: len(contract.in_memory) + len(contract.indexed) // 50 >= 2, "requests arrive")
+                    server.kill()
+                    contract.forget()
+                    server.start()
+                yield each
+
+        batch.attempt(killed())
+        batch.until_done(batches)
+    assert set(contract.indexed) == {f"web:0:{number}" for number in range(400)}
+    assert (batch.rows, batch.letters.refused) == (400, [])
 
 
 def test_splunk_is_waited_for_after_connections_were_ended_under_requests() -> None:

@@ -10,6 +10,7 @@ here, which Splunk does not promise: where it indexes those before it, they come
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from tests.pipeline_sinks.server import STRICT, Contract, Reply, Request
@@ -63,12 +64,46 @@ class SplunkHec(Contract):
         answers = {}
         for number in json.loads(request.body)["acks"]:
             answers[str(number)] = number in mine and mine[number] == 0
-            mine[number] = max(mine.get(number, 0) - 1, 0)
+            if number in mine:
+                mine[number] = max(mine[number] - 1, 0)
+                self.told(channel, number, is_indexed=answers[str(number)])
         return Reply(200, json.dumps({"acks": answers}).encode())
+
+    def told(self, channel: str, number: int, *, is_indexed: bool) -> None:
+        """What the client has been told of a request."""
 
 
 class SplunkHecWithAcks(SplunkHec):
     acks = True
+
+
+class SplunkHecThatForgets(SplunkHecWithAcks):
+    """What is not acknowledged is in memory alone: a Splunk that is killed loses it, and counts the requests of every
+    channel from 0 again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_memory: dict[tuple[str, int], list[str]] = {}
+        """Ids of events by channel and number."""
+        self.indexed: Counter[str] = Counter()
+
+    def handle(self, request: Request) -> Reply:
+        before = len(self.envelopes)
+        reply = super().handle(request)
+        if len(self.envelopes) > before:
+            channel = request.headers["x-splunk-request-channel"]
+            ids = [envelope["event"]["event_id"] for envelope in self.envelopes[before:]]
+            self.in_memory[channel, json.loads(reply.body)["ackId"]] = ids
+        return reply
+
+    def told(self, channel: str, number: int, *, is_indexed: bool) -> None:
+        if is_indexed:
+            self.indexed.update(self.in_memory.pop((channel, number), ()))
+
+    def forget(self) -> None:
+        """What a kill does."""
+        self.in_memory.clear()
+        self.acknowledged.clear()
 
 
 def _is_poison(event: Any) -> bool:

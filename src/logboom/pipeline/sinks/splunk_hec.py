@@ -92,21 +92,17 @@ class SplunkHecSink(HttpSink, frozen=True, kw_only=True, tag="splunk_hec"):
         return (("token", self.token),)
 
     def open_target(self, secrets: Mapping[str, str]) -> SplunkHecTarget:
-        """The collector, with a channel of its own."""
-        headers = {"authorization": f"Splunk {secrets[self.token.id]}"}
-        channel = str(uuid.uuid4())
-        if self.acks:
-            headers["x-splunk-request-channel"] = channel
-        return SplunkHecTarget(self, self.client(secrets, headers), channel)
+        """The collector."""
+        return SplunkHecTarget(self, self.client(secrets, {"authorization": f"Splunk {secrets[self.token.id]}"}))
 
 
 class SplunkHecTarget(HttpTarget):
     """One collector."""
 
-    def __init__(self, sink: SplunkHecSink, client: HttpClient, channel: str) -> None:
+    def __init__(self, sink: SplunkHecSink, client: HttpClient) -> None:
         super().__init__(client)
         self._sink = sink
-        self._channel = channel
+        self._own = threading.local()
         self._closed = threading.Event()
         """Of what waits now: connections are also ended under requests that take too long, and others begin then."""
         given = {"index": sink.index, "source": sink.source, "sourcetype": sink.sourcetype, "host": "{host}"}
@@ -134,7 +130,7 @@ class SplunkHecTarget(HttpTarget):
     def send(self, items: Sequence[Item]) -> Answer:
         """One request, and its acknowledgment where that is asked for."""
         body = b"\n".join([item.payload for item in items])
-        answer = self.client.post(f"{_PATH}/event", body, "application/json")
+        answer = self._post("event", body)
         refused = self._refused(answer, len(items))
         if refused is not None:
             return refused
@@ -145,7 +141,7 @@ class SplunkHecTarget(HttpTarget):
 
     def probe(self) -> None:
         """Sends nothing, which a collector answers with "No data" where it takes the token."""
-        answer = self.client.post(f"{_PATH}/event", b"", "application/json")
+        answer = self._post("event", b"")
         if answer.status != 400 or _told(answer).get("code") != _NO_DATA:
             self.check(answer)
 
@@ -154,6 +150,19 @@ class SplunkHecTarget(HttpTarget):
         closed, self._closed = self._closed, threading.Event()
         closed.set()
         super().close()
+
+    @property
+    def _channel(self) -> str:
+        """Of the thread that asks. A Splunk that was killed numbers the requests of a channel from 0 again: where
+        several are under way in one, the acknowledgment of a later one would be taken for that of one that was lost."""
+        if not hasattr(self._own, "channel"):
+            self._own.channel = str(uuid.uuid4())
+        channel: str = self._own.channel
+        return channel
+
+    def _post(self, path: str, body: bytes) -> HttpAnswer:
+        headers = {"x-splunk-request-channel": self._channel} if self._sink.acks else None
+        return self.client.post(f"{_PATH}/{path}", body, "application/json", headers)
 
     def _refused(self, answer: HttpAnswer, count: int) -> Answer | None:
         """What a 400 says of the events; None for any other answer."""
@@ -190,7 +199,7 @@ class SplunkHecTarget(HttpTarget):
 
     def _is_acknowledged(self, number: int) -> bool:
         asked = _encode({"acks": [number]})
-        answer = self.check(self.client.post(f"{_PATH}/ack?channel={self._channel}", asked, "application/json"))
+        answer = self.check(self._post(f"ack?channel={self._channel}", asked))
         acks = _told(answer).get("acks")
         return isinstance(acks, dict) and acks.get(str(number)) is True
 
