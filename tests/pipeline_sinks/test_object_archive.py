@@ -142,6 +142,32 @@ class TestServer:
         assert "expired-secret" not in str(refused.value)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_a_credential_that_expires_within_an_attempt_loses_nothing(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch, is_staged: bool
+) -> None:
+    """While tasks write, or between that and the commit; and the next attempt has the credential as it is then."""
+    store = _store(s3, f"expiring-{is_staged}")
+    archive = ObjectArchive(store, "me")
+    _deliver(archive, 0, [event(0)])
+    report = _staged(archive, 1, _three_hours(1)) if is_staged else None
+    renewed = f"renewed-secret-{is_staged}"
+    s3.expire(renewed)
+    try:
+        with pytest.raises(OSError, match="AWS Error") as refused:
+            archive.commit(1, [report or _staged(archive, 1, _three_hours(1))])
+        assert IDENTITY["AWS_SECRET_ACCESS_KEY"] not in str(refused.value)
+        assert not _delivered(archive, 1, _three_hours(1)), "it stays expired"
+        with monkeypatch.context() as patched:
+            patched.setenv("AWS_SECRET_ACCESS_KEY", renewed)
+            assert _delivered(archive, 1, _three_hours(1))
+            assert _delivered(archive, 2, [event(4)])
+            assert _ids(store) == Counter({f"web:0:{number}": 1 for number in range(5)})
+    finally:
+        s3.expire(IDENTITY["AWS_SECRET_ACCESS_KEY"])
+
+
 class CutError(Exception):
     """The process ends here."""
 

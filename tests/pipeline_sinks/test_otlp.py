@@ -15,7 +15,7 @@ from tests.pipeline_sinks.grpc_server import GrpcServer, RefusedCallError, retry
 from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, event, pipeline_of, sink_of
 from tests.pipeline_sinks.server import Reply, Server
 from tests.pipeline_sinks.test_metrics import END_US, HISTOGRAM, QUANTILES, metric
-from tests.support.waiting import WAIT_S
+from tests.support.waiting import WAIT_S, until
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
@@ -54,8 +54,8 @@ def server(contract: GrpcOtlp) -> Iterator[GrpcServer]:
         yield running
 
 
-def by_grpc(server: GrpcServer, more: str = "", secret: str = SECRET) -> Delivering:
-    keys = f"type: otlp, transport: grpc, url: '{server.url}', token_env: TOKEN, {QUICK}, batch: {{max_events: 50}}"
+def by_grpc(server: GrpcServer, more: str = "", secret: str = SECRET, quick: str = QUICK) -> Delivering:
+    keys = f"type: otlp, transport: grpc, url: '{server.url}', token_env: TOKEN, {quick}, batch: {{max_events: 50}}"
     return delivering(sink_of(f"{keys}{more}"), secret)
 
 
@@ -78,6 +78,32 @@ def test_a_fault_of_a_receiver_loses_nothing(server: GrpcServer, contract: GrpcO
     assert not batch.letters.refused
     if fault not in ("lost_answer", "hang"):
         assert max(contract.events.values()) == 1
+
+
+@pytest.mark.parametrize("fault", ["late", "half_stored", "stored_internal"])
+def test_a_call_that_was_carried_out_without_an_answer_is_repeated_and_no_other(
+    server: GrpcServer, contract: GrpcOtlp, fault: Any
+) -> None:
+    """Also one that is carried out when nobody waits for it any more."""
+    server.next += [fault]
+    batch = by_grpc(server, quick="timeout: 400ms, retry_for: 20s")
+    batch.until_done([edge_batch([event(at) for at in range(300)])])
+    assert server.applied[fault] == 1
+    until(lambda: contract.events.total() == 350, "the call of which nobody knew the outcome is carried out")
+    assert set(contract.events) == {f"web:0:{number}" for number in range(300)}
+    assert (batch.rows, batch.letters.refused) == (300, [])
+
+
+def test_an_attempt_that_ends_before_a_late_answer_is_made_good_by_the_next(
+    server: GrpcServer, contract: GrpcOtlp
+) -> None:
+    batch = by_grpc(server, ", concurrency: 1", quick="timeout: 400ms, retry_for: 0")
+    server.next += ["late"]
+    parts = [edge_batch([event(at) for at in range(300)])]
+    assert batch.attempt(parts).error is not None
+    batch.until_done(parts)
+    until(lambda: contract.events.total() == 350, "and the late one is carried out too")
+    assert (set(contract.events), batch.rows) == ({f"web:0:{number}" for number in range(300)}, 300)
 
 
 def test_a_record_that_is_refused_dies_alone(server: GrpcServer, contract: GrpcOtlp) -> None:

@@ -227,6 +227,29 @@ def test_what_no_attempt_can_change_is_found_by_the_probe_and_kills_no_event(
 
 
 @server_test
+def test_a_credential_that_expires_within_an_attempt_loses_nothing(postgres: PostgresServer, session: Session) -> None:
+    """Connections end with it. What was taken stays taken, and the next attempt has the password as it is then."""
+    batch = batch_of(postgres, ", batch: {max_events: 50}, concurrency: 1")
+
+    def batches() -> Iterator[object]:
+        for number, each in enumerate(BATCHES):
+            if number == 4:
+                session.run("ALTER ROLE shop PASSWORD 'of the next month'")
+                session.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shop'")
+            yield each
+
+    report = batch.attempt(batches())
+    assert "password authentication failed" in (report.error or "")
+    assert PASSWORD not in repr(report)
+    had = int(session.run("SELECT count(*) FROM shop.events"))
+    assert 0 < had < COUNT
+    batch.secrets = dict.fromkeys(batch.secrets, "of the next month")
+    assert batch.attempt(BATCHES).error is None
+    assert session.run("SELECT count(*), count(DISTINCT event_id) FROM shop.events") == f"{COUNT}|{COUNT}"
+    assert (batch.rows, batch.letters.refused) == (COUNT, [])
+
+
+@server_test
 def test_a_probe_that_finds_nothing_wrong_writes_nothing(postgres: PostgresServer, session: Session) -> None:
     batch = batch_of(postgres)
     target = batch.sink.open_target(batch.secrets)

@@ -17,6 +17,7 @@ from tests.support.waiting import WAIT_S
 
 IDENTITY = {"AWS_ACCESS_KEY_ID": "test-id", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_EC2_METADATA_DISABLED": "true"}
 BUCKET = "logs"
+_SECRET = "s3proxy.credential"
 
 
 class S3Server:
@@ -33,7 +34,7 @@ class S3Server:
             "s3proxy.endpoint": self.endpoint,
             "s3proxy.authorization": "aws-v2-or-v4",
             "s3proxy.identity": IDENTITY["AWS_ACCESS_KEY_ID"],
-            "s3proxy.credential": IDENTITY["AWS_SECRET_ACCESS_KEY"],
+            _SECRET: IDENTITY["AWS_SECRET_ACCESS_KEY"],
             "s3proxy.ignore-unknown-headers": "true",
             "jclouds.provider": "filesystem-nio2",
             "jclouds.identity": "unused",
@@ -74,6 +75,14 @@ class S3Server:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait(WAIT_S)
             self._process = None
+
+    def expire(self, secret: str) -> None:
+        """Knows the identity by another secret from now on."""
+        self.kill9()
+        settings = self._settings.read_text().splitlines()
+        told = [line for line in settings if not line.startswith(_SECRET)]
+        self._settings.write_text("".join(f"{line}\n" for line in (*told, f"{_SECRET}={secret}")))
+        self.start()
 
     def hang(self) -> None:
         """Takes connections, and answers nothing until `go_on`."""
