@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,11 @@ class Archived:
         Runner(plan, RunOptions(bootstrap=self.bootstrap, once=True, before=before), said).run_in(self._spark)
         return said
 
-    def replay(self, into: Plan, **options: Any) -> tuple[Plan, Said]:
-        """Replays the archive as the command does, but in the session of the tests."""
+    def replay(
+        self, into: Plan, *, behind_first: Callable[[], None] | None = None, **options: Any
+    ) -> tuple[Plan, Said]:
+        """Replays the archive as the command does, but in the session of the tests. `behind_first`: is called when the
+        first slice has gone through."""
         asked = {"name": "r1", "sink": None, "from_ms": 0, "to_ms": 1 << 42, **options}
         begun = Replay(**asked, archive=archive_of(self.plan, "archive", into, None))
         replayed = replay_plan(into, begun)
@@ -77,5 +81,11 @@ class Archived:
         said = Said()
         loader = ArchiveLoader(replayed, begun, checkpoint, StreamAdmin(self.bootstrap), said.notify)
         loader.prepare()
-        self.run(replayed, loader.load)
+        calls = iter([lambda: None, behind_first or (lambda: None)])
+
+        def load(session: Any, stop: Any) -> bool:
+            next(calls, lambda: None)()
+            return loader.load(session, stop)
+
+        self.run(replayed, load)
         return replayed, said

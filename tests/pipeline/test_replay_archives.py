@@ -10,12 +10,13 @@ import pytest
 from confluent_kafka import Producer
 from tests.cli.running import ok, refused
 from tests.pipeline.archived import FILE, Archived, line, run_replay
-from tests.pipeline.support import Said, make_stream, needs_java, records
+from tests.pipeline.support import Said, ledger, make_stream, needs_java, records
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.run.runner import Runner, RunOptions
 
 pytestmark = [pytest.mark.spark, needs_java]
@@ -62,6 +63,23 @@ def test_an_archive_with_a_hole_is_not_believed(broker: BrokerProcess, tmp_path:
     for path in ledgers.iterdir():
         path.unlink()  # nobody knows any more whether records were dropped
     assert ok(*call, "--json", bootstrap=past.bootstrap).json["events"] == 20
+
+
+def test_what_goes_from_an_archive_while_it_is_replayed_is_told(
+    broker: BrokerProcess, tmp_path: Path, spark: Any
+) -> None:
+    """A file is removed behind the first of two slices; the replay goes on with what is there when it is resumed."""
+    past = Archived(broker, tmp_path, "going", spark)
+    _cut(tmp_path / "archive", 5)
+
+    def remove() -> None:
+        for partition in range(2):
+            next((tmp_path / "archive").rglob(f"cut-{partition}-5.parquet")).unlink()
+
+    with pytest.raises(PipelineError, match=r"5 of the 10 events that were left of the archive are gone .*--resume"):
+        past.replay(past.plan, sink="errors", room_bytes=1, behind_first=remove)
+    replayed, _ = past.replay(past.plan, sink="errors", room_bytes=1)
+    assert ledger(tmp_path / replayed.checkpoint)["total"]["records_in"] == {"archived": 10 + 5}
 
 
 @pytest.mark.slow

@@ -141,6 +141,8 @@ class ArchiveLoader:
     _part: ArchivePart | None = field(default=None, init=False)
     _slices: list[Slice] = field(default_factory=list, init=False)
     """Of that part, those that are left."""
+    _left: int = field(default=0, init=False)
+    """Events that are left to be loaded, as this process has counted them."""
 
     @property
     def stream(self) -> str:
@@ -218,8 +220,8 @@ class ArchiveLoader:
         finally:
             spark.conf.set(ARROW_BYTES, SETTINGS[ARROW_BYTES])
         self._slices = self._slices[1:]
-        left = sum(each.events for each in self._slices)
-        behind = f", {left:,} more come behind them" if left else ""
+        self._left = sum(each.events for each in self._slices)
+        behind = f", {self._left:,} more come behind them" if self._left else ""
         self.notify(f"{chosen.events:,} events of the archive wait in {self.stream}{behind}")
         return load.after(chosen.upto, is_last=not self._slices)
 
@@ -232,7 +234,13 @@ class ArchiveLoader:
         part = ArchivePart(reader, tuple(reader.files()), *chosen, load.begin(), end)
         counts = _file_numbers(spark, len(part.files)).mapInArrow(Survey(part), COUNTS)
         self._slices = cut(counts.toArrow(), room_of(self.replay))
-        self._part = part
+        left, before = sum(each.events for each in self._slices), self._left
+        if left < before:  # files that are merged with others leave as many
+            raise PipelineError(
+                f"{before - left:,} of the {before:,} events that were left of the archive are gone from it; "
+                "--resume goes on with what is there"
+            )
+        self._part, self._left = part, left
         return part
 
     def _fill(self, spark: SparkSession, part: ArchivePart, chosen: Slice) -> None:
