@@ -52,6 +52,18 @@ FAULTS = {
     "hour(convert_timezone('Europe/Berlin', 'Mars', time)) = 1": "convert_timezone: 'Mars' is no time zone",
     "hour(convert_timezone('Europe/Berlin', 'UTC', time)) = 1 AND from_utc_timestamp(time, '+02:00') > time": None,
     "from_utc_timestamp(time, 'PST') > time AND to_utc_timestamp(time, 'UTC+1') < time": None,
+    "1/0 = severity_number": "divides by 0, which is null for every record",
+    "severity_number % -0.0 = 1 OR attributes.n DIV 0 = 2": "divides by 0",
+    "pmod(severity_number, 0D) = 1": "divides by 0",
+    "severity_number / 10 > 1 AND attributes.n % 0.5 = 0 AND weight / attributes.n > 3": None,
+    "(" * 100 + "weight > 1" + ")" * 100: None,
+    "(" * 3_000 + "severity_number = 1" + ")" * 3_000: "has 3,000 brackets inside each other; at most 100 are allowed",
+    "array(" * 101 + "1" + ")" * 101 + " IS NULL": "has 101 brackets inside each other",
+    " OR ".join(f"service || 'x' = 'a{number}'" for number in range(3_000)): "has 20,999 words and signs",
+    "NOT " * 9_000 + "weight > 1": "is nested too deeply for Spark to read",
+    " + ".join(["weight"] * 4_000) + " > 1": "is nested ",
+    "CASE WHEN weight > 1 THEN " * 1_000 + "true" + " END" * 1_000: "is nested ",
+    "weight > 1 AND body LIKE '" + "(" * 3_000 + "'": None,
     "explode(array(1)) = 1": "aggregates, window functions and generators",
 }
 

@@ -42,6 +42,13 @@ _KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("timestamp", "timestamp_ntz", "date"), "time"),
     "boolean": "true or false",
 }
+_PIECE: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w+|[^\s\w]")
+"""A literal, a word or a sign."""
+_PIECES_MAX: Final = 10_000
+"""Some seconds of checking: each part of an expression is asked for in the JVM."""
+_BRACKETS_MAX: Final = 100
+"""Far from where Spark's parser, or that of a running pipeline, would overflow its stack."""
+_TOO_DEEP: Final = "is nested too deeply for Spark to read"
 _ONE_RECORD: Final = "aggregates, window functions and generators cannot be used on single records"
 
 
@@ -76,6 +83,8 @@ class SqlCheck:
         """One sentence, or None for an expression that may run."""
         if expression.wants == "pattern":
             return self._pattern_fault(expression.sql)
+        if (fault := _size_fault(expression.sql)) is not None:
+            return fault
         try:
             parsed = self._catalyst.parse(expression.sql)
             if ("attributes", "variant") in expression.columns:
@@ -83,6 +92,8 @@ class SqlCheck:
             return self._call_fault(parsed) or self._analysed_fault(parsed, expression)
         except Py4JJavaError as error:
             return self._sentence(error.java_exception, expression)
+        except RecursionError:
+            return _TOO_DEEP
 
     def _pattern_fault(self, pattern: str) -> str | None:
         if fault := self._java_pattern_fault(pattern):
@@ -210,10 +221,14 @@ class SqlCheck:
         try:
             condition, parameters = str(error.getCondition()), dict(error.getMessageParameters())
         except Py4JError:  # not one of Spark's own exceptions
+            if str(error.getClass().getSimpleName()) == "StackOverflowError":
+                return _TOO_DEEP
             return f"Spark cannot read it: {_first_line(str(error.getMessage()))}"
         if condition.startswith("UNRESOLVED_COLUMN"):
             name = parameters["objectName"].replace("`", "")
             return f"unknown column '{name}'" + _meant(name, [column for column, _ in expression.columns])
+        if condition == "FAILED_TO_PARSE_TOO_COMPLEX":
+            return _TOO_DEEP
         if condition.startswith("UNSUPPORTED_GENERATOR"):
             return _ONE_RECORD
         message = _first_line(re.sub(r"^\s*\[[A-Z_.0-9]+\]\s*", "", str(error.getMessage())))
@@ -223,6 +238,27 @@ class SqlCheck:
         known = {name.lower() for name in self._catalyst.function_names()}
         called = (name for name in _CALL.findall(_QUOTED.sub("''", sql)) if name.lower() not in known)
         return next((name for name in called if name.lower() not in _OPERATORS), None)
+
+
+def _size_fault(sql: str) -> str | None:
+    """Why an expression is too large to be handed to Spark.
+
+    >>> _size_fault("(" * 101 + "true" + ")" * 101)
+    'has 101 brackets inside each other; at most 100 are allowed'
+    """
+    depth = deepest = count = 0
+    for piece in _PIECE.findall(sql):
+        count += 1
+        depth += (piece in "([") - (piece in ")]") if len(piece) == 1 else 0
+        deepest = max(deepest, depth)
+    if deepest > _BRACKETS_MAX:
+        return f"has {deepest:,} brackets inside each other; at most {_BRACKETS_MAX} are allowed"
+    if count > _PIECES_MAX:
+        return (
+            f"has {count:,} words and signs; at most {_PIECES_MAX:,} are allowed: write one IN for many values, "
+            "or several conditions"
+        )
+    return None
 
 
 def _variant_advice(condition: str, message: str, expression: Expression) -> str | None:

@@ -14,7 +14,7 @@ It knows SQL's grammar and its three truth values. It must not know the graph. N
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Final
 
 import pyarrow as pa
@@ -135,16 +135,16 @@ class Reader:
         return token.value
 
     def _either(self) -> Answer:
-        answer = self._both()
+        answers = [self._both()]
         while self._take("word", "or"):
-            answer = _joined(pc.or_kleene, answer, self._both())
-        return answer
+            answers.append(self._both())
+        return _joined(pc.or_kleene, answers)
 
     def _both(self) -> Answer:
-        answer = self._negated()
+        answers = [self._negated()]
         while self._take("word", "and"):
-            answer = _joined(pc.and_kleene, answer, self._negated())
-        return answer
+            answers.append(self._negated())
+        return _joined(pc.and_kleene, answers)
 
     def _negated(self) -> Answer:
         self._depth += 1
@@ -218,9 +218,8 @@ class Reader:
             self._need("word", "and")
             high = self._literal(operand)
             values = _of_type(operand, _one_type((low, high)))
-            return _joined(
-                pc.and_kleene, _compared(pc.greater_equal, values, low), _compared(pc.less_equal, values, high)
-            )
+            ends = [_compared(pc.greater_equal, values, low), _compared(pc.less_equal, values, high)]
+            return _joined(pc.and_kleene, ends)
         if self._take("word", "in"):
             return self._in(operand)
         if operand.texts is None:
@@ -301,8 +300,11 @@ def _compared(compare: Callable[[pa.Array, pa.Scalar], pa.Array], values: Answer
     return lambda batch: compare(values(batch), value)
 
 
-def _joined(join: Callable[[pa.Array, pa.Array], pa.Array], left: Answer, right: Answer) -> Answer:
-    return lambda batch: join(left(batch), right(batch))
+def _joined(join: Callable[[pa.Array, pa.Array], pa.Array], answers: Sequence[Answer]) -> Answer:
+    """One after the other: of thousands, each inside the next, Python would find too many calls inside each other."""
+    if len(answers) == 1:
+        return answers[0]
+    return lambda batch: reduce(join, (answer(batch) for answer in answers))
 
 
 def _inverted(answer: Answer) -> Answer:

@@ -26,6 +26,7 @@ _NOT_HERE: Final = {
     "NamedParameter": "there are no parameters here; write the value",
     "UnresolvedStar": "name the columns; '*' stands for none here",
 }
+_DIVISIONS: Final = frozenset(("/", "div", "%", "mod", "pmod"))
 _GROUP_REFERENCE: Final = re.compile(r"\$(?:[0-9]|\{)")
 
 
@@ -118,6 +119,8 @@ class _Review:
         if name in _TYPED:
             self._check_types(name, node, children)
         self._check_zones(name, children)
+        if name in _DIVISIONS and self._tree.is_zero(children[-1]):
+            raise _RefusedError("divides by 0, which is null for every record, so no comparison with it is ever true")
         if name in REGEX_FUNCTIONS:
             fault = regex_fault(self._tree, name, node, children)
             if fault is not None:

@@ -4,6 +4,7 @@ Knows which classes of Catalyst stand for which SQL. Must not know what is allow
 bare one that `check` starts, or that of a Spark session.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -69,6 +70,9 @@ OPERATORS: Final = {
 }
 """Classes that the parser makes for an operator or for syntax of its own, and the function that does the same."""
 
+_ZERO: Final = re.compile(r"0+(?:[.]0*)?(?:[EBSLDF].*)?|[.]0+(?:[EBSLDF].*)?")
+"""How Spark writes zero, of whatever type of number."""
+
 COLUMN: Final = "UnresolvedAttribute"
 PARAMETER: Final = "UnresolvedNamedLambdaVariable"
 LAMBDA: Final = "LambdaFunction"
@@ -81,6 +85,7 @@ class Tree:
 
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
+        self._kinds: dict[str, str] = {}
         self._parser = self.module(f"{_CATALYST}.parser.CatalystSqlParser")
 
     def parse(self, sql: str) -> Any:
@@ -89,8 +94,12 @@ class Tree:
 
     def kind(self, node: Any) -> str:
         """The name of the node's class; anonymous ones, of which `IS UNKNOWN` is made, have that of their base."""
-        java_class = node.getClass()
-        return str(java_class.getSimpleName() or java_class.getSuperclass().getSimpleName())
+        handle = node._target_id  # noqa: SLF001 - py4j's only name of an object; it gives no two the same
+        if handle not in self._kinds:
+            java_class = node.getClass()
+            name = str(java_class.getSimpleName() or java_class.getSuperclass().getSimpleName())
+            self._kinds[handle] = name
+        return self._kinds[handle]
 
     def function(self, node: Any) -> str | None:
         """The function's name, in lower case, that is called or that an operator stands for; None for other nodes."""
@@ -126,6 +135,12 @@ class Tree:
             return None if inner is None else -inner
         value = node.value() if self.kind(node) == LITERAL else None
         return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def is_zero(self, node: Any) -> bool:
+        """Whether it is a literal number that is zero, perhaps with a sign."""
+        if self.kind(node) in ("UnaryMinus", "UnaryPositive"):
+            return self.is_zero(self.children(node)[0])
+        return self.kind(node) == LITERAL and self.text(node) is None and _ZERO.fullmatch(str(node.sql())) is not None
 
     def is_constant(self, node: Any) -> bool:
         """Whether it is a literal, perhaps with a sign."""
