@@ -103,10 +103,10 @@ def test_a_table_that_memory_could_not_hold_is_refused(tmp_path: Path, monkeypat
         assert len(sources.read_table(ref, tmp_path)) == 3
         with monkeypatch.context() as small:
             small.setattr(sources, "ROWS_MAX", 2)
-            assert "it has 3 rows, and a table may have 2:" in str(sources.table_fault(ref, tmp_path))
+            assert "it has 3 rows, and a table may have 2:" in str(sources.table_faults(ref, tmp_path))
         with monkeypatch.context() as small:
             small.setattr(sources, "FILE_MAX_BYTES", 10)
-            assert kind == "parquet" or "0 MiB, and a table may have" in str(sources.table_fault(ref, tmp_path))
+            assert kind == "parquet" or "0 MiB, and a table may have" in str(sources.table_faults(ref, tmp_path))
 
 
 def test_a_file_of_maxmind(tmp_path: Path) -> None:
@@ -134,8 +134,13 @@ def test_a_file_of_maxmind(tmp_path: Path) -> None:
 class _Server(BaseHTTPRequestHandler):
     answer: bytes = b""
     status = 200
+    whole: bytes | None = None
+    """All that is sent, head included, where it is not made of the others."""
 
     def do_GET(self) -> None:
+        if self.whole is not None:
+            self.wfile.write(self.whole)
+            return
         self.send_response(self.status)
         self.end_headers()
         self.wfile.write(self.answer)
@@ -183,6 +188,66 @@ def test_a_table_over_http_is_asked_again_and_stays_where_it_fails(
     restarted = TableStore(tmp_path / "tables", tmp_path, said.append)
     assert restarted.current(plan.table_refs()) == second
     assert said == 2 * [f"the table of named cannot be read from {url}: Internal Server Error; it stays as it was"]
+
+
+HEAD = b"HTTP/1.0 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"", "Remote end closed connection without response"),
+        (b"no HTTP\r\n\r\n", "no HTTP"),
+        (HEAD + b"X: " + b"a" * 70_000 + b"\r\n\r\n[]", "got more than 65536 bytes when reading header line"),
+        (HEAD + b"X: a\r\n" * 200 + b"\r\n[]", "got more than 100 headers"),
+        (HEAD.replace(b"1.0", b"1.1") + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n[]", "IncompleteRead"),
+        (HEAD + b"Content-Length: 1000\r\n\r\n[", "Input data was truncated"),
+        (HEAD + b"\r\n" + b'{"a":' * 100_000, "it is nested too deeply"),
+        (HEAD + b"\r\n" + b'{"a": 1e400}', "Number out of range"),
+        (HEAD.replace(b"200", b"302") + b"Location: file:///etc/passwd\r\n\r\n", "is not allowed"),
+    ],
+    ids=["nothing", "no HTTP", "a long header", "many headers", "chunks", "half", "deep", "a number", "elsewhere"],
+)
+def test_whatever_a_server_answers_the_table_stays_as_it_was(
+    tmp_path: Path, server: tuple[str, type[_Server]], answer: bytes, told: str
+) -> None:
+    url, handler = server
+    clock, said = [0.0], list[str]()
+    plan = compiled(tmp_path, {"type": "json", "url": url, "key": "ip"})
+    store = TableStore(tmp_path / "tables", tmp_path, said.append, now=lambda: clock[0])
+    handler.answer = b'{"7": {"team": "b"}}'
+    first = store.current(plan.table_refs())
+    clock[0], handler.whole = 60.0, answer
+    assert store.current(plan.table_refs()) == first
+    assert len(said) == 1
+    assert told in said[0]
+    assert said[0].endswith("; it stays as it was")
+
+
+def test_an_answer_that_never_ends_is_given_up(
+    tmp_path: Path, server: tuple[str, type[_Server]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, handler = server
+    handler.answer = b"[" + b" " * 3_000_000
+    plan = compiled(tmp_path, {"type": "json", "url": url, "key": "ip"})
+    monkeypatch.setattr(sources, "HTTP_ANSWER_S", 0.0)
+    with pytest.raises(TableError, match="the answer takes more than 0 s"):
+        TableStore(tmp_path / "tables", tmp_path, pytest.fail).current(plan.table_refs())
+
+
+def test_a_file_of_maxmind_that_is_half_written_is_not_taken(tmp_path: Path) -> None:
+    file, data = tmp_path / "city.mmdb", mmdb({"192.0.2.0/25": {"country": {"iso_code": "NO"}}})
+    file.write_bytes(data)
+    plan = compiled(tmp_path, {"type": "geoip", "path": "city.mmdb"}, fields={})
+    said: list[str] = []
+    store = TableStore(tmp_path / "tables", tmp_path, said.append)
+    first = store.current(plan.table_refs())
+    file.write_bytes(data[:-30])
+    assert store.current(plan.table_refs()) == first
+    (told,) = said
+    assert told.startswith("the table of named: city.mmdb cannot be read as a file of MaxMind: ")
+    file.write_bytes(mmdb({"192.0.2.0/25": {"country": {"iso_code": "SE"}}}))
+    assert store.current(plan.table_refs()) != first
 
 
 def test_a_file_that_changes_is_another_version_and_old_ones_are_kept_for_a_while(tmp_path: Path) -> None:
@@ -262,7 +327,7 @@ tests:
         (
             {"type": "csv", "path": "hosts.csv", "key": "ip"},
             {"fields": {"taem": "service"}},
-            "has 'taem' (did you mean 'team'?)",
+            "has no column 'taem' (did you mean 'team'?)",
         ),
         ({"type": "csv", "path": "hosts.csv"}, {}, "needs key"),
         ({"type": "csv", "url": "http://x", "key": "ip"}, {}, "goes not with type csv"),

@@ -7,48 +7,22 @@ An archive is committed by renaming whole files, so its path must be one of a mo
 
 import errno
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from logboom.base.settings import KeyPath
-from logboom.pipeline.enrich.sources import table_fault
+from logboom.pipeline.enrich.sources import is_file, table_faults
 from logboom.pipeline.findings import Findings
 from logboom.pipeline.mask.keys import MaskKeyError, load_keys
 from logboom.pipeline.plan.nodes import Sink, Transform
+from logboom.pipeline.plan.places import path_fault
 from logboom.pipeline.plan.stores import StoreRef
 from logboom.pipeline.sinks.file.paths import fixed_directory
 
-_NAME_MAX_BYTES: Final = 255
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://|/)")
+_A_FILE: Final = "and a table is read from a file: write its path"
 _NO_UNNAMED_FILES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 """What a file system answers that does not know O_TMPFILE."""
-
-
-def path_fault(path: str) -> str | None:
-    """What is wrong with a path as text, or None.
-
-    >>> path_fault("./archive"), path_fault("file:///data/archive")
-    (None, 'is a URL; write the plain path: /data/archive')
-    """
-    if not path.strip():
-        return "is empty; write a path"
-    if "\0" in path:
-        return "has a character that no path may have"
-    if any(len(os.fsencode(name)) > _NAME_MAX_BYTES for name in path.split("/")):
-        return f"has a name of more than {_NAME_MAX_BYTES} bytes, which no file can have"
-    scheme = _SCHEME.match(path)
-    if scheme is not None and scheme[1].lower() == "file":
-        return f"is a URL; write the plain path: /{path[scheme.end() :].lstrip('/')}"
-    if scheme is not None:
-        return (
-            f"is a URL ({scheme[1]}:), and files are moved by rename here, which needs a mounted file system; "
-            "write the path of a directory, or for an archive or the checkpoint s3://, gs:// or abfss://"
-        )
-    if path.startswith("~"):
-        return "begins with '~', which stands for no home directory here; write the path whole"
-    return None
 
 
 class DirectoryCheck:
@@ -176,9 +150,12 @@ def check_tables(findings: Findings, file: str, transforms: Sequence[Transform])
     """Whether tables that are files can be read, and have what is taken of them."""
     for node in transforms:
         for ref in node.table_refs:
-            fault = table_fault(ref, Path(file).parent)
-            if fault is not None:
-                findings.problem(("transforms", node.name, "table"), fault)
+            place: KeyPath = ("transforms", node.name, "table")
+            if is_file(ref) and (fault := path_fault(ref.location, _A_FILE)) is not None:
+                findings.problem((*place, "path"), f"{ref.location!r} {fault}")
+                continue
+            for fault in table_faults(ref, Path(file).parent):
+                findings.problem(place, fault)
 
 
 def _overlap(path: Path, other: Path) -> str | None:

@@ -95,8 +95,8 @@ def _geoip(path: str) -> Find:
     def find(key: str) -> dict[str, Any] | None:
         try:
             found = reader.get(ipaddress.ip_address(key.strip().strip("[]")))
-        except ValueError:  # no address, or one of IPv6 where the file has IPv4 alone
-            return None
+        except (ValueError, maxminddb.InvalidDatabaseError):
+            return None  # no address, or one of IPv6 where the file has IPv4 alone, or a damaged place of the file
         return found if isinstance(found, dict) else None
 
     return find

@@ -4,8 +4,12 @@ Knows files and HTTP. Must not know versions, or what a table is for. A row with
 rows with one key the last counts, in files as in streams.
 """
 
+import contextlib
 import hashlib
+import http.client
+import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,11 +24,24 @@ from logboom.pipeline.plan.tables import TableRef
 HTTP_MAX_BYTES: Final = 64 * MIB
 """The largest answer that is taken for a table."""
 HTTP_TIMEOUT_S: Final = 10.0
+"""How long a server may be silent."""
+HTTP_ANSWER_S: Final = 60.0
+"""How long a whole answer may take: a batch waits for it."""
 FILE_MAX_BYTES: Final = 256 * MIB
 """The largest file that is taken for a table: its rows are objects in the memory of the driver, and of each worker."""
 ROWS_MAX: Final = 2_000_000
 """Of any table."""
 
+_UNREADABLE: Final = (
+    OSError,
+    ValueError,  # pa.ArrowInvalid and errors of decoding among them
+    ArithmeticError,  # a time that Python has none for
+    LookupError,  # a time zone that this machine does not know
+    RecursionError,
+    http.client.HTTPException,
+    pa.ArrowException,
+)
+"""What the bytes of a file or an answer make the readers here raise."""
 _HTTP: Final = ("http://", "https://")
 Rows = dict[str, dict[str, Any]]
 
@@ -33,43 +50,83 @@ class TableError(PipelineError):
     """A table cannot be read; the text names it and says why."""
 
 
+@contextlib.contextmanager
+def _told(ref: TableRef) -> Iterator[None]:
+    """Whatever the bytes of a table make its readers raise becomes a TableError."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        said = "it is nested too deeply" if isinstance(error, RecursionError) else _said(error)
+        raise TableError(f"the table of {ref.name} cannot be read from {ref.location}: {said}") from error
+
+
+def is_file(ref: TableRef) -> bool:
+    """Whether a table is a file of this machine."""
+    return ref.kind != "stream" and not ref.location.startswith(_HTTP)
+
+
 def read_table(ref: TableRef, directory: Path) -> Rows:
     """The rows of a table that is a file or an address; TableError where it cannot be read. `directory`: that of the
     pipeline's file."""
-    try:
+    with _told(ref):
         if ref.kind == "json":
             return rows_of_json(_json_bytes(ref, directory), ref)
-        path = directory / ref.location
-        return _rows_of(_read_csv(path) if ref.kind == "csv" else _read_parquet(path), ref)
-    except (OSError, ValueError, pa.ArrowException) as error:  # ArrowInvalid is a ValueError
-        raise TableError(f"the table of {ref.name} cannot be read from {ref.location}: {_said(error)}") from error
+        return _rows_of(_read_columns(ref, directory), ref)
 
 
-def table_fault(ref: TableRef, directory: Path) -> str | None:
-    """What is wrong with a table that is a file, before anything runs; None for what is read over the network."""
-    if ref.kind == "stream" or ref.location.startswith(_HTTP):
-        return None
+def table_faults(ref: TableRef, directory: Path) -> list[str]:
+    """What is wrong with a table that is a file, before anything runs; nothing of what is read over the network."""
+    if not is_file(ref):
+        return []
     if ref.kind == "geoip":
-        return _geoip_fault(directory / ref.location)
+        fault = geoip_fault(directory / ref.location)
+        return [] if fault is None else [f"{ref.location} {fault}"]
     try:
-        rows = read_table(ref, directory)
+        known = _known_names(ref, directory)
     except TableError as error:
-        return str(error)
-    known = {name for row in rows.values() for name in row}
-    for name in ref.fields:
-        if rows and name not in known and name.split(".")[0] not in known:
-            return f"no row of {ref.location} has {name!r} ({hint(name, sorted(known))})"
-    return None
+        return [str(error)]
+    what = "object" if ref.kind == "json" else "column"
+    return [
+        f"{ref.location} has no {what} {name!r} ({hint(name, known)})"
+        for name in ref.fields
+        if known is not None and name not in known and name.split(".")[0] not in known
+    ]
 
 
-def _geoip_fault(path: Path) -> str | None:
+def _known_names(ref: TableRef, directory: Path) -> list[str] | None:
+    """The names that rows of a table may have, in order; None where nobody can know yet: a list without rows."""
+    if ref.kind == "json":
+        rows = read_table(ref, directory)
+        return sorted({name for row in rows.values() for name in row}) if rows else None
+    with _told(ref):
+        table = _read_columns(ref, directory)
+        _rows_of(table, ref)
+    return sorted({name for name in table.column_names if name != ref.key})
+
+
+def geoip_fault(path: Path) -> str | None:
+    """Why a file is none of MaxMind's, as the end of a sentence; opened as executors open it."""
     import maxminddb
 
     try:
-        maxminddb.open_database(path, maxminddb.MODE_MMAP).close()
-    except (OSError, ValueError, maxminddb.InvalidDatabaseError) as error:
-        return f"{path.name} cannot be read as a file of MaxMind: {_said(error)}"
+        maxminddb.open_database(path).close()
+    except (*_UNREADABLE, maxminddb.InvalidDatabaseError) as error:
+        return f"cannot be read as a file of MaxMind: {_said(error)}".replace(f" ({path})", "")
     return None
+
+
+def _read_columns(ref: TableRef, directory: Path) -> pa.Table:
+    path = directory / ref.location
+    table = _read_csv(path) if ref.kind == "csv" else _read_parquet(path)
+    names = table.column_names
+    for name in (str(ref.key), *ref.fields):
+        if names.count(name) > 1:
+            raise ValueError(f"it has {names.count(name)} columns {name!r}")
+    for index, field in enumerate(table.schema):
+        if pa.types.is_binary(field.type):  # as which many programs write texts
+            with contextlib.suppress(pa.ArrowInvalid):
+                table = table.set_column(index, field.name, table.column(index).cast(pa.string()))
+    return table
 
 
 def _read_parquet(path: Path) -> pa.Table:
@@ -85,11 +142,27 @@ def _read_csv(path: Path) -> pa.Table:
     from pyarrow import csv
 
     _check_size(path)
-    with path.open("rb") as file:
-        header = file.readline().decode("utf-8-sig", errors="replace")
-    names = csv.read_csv(pa.BufferReader(header.encode() + b"\n")).column_names
+    data = path.read_bytes()
+    header = _text(data).lstrip("\r\n").partition("\n")[0].strip()
+    if not header:
+        raise ValueError("it has no line with the names of its columns")
+    names = csv.read_csv(pa.BufferReader(f"{header}\n".encode())).column_names
     options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True)
-    return csv.read_csv(path, convert_options=options)
+    whole = csv.ReadOptions(
+        block_size=len(data) + 1
+    )  # a value may be as long as the file, and have ends of lines in it
+    return csv.read_csv(pa.BufferReader(data + b"\n"), read_options=whole, convert_options=options)
+
+
+def _text(data: bytes) -> str:
+    """The text of a file; ValueError with the line where it is no UTF-8."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ValueError("it is UTF-16; save it as UTF-8")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
+        raise ValueError(f"line {line} has a byte (0x{byte:02x}) that is not UTF-8; save it as UTF-8") from error
 
 
 def _rows_of(table: pa.Table, ref: TableRef) -> Rows:
@@ -111,10 +184,19 @@ def _json_bytes(ref: TableRef, directory: Path) -> bytes:
         return (directory / ref.location).read_bytes()
     request = urllib.request.Request(ref.location, headers={"Accept": "application/json"})  # noqa: S310 - http(s) alone
     with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:  # noqa: S310
-        data: bytes = answer.read(HTTP_MAX_BYTES + 1)
-    if len(data) > HTTP_MAX_BYTES:
-        raise ValueError(f"the answer has more than {HTTP_MAX_BYTES // MIB} MiB")
-    return data
+        return _whole_answer(answer, time.monotonic() + HTTP_ANSWER_S)
+
+
+def _whole_answer(answer: http.client.HTTPResponse, ends_by: float) -> bytes:
+    """What a server sends, as long as it neither sends too much nor takes too long."""
+    data = bytearray()
+    while piece := answer.read1(MIB):
+        data += piece
+        if len(data) > HTTP_MAX_BYTES:
+            raise ValueError(f"the answer has more than {HTTP_MAX_BYTES // MIB} MiB")
+        if time.monotonic() > ends_by:
+            raise ValueError(f"the answer takes more than {HTTP_ANSWER_S:.0f} s")
+    return bytes(data)
 
 
 def rows_of_json(data: bytes, ref: TableRef) -> Rows:
@@ -151,7 +233,9 @@ def fields_of(value: Any) -> dict[str, Any]:
 
 
 def _key_text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
+    """A key as an event's text has it: times, decimals and bytes are texts, everything else is as JSON writes it."""
+    plain = msgspec.to_builtins(value, enc_hook=str)
+    return plain if plain is None or isinstance(plain, str) else msgspec.json.encode(plain).decode()
 
 
 def _said(error: Exception) -> str:

@@ -4,6 +4,7 @@ A batch is pinned to the versions that it began with, and finds their files here
 times. Must not know Spark or how a row is found.
 """
 
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from logboom.pipeline.checkpoint.files import make_dir, write_durably
-from logboom.pipeline.enrich.sources import Rows, TableError, encoded, read_table, version_of
+from logboom.pipeline.enrich.sources import Rows, TableError, encoded, geoip_fault, read_table, version_of
 from logboom.pipeline.plan.tables import TableRef
 
 _KEPT: Final = 8
@@ -127,16 +128,29 @@ class TableStore:
 
     def _read(self, ref: TableRef, seen: _Seen | None) -> tuple[bytes, Rows | None]:
         if ref.kind == "geoip":
-            try:
-                return (self._base / ref.location).read_bytes(), None
-            except OSError as error:
-                raise TableError(f"the table of {ref.name} cannot be read: {ref.location}: {error.strerror}") from error
+            return self._read_geoip(ref), None
         if ref.kind != "stream":
             return encoded(read_table(ref, self._base)), None
         if self._read_stream is None:
             raise TableError(f"the table of {ref.name} is the stream {ref.location}, which is not read here")
         rows = self._read_stream(ref, {} if seen is None or seen.rows is None else seen.rows)
         return encoded(rows), rows
+
+    def _read_geoip(self, ref: TableRef) -> bytes:
+        """The file, once a copy of these very bytes could be opened: it may just be written."""
+        try:
+            data = (self._base / ref.location).read_bytes()
+        except OSError as error:
+            raise TableError(f"the table of {ref.name} cannot be read: {ref.location}: {error.strerror}") from error
+        directory = self._path(ref.id, "")
+        make_dir(directory)
+        with tempfile.NamedTemporaryFile(dir=directory) as copy:
+            copy.write(data)
+            copy.flush()
+            fault = geoip_fault(Path(copy.name))
+        if fault is not None:
+            raise TableError(f"the table of {ref.name}: {ref.location} {fault}")
+        return data
 
     def _forget_old(self, newest: Path) -> None:
         there = sorted(newest.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns)

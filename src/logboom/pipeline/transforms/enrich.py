@@ -11,6 +11,7 @@ from logboom.pipeline.enrich.lookup import PREFIX, enrich_batch
 from logboom.pipeline.findings import Part
 from logboom.pipeline.plan.names import stream_name_problem
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, KernelTransform, missed_column
+from logboom.pipeline.plan.places import url_fault
 from logboom.pipeline.plan.tables import TableKind, TableRef
 from logboom.pipeline.reshape.batch import TEXT_FIELDS
 from logboom.pipeline.route.values import simple_value
@@ -131,18 +132,31 @@ def _table(model: TableModel, name: str, fields: tuple[str, ...], part: Part) ->
     if len(found) != 1:
         part.problem((), f"needs {' or '.join(wanted)}" + (", not both" if len(found) > 1 else ""))
         return None
-    location = str(given[found[0]])
-    if found == ["url"] and not location.startswith(_HTTP):
-        part.problem("url", f"{location!r} should begin with http:// or https://")
-    if found == ["stream"] and (problem := stream_name_problem(location)) is not None:
-        part.problem("stream", problem)
     if model.type in ("csv", "parquet") and model.key is None:
         part.problem((), "needs key: the column that is looked up")
     if model.type in ("geoip", "stream") and model.key is not None:
         part.problem("key", f"has no meaning with type {model.type}")
+    location = str(given[found[0]])
+    fault = _location_fault(found[0], location)
+    if fault is not None:
+        part.problem(found[0], fault)
+        return None
     return TableRef(
         name=name, kind=model.type, location=location, key=model.key, fields=fields, refresh_ms=model.refresh
     )
+
+
+def _location_fault(key: str, location: str) -> str | None:
+    """What is wrong with where a table is, as text."""
+    if key == "stream":
+        return stream_name_problem(location)
+    if key == "path":
+        is_address = location.startswith(_HTTP)
+        return f"{location!r} is an address: a table of type json takes it as url" if is_address else None
+    if not location.startswith(_HTTP):
+        return f"{location!r} should begin with http:// or https://"
+    fault = url_fault(location)
+    return None if fault is None else f"{location!r} {fault}"
 
 
 TRANSFORM: Final = TransformType("enrich", EnrichModel, EnrichTransform, _compile)

@@ -14,6 +14,7 @@ import msgspec
 from pydantic import Field
 
 from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.plan.places import url_fault
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, Sending, sending_of
 from logboom.pipeline.sinks.bulk.target import GiveUpError
@@ -156,26 +157,6 @@ def http_way(
         compression=model.compression or compression,
         headers=tuple(model.headers.items()),
     )
-
-
-def url_fault(url: str) -> str | None:
-    """What is wrong with the address of a server, or None.
-
-    >>> url_fault("https://search:9200"), url_fault("search:9200")
-    (None, 'is no address such as https://host:port/path')
-    """
-    try:
-        parts = urlsplit(url)
-        port_is_wrong = parts.port == 0
-    except ValueError:
-        return "is no address such as https://host:port/path"
-    if parts.scheme not in ("http", "https") or not parts.hostname or port_is_wrong:
-        return "is no address such as https://host:port/path"
-    if parts.username is not None or parts.password is not None:
-        return "has a credential in it; name one of the environment or of a file instead"
-    if parts.fragment or not url.isascii() or any(char.isspace() for char in url):
-        return "has characters that no address of a server has"
-    return None
 
 
 def header_name_fault(name: str) -> str | None:

@@ -1,0 +1,57 @@
+"""Paths and addresses as a pipeline's file names them: what is wrong with one as text. Knows text alone."""
+
+import os
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+_NAME_MAX_BYTES: Final = 255
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://|/)")
+
+
+_NO_URLS: Final = (
+    "and files are moved by rename here, which needs a mounted file system; write the path of a directory, or for an "
+    "archive or the checkpoint s3://, gs:// or abfss://"
+)
+
+
+def path_fault(path: str, no_urls: str = _NO_URLS) -> str | None:
+    """What is wrong with a path as text, or None. `no_urls`: the end of a sentence that says why it may be no URL.
+
+    >>> path_fault("./archive"), path_fault("file:///data/archive")
+    (None, 'is a URL; write the plain path: /data/archive')
+    """
+    if not path.strip():
+        return "is empty; write a path"
+    if "\0" in path:
+        return "has a character that no path may have"
+    if any(len(os.fsencode(name)) > _NAME_MAX_BYTES for name in path.split("/")):
+        return f"has a name of more than {_NAME_MAX_BYTES} bytes, which no file can have"
+    scheme = _SCHEME.match(path)
+    if scheme is not None and scheme[1].lower() == "file":
+        return f"is a URL; write the plain path: /{path[scheme.end() :].lstrip('/')}"
+    if scheme is not None:
+        return f"is a URL ({scheme[1]}:), {no_urls}"
+    if path.startswith("~"):
+        return "begins with '~', which stands for no home directory here; write the path whole"
+    return None
+
+
+def url_fault(url: str) -> str | None:
+    """What is wrong with the address of a server, or None.
+
+    >>> url_fault("https://search:9200"), url_fault("search:9200")
+    (None, 'is no address such as https://host:port/path')
+    """
+    try:
+        parts = urlsplit(url)
+        port_is_wrong = parts.port == 0
+    except ValueError:
+        return "is no address such as https://host:port/path"
+    if parts.scheme not in ("http", "https") or not parts.hostname or port_is_wrong:
+        return "is no address such as https://host:port/path"
+    if parts.username is not None or parts.password is not None:
+        return "has a credential in it; name one of the environment or of a file instead"
+    if parts.fragment or not url.isascii() or any(char.isspace() for char in url):
+        return "has characters that no address of a server has"
+    return None
