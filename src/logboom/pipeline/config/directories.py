@@ -84,7 +84,9 @@ class DirectoryCheck:
         """A file of lines is one sink's alone, and no archive or checkpoint is a place for it."""
         for number, (sink, found) in enumerate(self._files):
             at: KeyPath = ("sinks", sink.name, "path")
-            if found.is_dir():
+            if found == Path(self._findings.document.name).resolve():
+                self._findings.problem(at, f"is the file of this pipeline: {found}; write the path of another")
+            elif found.is_dir():
                 self._findings.problem(at, f"{found} is a directory; write the path of a file")
             elif found.exists() and not found.is_file():
                 self._findings.problem(at, f"{found} is a device, pipe or socket; write the path of a file")

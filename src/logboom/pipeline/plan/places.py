@@ -1,5 +1,6 @@
 """Paths and addresses as a pipeline's file names them: what is wrong with one as text. Knows text alone."""
 
+import ipaddress
 import os
 import re
 from typing import Final
@@ -13,6 +14,9 @@ _NO_URLS: Final = (
     "and files are moved by rename here, which needs a mounted file system; write the path of a directory, or for an "
     "archive or the checkpoint s3://, gs:// or abfss://"
 )
+
+
+_HOST: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]*)(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*\.?")
 
 
 def path_fault(path: str, no_urls: str = _NO_URLS) -> str | None:
@@ -48,6 +52,8 @@ def url_fault(url: str) -> str | None:
         port_is_wrong = parts.port == 0
     except ValueError:
         return "is no address such as https://host:port/path"
+    if parts.hostname and not is_host(parts.hostname):
+        return "has characters that no address of a server has"
     if parts.scheme not in ("http", "https") or not parts.hostname or port_is_wrong:
         return "is no address such as https://host:port/path"
     if parts.username is not None or parts.password is not None:
@@ -55,3 +61,18 @@ def url_fault(url: str) -> str | None:
     if parts.fragment or not url.isascii() or any(char.isspace() for char in url):
         return "has characters that no address of a server has"
     return None
+
+
+def is_host(text: str) -> bool:
+    """Whether a server may be called so: a name, or an address of IPv4 or IPv6.
+
+    >>> is_host("search-1.example.com"), is_host("::1"), is_host("a..b"), is_host("a b")
+    (True, True, False, False)
+    """
+    if ":" not in text:
+        return _HOST.fullmatch(text) is not None
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True

@@ -9,7 +9,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from logboom.pipeline.plan.places import url_fault
+
 SCHEMES: Final = ("s3", "gs", "abfs", "abfss")
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]")
+_REGION: Final = re.compile(r"[A-Za-z0-9-]+")
 _ENDPOINT: Final = re.compile(r"https?://[^/@?#\s]+/?")
 
 
@@ -40,6 +44,10 @@ def store_fault(store: StoreRef, owner: str = "archive") -> str | None:
         return f"cannot be read: {error}"
     if not parts.netloc or not parts.path.strip("/"):
         return f"should be a bucket and a prefix, such as s3://BUCKET/PREFIX: the prefix is the {owner}'s alone"
+    if not secret and parts.scheme in ("s3", "gs") and (not _BUCKET.fullmatch(parts.netloc) or ".." in parts.netloc):
+        return f"has a bucket {parts.netloc!r}, which is no name of one: letters, digits, '-', '_' and '.', from 3 on"
+    if not store.url.isprintable():
+        return "has characters that no prefix should have"
     if secret or parts.query or parts.fragment:
         return "has more than a bucket and a prefix; credentials come from the environment or the cloud's own files"
     if any(part in ("", ".", "..") for part in parts.path.strip("/").split("/")):
@@ -53,6 +61,8 @@ def option_faults(path: str, endpoint: str | None, region: str | None) -> dict[s
     if not path.startswith("s3://"):
         given = {"endpoint": endpoint, "region": region}
         return {key: "goes with a path that begins with s3://" for key, value in given.items() if value is not None}
-    if endpoint is not None and not _ENDPOINT.fullmatch(endpoint):
+    if region is not None and not _REGION.fullmatch(region):
+        found["region"] = f"{region!r} is no name of a region such as eu-west-1"
+    if endpoint is not None and (not _ENDPOINT.fullmatch(endpoint) or url_fault(endpoint) is not None):
         found["endpoint"] = f"{endpoint!r} is no http://HOST:PORT or https://HOST:PORT"
     return found

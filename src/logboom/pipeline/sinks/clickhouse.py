@@ -29,7 +29,7 @@ from logboom.pipeline.sinks.bulk.model import secret_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, RefusedWholeError, TryAgainError
 from logboom.pipeline.sinks.http.answers import HttpAnswer, check_status, described, retry_after
-from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, RequestLimits, http_fields
+from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, RequestLimits, check_header_value, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
 
 if TYPE_CHECKING:
@@ -219,6 +219,9 @@ def _compile(model: ClickhouseModel, common: CommonFields, report: SinkReport) -
     for name in model.settings:
         if name in (_DEDUPLICATION, "query", "user", "password", "wait_end_of_query"):
             report.problem("settings", f"{name!r} is set by the sink itself")
+        elif not _NAME.fullmatch(name):
+            report.problem("settings", f"{name!r} is no name of letters, digits and '_'")
+    check_header_value(report, "user", model.user)
     if model.user is None and (model.password_env or model.password_file):
         report.problem("user", "is missing: a password goes with it")
     return ClickhouseSink(

@@ -18,7 +18,7 @@ from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
 from logboom.pipeline.sinks.http.authorization import AuthorizedModel, AuthorizedSink, authorization_of
-from logboom.pipeline.sinks.http.model import RequestLimits, http_fields
+from logboom.pipeline.sinks.http.model import RequestLimits, check_header_value, http_fields
 from logboom.pipeline.sinks.http.protobuf import bytes_field, text_field, whole_field
 from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.templates import Template, check_template
@@ -141,6 +141,7 @@ def _compile(model: LokiModel, common: CommonFields, report: SinkReport) -> Loki
             if not _LABEL.fullmatch(name):
                 report.problem(key, f"{name!r} should be letters, digits and '_', and not begin with a digit")
             check_template(report, key, text)
+    check_header_value(report, "tenant", model.tenant)
     if model.compression not in (None, "none"):
         report.problem("compression", "has no meaning here: requests of Loki are compressed with Snappy")
     return LokiSink(

@@ -19,6 +19,7 @@ from pydantic import Field
 from logboom.base.settings import Address, split_address
 from logboom.base.units import KIB
 from logboom.pipeline.event.record import EventRecord
+from logboom.pipeline.plan.places import is_host
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, sending_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
@@ -178,6 +179,13 @@ def _packets(payloads: Sequence[bytes], limit: int) -> Iterator[bytes]:
 
 
 def _compile(model: StatsdModel, common: CommonFields, report: SinkReport) -> StatsdSink:
+    host, port = split_address(model.address)
+    if not is_host(host) or port == 0:
+        report.problem("address", f"{model.address!r} is no address of a server such as 127.0.0.1:8125")
+    if model.protocol == "udp" and model.packet_bytes > _DATAGRAM_MAX_BYTES:
+        report.problem(
+            "packet_bytes", f"should be at most {_DATAGRAM_MAX_BYTES}, which is what a datagram of UDP holds"
+        )
     if _NOT_IN_NAMES.search(model.prefix):
         report.problem("prefix", f"{model.prefix!r} should be letters, digits, '.', '_' and '-'")
     return StatsdSink(

@@ -73,6 +73,9 @@ def _compile(model: SumoLogicModel, common: CommonFields, report: SinkReport) ->
     given = {"x-sumo-category": model.category, "x-sumo-host": model.host, "x-sumo-name": model.name}
     if model.fields:
         given["x-sumo-fields"] = ",".join(f"{name}={text}" for name, text in model.fields.items())
+    for name, value in model.fields.items():
+        if not name or "=" in name or "," in name + value:
+            report.problem("fields", f"{name!r} may have no '=', and neither it nor its value a comma")
     for text in given.values():
         if text is not None and not (text.isascii() and text.isprintable()):
             report.problem("category", f"{text!r} has characters that no header may have")

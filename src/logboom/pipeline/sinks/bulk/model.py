@@ -5,6 +5,7 @@ Knows settings and plans. Must not know any particular server. Cheap to import: 
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _BYTES_MIN: Final = 1_000
 _EVENTS_MAX: Final = 100_000
+_ENV_NAME: Final = re.compile(r"[^=\s\0]+")
 
 
 class BatchModel(Settings):
@@ -119,6 +121,8 @@ def secret_of(model: Settings, name: str, report: SinkReport, *, needed: bool = 
     env, file = getattr(model, f"{name}_env"), getattr(model, f"{name}_file")
     if env is not None and file is not None:
         report.problem(f"{name}_file", f"needs one of {name}_env and {name}_file, not both")
+    if env is not None and not _ENV_NAME.fullmatch(env):
+        report.problem(f"{name}_env", f"{env!r} is no name of an environment variable")
     if env is None and file is None:
         if needed:
             report.problem(f"{name}_env", f"is missing: name the credential with {name}_env or {name}_file")

@@ -19,7 +19,7 @@ from logboom.base.settings import DurationMs, Settings, SizeBytes
 from logboom.base.units import DAY_MS, KIB, SECOND_MS
 from logboom.pipeline.plan.nodes import Sink
 from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkModel, SinkReport, SinkType, SinkWriter
-from logboom.pipeline.sinks.file.paths import PARTS, unknown_parts
+from logboom.pipeline.sinks.file.paths import PARTS, form_fault, unknown_parts
 
 FileCompression = Literal["none", "gzip", "zstd"]
 FileEncoding = Literal["json", "body"]
@@ -71,6 +71,8 @@ class FileSink(Sink, frozen=True, kw_only=True, tag="file"):
 def _compile(model: FileSinkModel, common: CommonFields, report: SinkReport) -> FileSink:
     for part in unknown_parts(model.path):
         report.unknown("path", "part", part, PARTS)
+    if (fault := form_fault(model.path)) is not None:
+        report.problem("path", f"{model.path!r} {fault}")
     rotate = model.rotate or RotateModel()
     if model.rotate is not None and rotate.size is None and rotate.every is None:
         report.problem("rotate", "needs a size, or every, or both")

@@ -31,6 +31,20 @@ def unknown_parts(path: str) -> list[str]:
     return [part for part in parts_of(path) if part not in PARTS]
 
 
+def form_fault(path: str) -> str | None:
+    """What is wrong with how a path is put together, or None.
+
+    >>> form_fault("out/{date"), form_fault("{service}/../x"), form_fault("out/{date}.log")
+    ('has a brace without its other half', "leads up by '..' behind a part that events fill in", None)
+    """
+    plain = _PART.split(path)[::2]
+    if any(brace in text for text in plain for brace in "{}"):
+        return "has a brace without its other half"
+    if any(name == ".." for name in _PART.sub("x", path).split("/")[plain[0].count("/") :]) and len(plain) > 1:
+        return "leads up by '..' behind a part that events fill in"
+    return "is a directory; write the path of a file" if path.endswith("/") else None
+
+
 def fixed_directory(path: str) -> str:
     """The directory that all files of a path are below.
 

@@ -142,12 +142,14 @@ def http_way(
     none of the product's `encodings`."""
     if model.compression is not None and model.compression not in encodings:
         report.problem("compression", f"{model.compression} is none that it takes: {', '.join(encodings)}")
-    if url_ref is None and url:
+    if url_ref is None and (url or getattr(model, "url", None) is not None):
         fault = url_fault(url)
         if fault is not None:
             report.problem("url", f"{url!r} {fault}")
+    seen: set[str] = set()
     for name, value in model.headers.items():
-        fault = _header_fault(name, value)
+        fault = "stands there twice" if name.lower() in seen else _header_fault(name, value)
+        seen.add(name.lower())
         if fault is not None:
             report.problem("headers", f"{name!r} {fault}")
     return HttpWay(
@@ -164,6 +166,12 @@ def header_name_fault(name: str) -> str | None:
     if not _HEADER_NAME.fullmatch(name):
         return "is no name of a header"
     return "is set by the sink itself" if name.lower() in _OWN_HEADERS else None
+
+
+def check_header_value(report: SinkReport, key: str, value: str | None) -> None:
+    """Reports a key whose value is sent as a header and cannot be one."""
+    if value is not None and not _HEADER_VALUE.fullmatch(value):
+        report.problem(key, f"{value!r} has characters that no header may have")
 
 
 def _header_fault(name: str, value: str) -> str | None:

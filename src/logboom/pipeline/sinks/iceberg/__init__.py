@@ -23,7 +23,7 @@ from logboom.base.settings import DurationMs, Settings
 from logboom.base.units import MINUTE_MS
 from logboom.pipeline.event.fields import COLUMNS
 from logboom.pipeline.plan.nodes import KeyRef, Sink
-from logboom.pipeline.plan.places import url_fault
+from logboom.pipeline.plan.places import path_fault, url_fault
 from logboom.pipeline.plan.stores import is_url_of_store
 from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkModel, SinkReport, SinkType, SinkWriter
 from logboom.pipeline.sinks.bulk.model import secret_of
@@ -133,6 +133,9 @@ def _compile(model: IcebergModel, common: CommonFields, report: SinkReport) -> I
         column = IcebergColumnModel(field=given) if isinstance(given, str) else given
         if not column.field.startswith(_ATTRIBUTE) or column.field == _ATTRIBUTE:
             report.problem("columns", f"{name}: {column.field!r} is no attributes.NAME; the event's own are there")
+        alike = [other for other in (*COLUMNS, *model.columns) if other != name and other.lower() == name.lower()]
+        if alike:
+            report.problem("columns", f"{name!r} is {alike[0]!r} but for capitals, which readers do not tell apart")
         if name in COLUMNS:
             report.problem("columns", f"{name!r} is a column of the event; give the attribute another name")
         if not name or "." in name:
@@ -160,6 +163,8 @@ def _check_catalog(model: IcebergModel, report: SinkReport) -> None:
         report.problem("path", "or catalog has to be there, and one of them alone: a directory, or a REST catalog")
     if model.catalog is not None and (fault := url_fault(model.catalog)) is not None:
         report.problem("catalog", f"{model.catalog!r} {fault}")
+    if model.path is not None and not is_url_of_store(model.path) and (fault := path_fault(model.path)) is not None:
+        report.problem("path", f"{model.path!r} {fault}")
     if model.path is not None and is_url_of_store(model.path):
         report.problem(
             "path",

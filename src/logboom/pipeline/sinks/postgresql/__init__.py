@@ -9,15 +9,17 @@ imported where the sink is opened.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import Field
 
 from logboom.base.units import MIB
 from logboom.pipeline.event.fields import COLUMNS, is_field
 from logboom.pipeline.plan.nodes import KeyRef
+from logboom.pipeline.plan.places import is_host
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, secret_of, sending_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 EVENT_ID: Final = "event_id"
 _NAME_MAX_BYTES: Final = 63
+_PORT: Final = re.compile(r":(\d{1,6})$")
+_PORTS: Final = 1 << 16
 _SECRET_OPTIONS: Final = ("password", "sslpassword", "passfile", "oauth_client_secret")
 
 
@@ -104,10 +108,31 @@ def _check_url(url: str, report: SinkReport) -> None:
     except ValueError as error:
         report.problem("url", f"cannot be read: {error}")
         return
+    for place in parts.netloc.rpartition("@")[2].split(","):  # several servers, of which one that is up is used
+        host, port = _PORT.sub("", place), _PORT.search(place)
+        wrong = port is not None and not 0 < int(port[1]) < _PORTS
+        if (host and not is_host(unquote(host).strip("[]")) and not unquote(host).startswith("/")) or wrong:
+            report.problem("url", f"{place!r} is no HOST:PORT")
     if parts.scheme not in ("postgresql", "postgres"):
         report.problem("url", "should be postgresql://USER@HOST:PORT/DATABASE")
     if has_password or any(name in _SECRET_OPTIONS for name in options):
         report.problem("url", "has a password, which would stand in plans; name it with password_env or password_file")
+    elif (unknown := _unknown_option(url)) is not None:  # it has no secret to be told
+        report.problem("url", unknown)
+
+
+def _unknown_option(url: str) -> str | None:
+    """What libpq says of the address, where it is installed."""
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError:
+        return None
+    try:
+        conninfo_to_dict(url)
+    except ProgrammingError as error:
+        return f"cannot be read: {' '.join(str(error).split())}"
+    return None
 
 
 def _check_installed(sink: PostgresqlSink) -> None:
