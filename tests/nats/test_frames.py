@@ -107,6 +107,46 @@ def test_changed_bytes_between_messages_of_one_subject(
         fed([bytes(stream)])
 
 
+def outcome(pieces: list[bytes]) -> list[Delivery | Notice] | None:
+    """What a reader makes of these pieces; None where it refuses them."""
+    try:
+        return fed(pieces)
+    except FrameError:
+        return None
+
+
+@given(
+    st.integers(0, 12),
+    st.integers(0, 30),
+    st.integers(16, 70),
+    st.lists(st.tuples(st.integers(0, 5_000), st.sampled_from(b"\x00\t\r\n 019MxQ")), max_size=3),
+    st.data(),
+)
+def test_rows_of_one_size_are_read_as_if_each_came_alone(
+    reply_bytes: int, payload_bytes: int, count: int, changes: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Whatever is changed between them or in them."""
+    made = data.draw(st.binary(min_size=count * payload_bytes, max_size=count * payload_bytes))
+    rows = [
+        Delivery(3, b"a.b", (b"%012d" % n)[12 - reply_bytes :], b"", made[n * payload_bytes : (n + 1) * payload_bytes])
+        for n in range(count)
+    ]
+    stream = bytearray(b"".join(map(written, rows)))
+    assert fed([bytes(stream)]) == rows
+    for at, byte in changes:
+        stream[at % len(stream)] = byte
+    assert outcome([bytes(stream)]) == outcome([bytes((byte,)) for byte in stream])
+
+
+def test_rows_of_one_size_before_others_come_as_one_run() -> None:
+    """Where a number in reply subjects gets a digit more."""
+    stream = b"".join(b"MSG a 1 r.%d 3\r\n%03d\r\n" % (n, n % 1_000) for n in range(960, 1_040))
+    (run,) = FrameReader().feed(stream)
+    assert isinstance(run, Alike)
+    assert run.replies == [b"r.%d" % n for n in range(960, 1_040)]
+    assert run.payloads == [b"%03d" % (n % 1_000) for n in range(960, 1_040)]
+
+
 def test_a_burst_of_one_subject_comes_as_one_run() -> None:
     stream = b"".join(b"MSG a 1 %b3\r\n%03d\r\n" % (b"r " if n % 10 == 9 else b"", n) for n in range(1_000))
     (run,) = FrameReader().feed(stream)

@@ -78,11 +78,12 @@ def batch_of(contents: Sequence[bytes], timestamp_ms: int) -> bytearray:
         part = contents[start:stop]
         # Only as many deltas as there are records: to copy all 8,192 touches half a megabyte, most of a core's cache.
         deltas = DELTAS[start : start + len(part)]
-        pieces += [
-            piece
-            for delta, content in zip(deltas, part, strict=True)
-            for piece in (heads[len(content)], delta, content)
-        ]
+        records = [b""] * (3 * len(part))
+        # A column at a time, which takes half the time of record by record.
+        records[::3] = map(heads.__getitem__, map(len, part))
+        records[1::3] = deltas
+        records[2::3] = part
+        pieces += records
     for place in range(len(DELTAS), len(contents)):
         delta, content = varint(place), contents[place]
         pieces += (_HEADS[len(delta)][len(content)], delta, content)

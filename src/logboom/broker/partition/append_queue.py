@@ -280,7 +280,8 @@ class AppendQueue:
         outcomes = self._stage.stage(run, self.rules, leader_epoch=self.leader_epoch, now_ms=now_ms)
         self._ids.settled()
         self._counters.duplicate_messages += len(run.duplicates)
-        failed = [one for one in outcomes if isinstance(one, LogboomError)]
+        all_taken = set(map(type, outcomes)) == {int}
+        failed = [] if all_taken else [one for one in outcomes if isinstance(one, LogboomError)]
         self._counters.refused_appends += len(failed)
         taken = (
             [one for one in outcomes if not isinstance(one, LogboomError)] if failed else cast("list[Offset]", outcomes)

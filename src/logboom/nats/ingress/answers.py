@@ -1,7 +1,6 @@
 """Acks of messages that are stored, as they are published on the reply subjects. Pure."""
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Final
 
 from logboom.nats.link import commands
@@ -23,5 +22,7 @@ def acks_of(stream: str, replies: Sequence[bytes], offsets: Sequence[int]) -> by
         return b"".join([commands.publish(reply, ack(stream, at)) for reply, at in zip(replies, offsets, strict=True)])
     # All are of one length, so only subject and number differ: one text for all takes half the time of one for each.
     template = b'PUB %%b %d\r\n{"stream":"%b","seq":%%d}\r\n' % (len(first), stream.encode())
-    numbers = [at + 1 for at in offsets]
-    return template * len(replies) % tuple(chain.from_iterable(zip(replies, numbers, strict=True)))
+    gaps: list[bytes | int] = [0] * (2 * len(replies))
+    gaps[::2] = replies
+    gaps[1::2] = map((1).__add__, offsets)
+    return template * len(replies) % tuple(gaps)

@@ -11,6 +11,8 @@ anything else raise FrameError, after which the reader is of no use.
 """
 
 from collections.abc import Sequence
+from itertools import chain
+from struct import iter_unpack
 from typing import Final, NamedTuple, TypeAlias, overload
 
 from logboom.base.errors import LogboomError
@@ -177,10 +179,11 @@ def _read_messages(buffer: bytes, at: int, read: list[Run | Notice]) -> tuple[in
 
 
 def _read_alike(buffer: bytes, at: int, start: bytes, head: "_Head", frame_bytes: int) -> tuple[Alike, int]:
-    """Read frames that begin with `start`, of which there is a whole one at `at`, and where they end. The last one is
-    left to be read alone, since nothing behind it says that it is whole."""
+    """Read frames that begin with `start`, of which there is a whole one at `at`, and where they end. Of those that
+    differ in size the last one is left to be read alone, since nothing behind it says that it is whole."""
     alike, between, window = Alike(head.sid, head.subject), _END + start, _ALIKE_FRAMES * frame_bytes
-    while at < len(buffer):
+    at = _take_rows(buffer, at, start, head, frame_bytes, alike)
+    while buffer.startswith(start, at):
         pieces = buffer[at + len(start) : at + window].split(between)
         pieces.pop()
         taken = _take_columns(pieces, alike)
@@ -189,6 +192,35 @@ def _read_alike(buffer: bytes, at: int, start: bytes, head: "_Head", frame_bytes
             break
         window = min(4 * window, max(window, _ALIKE_BYTES_MAX))
     return alike, at
+
+
+def _take_rows(buffer: bytes, at: int, start: bytes, head: "_Head", frame_bytes: int, alike: Alike) -> int:
+    """Add the frames that stand from `at` on like rows of a table, one of them known to be right: replies of one size,
+    payloads of one size. Where they end: at `at` where they are too few.
+
+    What is the same in all of them is compared a column of bytes at a time, so no frame is looked at by itself.
+    """
+    reply_bytes = len(head.reply)
+    between = b" %d\r\n" % head.size if reply_bytes else b"%d\r\n" % head.size
+    fixed = ((0, start), (len(start) + reply_bytes, between), (frame_bytes - len(_END), _END))
+    rows = (len(buffer) - at) // frame_bytes
+    if len(start) + reply_bytes + len(between) + head.size + len(_END) != frame_bytes:
+        return at  # more white space than is needed
+    for place, text in fixed:
+        for column, byte in enumerate(text, at + place):
+            found = buffer[column : at + rows * frame_bytes : frame_bytes]
+            if found.count(byte) < rows:
+                rows -= len(found.lstrip(bytes((byte,))))
+            if rows < _ALIKE_FRAMES:
+                return at
+    end = at + rows * frame_bytes
+    row = f"{len(start)}x{reply_bytes}s{len(between)}x{head.size}s{len(_END)}x"
+    cells = list(chain.from_iterable(iter_unpack(row, memoryview(buffer)[at:end])))
+    if not _are_words(cells[::2]):
+        return at
+    alike.replies += cells[::2]
+    alike.payloads += cells[1::2]
+    return end
 
 
 def _take_columns(pieces: list[bytes], alike: Alike) -> int:

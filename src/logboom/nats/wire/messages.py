@@ -14,6 +14,7 @@ that would have JetStream do what is not done here are refused as by a stream of
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Final, NamedTuple, Self
 
 from logboom.base.ids import Offset
@@ -181,7 +182,7 @@ class Reader:
     ) -> MessagesAlike | None:
         """Messages of one subject without headers, as `read` would read each; none where `takes` does not want their
         partition. None: they have to be read one by one, because some are in envelopes."""
-        if [payload for payload in payloads if payload.startswith(MAGIC)]:
+        if any(map(bytes.startswith, payloads, repeat(MAGIC))):
             return None
         known = self._subjects.get(subject) or self._learn(subject)
         to = known.partition if partition is None else partition
@@ -284,7 +285,7 @@ def _packed_alike(known: _Subject, replies: Sequence[bytes], payloads: Sequence[
         before, between, behind = heads[len(payloads[0])], answered[len(replies[0])], known.packed
         record = b"%%b%b%%b%b" % (between.replace(b"%", b"%%"), behind.replace(b"%", b"%%"))
         record = before.replace(b"%", b"%%") + record
-        return [record % each for each in zip(payloads, replies, strict=True)]
+        return list(map(record.__mod__, zip(payloads, replies, strict=True)))
     return [
         b"".join((heads[len(payload)], payload, answered[len(reply)], reply, known.packed))
         if reply
