@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.msg import Msg
+from pydantic import ValidationError
+from structlog.testing import capture_logs
 from tests.nats.links import linked, up
 from tests.nats.proxy import Proxy
 from tests.nats.publisher import Publisher
@@ -33,10 +35,12 @@ import nats
 from logboom.base.errors import InvalidRequestError
 from logboom.base.units import MIB
 from logboom.bench.footprint import memory_bytes
+from logboom.nats.config import NatsConfig
 from logboom.nats.ingress.handover_messages import Answer, Given, encode_answers, read_answers
 from logboom.nats.ingress.holding import HeldMessages, HoldingState
 from logboom.nats.link import commands
 from logboom.nats.link.frames import Run
+from logboom.nats.link.servers import ServerPool
 from logboom.nats.metrics import NatsMetrics
 
 Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -90,6 +94,34 @@ async def test_half_a_frame_for_ever(begun: bytes) -> None:
     async with lying(drip) as url, linked(counted, servers=[url], **settings), asyncio.timeout(2 * WAIT_S):
         while counted.disconnects["does not answer"] < 2:
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 30_000, b"[]", b"{", b'{"n":' + b"9" * 5_000 + b"}", b"\xff"])
+@on_a_loop
+async def test_what_a_server_says_of_itself_is_no_object(text: bytes) -> None:
+    """The connection is ended with that reason, and another is made."""
+
+    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"INFO " + text + b"\r\n")
+        await reader.read()
+
+    counted = NatsMetrics()
+    with capture_logs() as logs:
+        async with lying(tell) as url, linked(counted, servers=[url]), asyncio.timeout(WAIT_S):
+            while counted.connections < 2:
+                await asyncio.sleep(0.01)
+    assert {one["why"] for one in logs if "why" in one} == {"an INFO line that is no JSON object"}
+
+
+@pytest.mark.parametrize("host", ["a..b", "n" * 64, "\udc80", "a b", "a\0b", "a\x7f"])
+def test_servers_of_names_that_no_host_can_have(host: str) -> None:
+    """Whoever looks for one is told by an exception of another kind, which ended all attempts to connect: a server told
+    of it once, and the broker took nothing more from NATS after its next reconnection."""
+    pool = ServerPool(["nats://127.0.0.1:4222"])
+    pool.told([f"{host}:4222", f"nats://{host}:4222", "there:4222"])
+    assert {pool.next().host for _ in range(4)} == {"127.0.0.1", "there"}
+    with pytest.raises(ValidationError, match="should be addresses such as"):
+        NatsConfig(servers=[f"nats://{host}:4222"])
 
 
 @on_a_loop

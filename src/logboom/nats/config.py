@@ -21,13 +21,23 @@ def split_server(url: str) -> SplitResult:
     4222
     """
     parts = urlsplit(url if "://" in url else f"nats://{url}")
-    if parts.scheme not in _SCHEMES or not parts.hostname or parts.path not in ("", "/") or parts.query:
+    host = parts.hostname or ""
+    if parts.scheme not in _SCHEMES or not _is_host(host) or parts.path not in ("", "/") or parts.query:
         raise ValueError("should be addresses such as nats://127.0.0.1:4222")
     if parts.username is not None or parts.password is not None:
         raise ValueError("should hold no user and no password: nats.user and nats.password_file have them")
     if parts.port is None:
         parts = parts._replace(netloc=f"{parts.netloc.rstrip(':')}:{PORT_DEFAULT}")
     return parts
+
+
+def _is_host(name: str) -> bool:
+    """Whether a host can have this name: asyncio raises what is no OSError for others, a label too long or empty."""
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        return False
+    return name.isprintable() and name.split() == [name]
 
 
 def _listed(value: Any) -> Any:

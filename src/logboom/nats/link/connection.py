@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
     def _told(self, text: bytes) -> None:
         try:
             info = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter where it is nested a thousand deep
             info = None
         if not isinstance(info, dict):
             raise FrameError("an INFO line that is no JSON object")
