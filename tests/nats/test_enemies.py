@@ -96,7 +96,9 @@ async def test_half_a_frame_for_ever(begun: bytes) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 30_000, b"[]", b"{", b'{"n":' + b"9" * 5_000 + b"}", b"\xff"])
+@pytest.mark.parametrize(
+    "text", [b"[" * 100_000, b'{"a":' * 30_000, b"[]", b"{", b'{"n":' + b"9" * 5_000 + b"}", b"\xff"]
+)
 @on_a_loop
 async def test_what_a_server_says_of_itself_is_no_object(text: bytes) -> None:
     """The connection is ended with that reason, and another is made."""

@@ -20,7 +20,7 @@ from logboom.nats.link.frames import (
     Refusal,
 )
 
-_WORD = st.binary(min_size=1, max_size=12).filter(lambda word: not re.search(rb"\s", word))
+_WORD = st.binary(min_size=1, max_size=12).filter(lambda word: not re.search(rb"[ \t\r\n]", word))
 _DELIVERIES = st.builds(
     Delivery,
     st.integers(min_value=1, max_value=10**9),
@@ -119,7 +119,7 @@ def outcome(pieces: list[bytes]) -> list[Delivery | Notice] | None:
     st.integers(0, 12),
     st.integers(0, 30),
     st.integers(16, 70),
-    st.lists(st.tuples(st.integers(0, 5_000), st.sampled_from(b"\x00\t\r\n 019MxQ")), max_size=3),
+    st.lists(st.tuples(st.integers(0, 5_000), st.sampled_from(b"\x00\t\v\f\r\n 019MxQ")), max_size=3),
     st.data(),
 )
 def test_rows_of_one_size_are_read_as_if_each_came_alone(
@@ -177,6 +177,8 @@ def test_changed_bytes_raise_nothing_but_the_protocols_error(events: list[Delive
         b"MSG a 1 99999999999\r\n",
         b"HMSG a 1 9 5\r\nNATS/\r\n",
         b"MSG a 1 1\r\nabc\r\n",
+        b"MSG a\rb 1 1\r\nx\r\n",
+        b"MSG a 1 r\nb 1\r\nx\r\n",
         b"HELLO\r\n",
         b"GET / HTTP/1.1\r\n",
         b"x" * (LINE_BYTES_MAX + 1),
@@ -185,6 +187,13 @@ def test_changed_bytes_raise_nothing_but_the_protocols_error(events: list[Delive
 def test_what_is_no_frame_is_refused(line: bytes) -> None:
     with pytest.raises(FrameError):
         fed([line])
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_subjects_may_hold_whatever_separates_no_words_for_a_server(count: int) -> None:
+    """`bytes.split()` splits at some of it: one such message ended the connection, with all that was on it."""
+    one = Delivery(1, b"a\vb.\f\x00", b"\v.r\f\x85", b"", b"x")
+    assert fed([written(one) * count]) == [one] * count
 
 
 def test_a_long_message_is_put_together_once() -> None:

@@ -94,11 +94,15 @@ async def test_the_longest_payload_and_strange_subjects(broker: BrokerProcess) -
     async with await nats.connect(url(broker)) as client:
         await taken(client, "strange.probe")
         subjects = ["strange.grün.日本", "strange." + ".".join("t" * 120), "strange." + "x" * 900, "strange.a=b&c/d|e"]
+        subjects += ["strange.\v", "strange.\f.a\vb", "strange.\0\x7f\x85\u2028"]
         for subject in subjects:
             assert "seq" in await published(client, subject, subject.encode())
         long = bytes(1_000_000)
         assert (await published(client, "strange.long", long))["seq"] == len(subjects) + 2
-    records = stored(broker.kafka, "strange", len(subjects) + 2)[1:]
+        await client.publish("strange.reply", b"", reply="answers.\v.\fhere")
+        assert (await published(client, "strange.last", b""))["seq"] == len(subjects) + 4
+    *records, replied, _ = stored(broker.kafka, "strange", len(subjects) + 4)[1:]
+    assert replied.header("logboom-reply") == [b"answers.\v.\fhere"]
     assert [one.header("logboom-subject") for one in records[:-1]] == [[subject.encode()] for subject in subjects]
     assert records[-1].value == long
 

@@ -8,6 +8,9 @@ PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
 _END: Final = b"\r\n"
 _PUBLISH_WORDS: Final = 3
+WHITE: Final = (b" ", b"\t", b"\r", b"\n")
+"""What separates words for nats-server. Any other byte may be in a subject, VT and FF too, at which `bytes.split()`
+would split it."""
 
 
 def connect(options: Mapping[str, object]) -> bytes:
@@ -37,7 +40,7 @@ def is_word(subject: bytes) -> bool:
     >>> is_word(b"a.b"), is_word(b""), is_word(b"a 0\\r\\n")
     (True, False, False)
     """
-    return subject.split() == [subject]
+    return subject != b"" and not any(white in subject for white in WHITE)
 
 
 def publishes(said: bytes) -> bool:

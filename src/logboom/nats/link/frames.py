@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeAlias, overload
 
 from logboom.base.errors import LogboomError
 from logboom.base.units import KIB, MIB
+from logboom.nats.link.commands import is_word
 
 LINE_BYTES_MAX: Final = 256 * KIB
 """Longest line; the longest are INFO lines that name all servers of a cluster."""
@@ -274,7 +275,7 @@ def _columns(pieces: list[bytes]) -> _Columns | None:
 def _are_words(replies: Sequence[bytes]) -> bool:
     """Whether there is no white space in them."""
     together = b"".join(replies)
-    return not together or together.split() == [together]
+    return not together or is_word(together)
 
 
 class _Head(NamedTuple):
@@ -290,7 +291,9 @@ class _Head(NamedTuple):
 
 def _head(line: bytes) -> _Head:
     """The words of a line. Raises FrameError."""
-    words = line.split()
+    words = [word for word in line.replace(b"\t", b" ").split(b" ") if word]
+    if not is_word(b"".join(words)):
+        raise FrameError(f"no frame of NATS: {_shown(line)}")
     try:
         header_size = int(words.pop(-2)) if words[0] == b"HMSG" else 0
         sid, size = int(words[2]), int(words[-1])
