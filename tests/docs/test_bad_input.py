@@ -1,8 +1,9 @@
 """docs/bad-input.md: each case names the test that shows it, and each test that is named exists."""
 
-import ast
 import re
 from pathlib import Path
+
+from tests.support.sources import functions_of
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "bad-input.md").read_text()
@@ -23,11 +24,6 @@ def cases() -> list[tuple[str, str]]:
             assert len(cells) == 4, line
             found.append((cells[0], cells[3]))
     return found
-
-
-def functions_of(path: Path) -> set[str]:
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
 
 
 def test_each_case_names_its_test() -> None:

@@ -4,7 +4,6 @@ Tests are looked for in the source, not run: a promise must not pass because a t
 of `flush` and acks, and no other room proves from end to end, is proven here.
 """
 
-import ast
 import re
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.broker.node import append, running
 from tests.broker.node import run as run_loop
 from tests.support.server import BrokerProcess
+from tests.support.sources import functions_of
 from tests.support.waiting import WAIT_S
 
 ROOT = Path(__file__).parent.parent.parent
@@ -40,15 +40,6 @@ def promises() -> list[tuple[int, str, str]]:
     return found
 
 
-def names_of(path: Path) -> set[str]:
-    """Names of a module's test functions."""
-    return {
-        node.name
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-
-
 def test_there_are_promises() -> None:
     assert len(promises()) > 30
 
@@ -62,7 +53,7 @@ def test_each_proof_exists() -> None:
     missing = []
     for file, name in sorted(set(TEST_ID.findall(PAGE.read_text() + RULES.read_text()))):
         path = ROOT / file
-        if not path.exists() or name not in names_of(path):
+        if not path.exists() or name not in functions_of(path):
             missing.append(f"{file}::{name}")
     assert not missing, (
         "tests that docs/guarantees.md or docs/replication.md names and that are not there:\n" + "\n".join(missing)
@@ -72,7 +63,7 @@ def test_each_proof_exists() -> None:
 def test_each_rule_of_replication_is_broken_somewhere() -> None:
     rules = [line for line in RULES.read_text().splitlines() if re.match(r"\| \d+\. ", line)]
     assert len(rules) == 12
-    there = set().union(*(names_of(ROOT / file) for file in MUTANTS))
+    there = set().union(*(functions_of(ROOT / file) for file in MUTANTS))
     for rule in rules:
         named = re.findall(r"`(\w+)`", rule.rpartition(CELL_BAR)[2])
         assert named, f"nothing breaks {rule[:80]}"

@@ -6,6 +6,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.sources import tree_of
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "logboom"
 COMPILED = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["logboom"]["compiled"]
@@ -47,7 +49,7 @@ read hold plain values there, whose end runs no code.
 
 def comparisons(module: str) -> Iterator[str]:
     """The comparisons by identity in which no side is a constant or a member of an enum."""
-    for node in ast.walk(ast.parse((SOURCE / module).read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(SOURCE / module)):
         if not isinstance(node, ast.Compare):
             continue
         operands = [node.left, *node.comparators]
@@ -74,7 +76,7 @@ def dotted(module: str) -> str:
 
 def classes(module: str) -> list[tuple[str, list[tuple[str, str]]]]:
     """The classes at the top of a module, each with its bases and the modules or packages that these come from."""
-    tree = ast.parse((SOURCE / module).read_text(encoding="utf-8"))
+    tree = tree_of(SOURCE / module)
     imported = {
         alias.asname or alias.name: (node.module or "", alias.name)
         for node in tree.body
@@ -109,7 +111,7 @@ def test_what_inherits_from_a_compiled_class_is_compiled() -> None:
 
 def causes_left_out(module: str) -> Iterator[str]:
     """The lines that raise an error `from` another one in a way that is lost when they are compiled."""
-    for node in ast.walk(ast.parse((SOURCE / module).read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(SOURCE / module)):
         if not isinstance(node, ast.Raise) or node.cause is None or ast.unparse(node.cause) == "None":
             continue
         raised, cause = node.exc, ast.unparse(node.cause)

@@ -4,8 +4,9 @@ import ast
 import asyncio
 import statistics
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
+
+from tests.support.sources import tree_of
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "logboom"
@@ -22,11 +23,6 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(SOURCE))
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def functions() -> Iterator[tuple[str, int]]:

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.sources import tree_of
 from tests.support.waiting import WAIT_S
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +30,7 @@ def test_bounds_of_what_runs_in_real_time_are_the_one_of_all_tests() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{bound.lineno}"
         for path in sorted((ROOT / "tests").rglob("*.py"))
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for call in ast.walk(tree_of(path))
         if isinstance(call, ast.Call)
         for bound in bounds(call)
         if isinstance(bound, ast.Constant) and isinstance(bound.value, int | float)
