@@ -9,6 +9,7 @@ import threading
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -21,6 +22,8 @@ from logboom.pipeline.sinks.http.answers import check_status
 from logboom.pipeline.sinks.http.model import HttpModel, HttpSink
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
     from logboom.pipeline.sinks.http.client import HttpClient
 
 _TOKEN_S: Final = 3_600
@@ -131,15 +134,10 @@ class Tokens:
             raise TryAgainError("the server of tokens gave an answer that cannot be read") from error
 
     def _assertion(self) -> str:
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import padding, rsa
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import padding
 
-        try:
-            key = serialization.load_pem_private_key(self._account.private_key.encode(), password=None)
-        except (ValueError, TypeError) as error:
-            raise GiveUpError("the private_key of the service account cannot be read") from error
-        if not isinstance(key, rsa.RSAPrivateKey):
-            raise GiveUpError("the private_key of the service account is no RSA key")
+        key = _private_key(self._account.private_key)
         now = int(time.time())
         head = {"alg": "RS256", "typ": "JWT", "kid": self._account.private_key_id}
         claims = {
@@ -152,6 +150,24 @@ class Tokens:
         signed = b".".join(_base64(_encode(part)) for part in (head, claims))
         signature = key.sign(signed, padding.PKCS1v15(), hashes.SHA256())
         return (signed + b"." + _base64(signature)).decode()
+
+
+@lru_cache(maxsize=8)
+def _private_key(pem: str) -> RSAPrivateKey:
+    """Reads a key once: a check of its primes takes 70 ms, and each attempt at a batch asks for it.
+
+    :raises GiveUpError: it is none.
+    """
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    try:
+        key = serialization.load_pem_private_key(pem.encode(), password=None)
+    except (ValueError, TypeError) as error:
+        raise GiveUpError("the private_key of the service account cannot be read") from error
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise GiveUpError("the private_key of the service account is no RSA key")
+    return key
 
 
 def _base64(data: bytes) -> bytes:
