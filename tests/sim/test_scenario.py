@@ -147,10 +147,11 @@ class BelievesFailedSyncs(InlineCommit):
 
 
 @pytest.mark.in_turn(2)
-@pytest.mark.parametrize(("wrong", "fault"), [(AcksTooEarly, "power"), (BelievesFailedSyncs, "eio")])
+@pytest.mark.parametrize(("wrong", "fault", "found_by"), [(AcksTooEarly, "power", 0), (BelievesFailedSyncs, "eio", 8)])
 def test_wrong_commits_on_the_loop_are_found_out(
-    monkeypatch: pytest.MonkeyPatch, wrong: type[InlineCommit], fault: str
+    monkeypatch: pytest.MonkeyPatch, wrong: type[InlineCommit], fault: str, found_by: int
 ) -> None:
+    """`found_by`: a seed that finds it, as of November 2026."""
     busy = replace(
         SHORT,
         partitions=1,
@@ -167,6 +168,6 @@ def test_wrong_commits_on_the_loop_are_found_out(
     )
     with monkeypatch.context() as patched:
         patched.setattr("logboom.broker.disk.flusher.InlineCommit", wrong)
-        found = next((seed for seed in range(20) if run_seed(seed, busy).violations), None)
+        found = next((seed for seed in range(found_by, 20) if run_seed(seed, busy).violations), None)
     assert found is not None
     assert run_seed(found, busy).violations == ()

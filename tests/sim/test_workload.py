@@ -21,6 +21,8 @@ from logboom.sim.streams import StreamMaker
 from logboom.sim.trimming import Trimmer
 from logboom.storage.compaction.key_map import KeyMap
 
+FOUND_BY = 7
+"""A seed that finds commits of former members, as of November 2026."""
 A, B = TopicPartition("s", 0), TopicPartition("s", 1)
 
 
@@ -68,7 +70,7 @@ def test_a_coordinator_that_takes_commits_of_former_members_is_found_out(monkeyp
     )
     with monkeypatch.context() as patched:
         patched.setattr("logboom.groups.offsets.Offsets._validate", staticmethod(lambda group, commit: None))
-        found = next((seed for seed in range(20) if run_seed(seed, busy).violations), None)
+        found = next((seed for seed in range(FOUND_BY, 20) if run_seed(seed, busy).violations), None)
     assert found is not None
     outcome = run_seed(found, busy)
     assert outcome.violations == ()
