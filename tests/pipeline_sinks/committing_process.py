@@ -1,17 +1,17 @@
-"""Delivers one batch to `bigquery` in a process of its own, which may be killed: `python -m ... JOB`.
+"""Delivers one batch to `bigquery` in a process of its own, which may be killed.
 
-JOB is a file of JSON: the sink's keys, its credential, a directory for the checkpoint, and the batch. Dead letters are
-lines of the file `letters`. With `dies` the process kills itself in front of that step of the driver.
+Dead letters are lines of the file `letters`. The process is forked off one that has loaded all of this already, which
+is most of what a new interpreter would do. That one has called nothing of gRPC, whose threads a fork would lose.
 """
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,15 @@ STEPS: Final[dict[str, tuple[type, str]]] = {
     "commit_is_forgotten": (Commits, "forget"),
 }
 """What comes behind the kill."""
+_LOADED_LATE: Final = (
+    "grpc",
+    "pandas",  # pyarrow looks for its types in what becomes an array
+    "cryptography.hazmat.primitives.serialization",
+    "logboom.pipeline.sinks.bigquery.target",
+    "logboom.pipeline.sinks.http.client",
+    "logboom.pipeline.transforms.parse",
+)
+"""What a delivery imports when it gets there."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +94,36 @@ def _die(*_: object, **__: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(job: dict[str, Any]) -> None:
-    """Delivers."""
-    writer = open_writer(job["keys"], job["secret"], Path(job["directory"]))
-    if job["dies"] is not None:
-        setattr(*STEPS[job["dies"]], _die)
-    deliver(writer, batch_of(job["count"], job["parts"], job["poison"]))
+@dataclass(frozen=True)
+class Job:
+    """What is delivered where."""
+
+    keys: str
+    """Of the sink."""
+
+    secret: str
+    """Its credential."""
+
+    directory: Path
+    """Has the checkpoint and the letters."""
+
+    dies: str | None
+    """The step of the driver in front of which the process kills itself."""
+
+    count: int
+    parts: int
+    poison: Sequence[int]
 
 
-if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_bytes()))
+def router(job: Job) -> BaseProcess:
+    """The process, which is yet to be started."""
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload([__name__, *_LOADED_LATE])
+    return server.Process(target=_run, args=(job,))
+
+
+def _run(job: Job) -> None:
+    writer = open_writer(job.keys, job.secret, job.directory)
+    if job.dies is not None:
+        setattr(*STEPS[job.dies], _die)
+    deliver(writer, batch_of(job.count, job.parts, job.poison))

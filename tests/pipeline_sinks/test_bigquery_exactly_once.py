@@ -4,19 +4,17 @@ step, for a server that holds requests to the published contract of the Storage 
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline_sinks.committing_process import STEPS, batch_of, deliver, open_writer
+from tests.pipeline_sinks.committing_process import STEPS, Job, batch_of, deliver, open_writer, router
 from tests.pipeline_sinks.contracts import bigquery
 from tests.pipeline_sinks.contracts.bigquery import APPEND, COMMIT, CREATE, FINALIZE, GET
 from tests.pipeline_sinks.contracts.google_cloud_logging import account
@@ -74,17 +72,18 @@ class Cloud:
             else Counter()
         )
 
-    def process(self, dies: str | None = None, poison: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
-        """A router that delivers the batch, with a part for each of two tasks."""
-        job = self.directory / "job.json"
-        told = {
-            "keys": f"{self.keys}, retry_for: 20s",
-            "secret": account(self.tokens.url),
-            "directory": str(self.directory),
-        }
-        job.write_text(json.dumps({**told, "dies": dies, "count": COUNT, "parts": 2, "poison": poison}))
-        command = [sys.executable, "-m", "tests.pipeline_sinks.committing_process", str(job)]
-        return subprocess.Popen(command, cwd=Path(__file__).parents[2])
+    def router(self, dies: str | None = None, poison: tuple[int, ...] = ()) -> BaseProcess:
+        """One that is yet to start and delivers the batch, with a part for each of two tasks."""
+        job = Job(
+            keys=f"{self.keys}, retry_for: 20s",
+            secret=account(self.tokens.url),
+            directory=self.directory,
+            dies=dies,
+            count=COUNT,
+            parts=2,
+            poison=poison,
+        )
+        return router(job)
 
 
 @pytest.fixture
@@ -165,21 +164,32 @@ def _killing(cloud: Cloud, method: str, *, is_done: bool, poison: tuple[int, ...
     calls = [0]
     at = 1 if method == COMMIT else 2
     lock = threading.Lock()
-    started: list[subprocess.Popen[bytes]] = []
+    router = cloud.router(poison=poison)
 
     def on_call(called: str, called_is_done: bool) -> None:
         with lock:
             if called == method and called_is_done == is_done:
                 calls[0] += 1
                 if calls[0] == at:
-                    os.kill(started[0].pid, signal.SIGKILL)
+                    router.kill()
 
     cloud.server.on_call = on_call
-    started.append(cloud.process(poison=poison))
-    assert started[0].wait(WAIT_S) == -signal.SIGKILL
+    with lock:
+        router.start()
+    _is_killed(router)
     cloud.server.on_call = None
 
 
+one_worker = pytest.mark.xdist_group("routers of bigquery")
+"""Routers that are processes are forked off one process, which takes as long to start as all of them."""
+
+
+def _is_killed(router: BaseProcess) -> None:
+    router.join(WAIT_S)
+    assert router.exitcode == -signal.SIGKILL
+
+
+@one_worker
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
 @pytest.mark.parametrize("method", [CREATE, APPEND, FINALIZE, COMMIT], ids=lambda method: method.rpartition("/")[2])
 def test_a_router_that_is_killed_at_a_call_writes_each_row_once(cloud: Cloud, method: str, is_done: bool) -> None:
@@ -191,9 +201,12 @@ def test_a_router_that_is_killed_at_a_call_writes_each_row_once(cloud: Cloud, me
     assert set(cloud.dead) == bad
 
 
+@one_worker
 @pytest.mark.parametrize("step", STEPS)
 def test_a_router_that_is_killed_between_calls_writes_each_row_once(cloud: Cloud, step: str) -> None:
-    assert cloud.process(dies=step).wait(WAIT_S) == -signal.SIGKILL
+    router = cloud.router(dies=step)
+    router.start()
+    _is_killed(router)
     outcomes = deliver(cloud.writer(), batch_of(COUNT, 2))
     assert cloud.ids == ONCE
     assert len(outcomes) == 1
