@@ -1,6 +1,12 @@
-"""Looks at the log and at a pipeline's archives, for the choice where a replay reads from (`replay_choice`).
+"""Finds out what `pipeline replay` can read of the range it was asked for: offsets in the log, events in the archives.
 
-Knows the log's offsets, archives and the graph of a plan. Must not know Spark.
+Retention may have deleted the start of the range from the log while a Parquet sink of the pipeline still has it. This
+module collects the facts: per partition of the sources the log start offset, the offsets of both ends of the range and
+whether retention cut it (`log_parts`); per archive the oldest and newest event of each partition (`held_parts`), or why
+its events are not those that are to be replayed (`why_unfit`). `replay_choice`, which does no I/O, decides on them for
+the log, an archive, or an archive up to an offset and the log from there; `chosen_origin` carries that into the replay.
+
+Knows the log's offsets, the files of archives and the graph of a plan. Must not know Spark.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

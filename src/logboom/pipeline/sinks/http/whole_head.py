@@ -1,7 +1,9 @@
-"""Answers of HTTP/1.1 whose head is whole: http.client takes one that is cut off for one without more headers.
+"""An HTTP/1.1 response whose status line and headers must be complete: `http.client.HTTPResponse` with that check.
 
-RFC 9112, 8: a message whose connection ends before its head does is incomplete. "HTTP/1.1 200 OK" and the end of the
-connection would be an answer without a body otherwise, and events would count as taken that nobody has.
+`http.client` reads headers until an empty line or the end of the connection, whichever comes first, and so takes a
+response that was cut off after "HTTP/1.1 200 OK" for one without headers and body, which is a success. A sink would
+count a batch as delivered that the server never acknowledged. RFC 9112, section 8, calls such a message incomplete.
+Here it raises ConnectionError, which a sink retries as it does any broken connection.
 """
 
 import http.client
@@ -9,10 +11,10 @@ from typing import Any
 
 
 class ResponseWithWholeHead(http.client.HTTPResponse):
-    """For `response_class` of a connection."""
+    """Raises where the connection ends within status line or headers; for `response_class` of an HTTPConnection."""
 
     def begin(self) -> None:
-        """Reads the head.
+        """Reads status line and headers.
 
         :raises ConnectionError: the connection ended in it.
         """
@@ -27,7 +29,10 @@ class ResponseWithWholeHead(http.client.HTTPResponse):
 
 
 class _Head:
-    """The lines of a head."""
+    """The file of a response while its status line and headers are read, of which each line must have its end.
+
+    The end of the connection before the first byte is left to `http.client`, which raises RemoteDisconnected for it.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
