@@ -1,6 +1,7 @@
 """Replays of archives that are not as one would wish: with a hole, of very many files, of events with two times."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 from tests.cli.running import ok, refused
 from tests.pipeline.archived import FILE, Archived, line, run_replay
-from tests.pipeline.support import Said, ledger, make_stream, needs_java, records
+from tests.pipeline.support import RouterProcess, Said, ledger, make_stream, needs_java, publish, records
 from tests.support.server import BrokerProcess
-from tests.support.waiting import WAIT_S
+from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
@@ -80,6 +81,31 @@ def test_what_goes_from_an_archive_while_it_is_replayed_is_told(
         past.replay(past.plan, sink="errors", room_bytes=1, behind_first=remove)
     replayed, _ = past.replay(past.plan, sink="errors", room_bytes=1)
     assert ledger(tmp_path / replayed.checkpoint)["total"]["records_in"] == {"archived": 10 + 5}
+
+
+@pytest.mark.slow
+def test_what_the_log_deletes_before_a_replay_comes_to_it_is_told(broker: BrokerProcess, tmp_path: Path) -> None:
+    """It goes at a bounded rate, and retention does not wait for it."""
+    bootstrap, count, file = broker.kafka, 1_000, tmp_path / "outrun.yaml"
+    file.write_text(FILE.replace("past", "outrun"))
+    make_stream(bootstrap, "outrun-web", 2)
+    publish(bootstrap, "outrun-web", [line(number) for number in range(count)], 2)
+    replays = tmp_path / "checkpoints" / "outrun" / "replays"
+    begin = ("--sink", "errors", "--from", "1h", "--rate", "50")
+    with RouterProcess(file, bootstrap, *begin, command="replay") as replay:
+        until(lambda: any(replays.glob("*/ledger/*.json")) or not replay.alive(), "a batch")
+        admin = StreamAdmin(bootstrap)  # kept until it has answered
+        for done in admin.delete_before({("outrun-web", number): 450 for number in range(2)}).values():
+            done.result(WAIT_S)
+        assert replay.wait() == 0, replay.log_text()[-3_000:]
+    told = re.findall(r"outrun-web/(\d): the log has deleted (\d+) records, from offset \d+ to 449", replay.log_text())
+    (begun,) = replays.iterdir()
+    read = ledger(begun)["total"]["records_in"]["web"]
+    assert 100 <= read < count
+    assert sorted(partition for partition, _ in told) == ["0", "1"]
+    left_out = sum(int(number) for _, number in told)
+    assert left_out < count - 100
+    assert count - read - left_out <= 50, "no more than the one batch that was being read may have gone unseen"
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ from logboom.pipeline.plan.nodes import RAW_COLUMNS, Plan, StreamSource
 from logboom.pipeline.plan.paths import resolved
 from logboom.pipeline.run.batch_dials import BatchDials
 from logboom.pipeline.run.batch_planner import BatchPlanner, KeyChangedError, LoadKeys
+from logboom.pipeline.run.deleted_records import DeletedRecords
 from logboom.pipeline.run.outputs import bindings_of, place_streams
 from logboom.pipeline.run.rate_limit import RateLimit
 from logboom.pipeline.run.ticks import TICK_SOURCE, Ticks
@@ -94,6 +95,8 @@ class Router:
         self._unfinished: int | None = None
         """The batch that the last start of the query found begun."""
         self._prepared_plans: dict[str, _PreparedPlan] = {}
+        reads_past = any(source.until_ms is not msgspec.UNSET for source in plan.sources)
+        self._deleted = DeletedRecords(checkpoint / QUERY_NAME, admin, notify) if reads_past else None
 
     def prepare(self, partitions: int) -> Layout:
         """Makes the streams the plan writes, those that are missing with so many partitions."""
@@ -169,6 +172,8 @@ class Router:
         except (KeyChangedError, TableError, DamagedError) as error:
             self.fatal = error
             raise
+        if self._deleted is not None:
+            self._deleted.before(batch)
         prepared = self._prepared(pinned.turned)
         emitter = LogTaskEmitter(prepared.encoder(batch, pinned.generation), self._admin.bootstrap)
         # A limit in bytes costs as much as all the rest of a batch. Without one, lines of some 100 KiB can be more than
