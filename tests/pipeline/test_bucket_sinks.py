@@ -83,6 +83,10 @@ class Shelf(Place):
         self.published += ROUND
 
     @property
+    def bootstrap(self) -> str:
+        return self.broker.kafka
+
+    @property
     def ids(self) -> set[str]:
         return {f"shelved-web:{number % 2}:{number // 2}" for number in range(self.published)}
 
@@ -113,9 +117,20 @@ def test_every_sink_goes_on_with_a_checkpoint_in_a_bucket(
     tmp_path: Path,
 ) -> None:
     shelf = Shelf(broker, s3, hook, tmp_path)
-    notes = shelf.work / "deliveries" / "hook" / "partial.json"
+    _is_killed_between_attempts(shelf)
+    _is_stopped_between_attempts_and_edited(shelf)
+    _is_killed_amid_commits_of_the_table(shelf)
+    _is_killed_amid_a_batch_and_edited(shelf)
+    with shelf.router("--once") as router:
+        assert router.wait() == 0, router.log_text()[-3_000:]
+    shelf.lose_machine()
+    _each_sink_has_each_event_once(shelf)
+    _commands_find_nothing_wrong(shelf)
 
-    # Killed between two attempts of a batch, with the files of its machine: the next life sends the rest alone.
+
+def _is_killed_between_attempts(shelf: Shelf) -> None:
+    """With the files of its machine: the next life sends the rest of the batch alone."""
+    notes = shelf.work / "deliveries" / "hook" / "partial.json"
     shelf.let_through(3)
     with shelf.router() as router:
         shelf.publish()
@@ -123,22 +138,25 @@ def test_every_sink_goes_on_with_a_checkpoint_in_a_bucket(
         shelf.await_failure(router)
         router.kill9(group=True)
     shelf.lose_machine()
-    first = hook.contract.events.copy()
-    assert 0 < sum(first.values()) < ROUND
+    assert 0 < sum(shelf.hook.contract.events.values()) < ROUND
 
-    # Stopped between two attempts, and edited meanwhile.
+
+def _is_stopped_between_attempts_and_edited(shelf: Shelf) -> None:
+    before = shelf.taken
     shelf.let_through(2)
     with shelf.router() as router:
-        until(lambda: shelf.taken > len(first) or not router.alive(), "another part")
+        until(lambda: shelf.taken > before or not router.alive(), "another part")
         shelf.await_failure(router)
         shelf.file.write_text(shelf.file.read_text().replace("fields: {team:", "fields: {lead: attributes.lead, team:"))
-        assert "goes on with" in ok("pipeline", "reload", str(shelf.file), bootstrap=broker.kafka).out
+        assert "goes on with" in ok("pipeline", "reload", str(shelf.file), bootstrap=shelf.bootstrap).out
         shelf.await_failure(router)
         assert router.sigterm() == 0, router.log_text()[-3_000:]
     shelf.lose_machine()
-    assert max(hook.contract.events.values()) == 1
+    assert max(shelf.hook.contract.events.values()) == 1
 
-    # Killed in the midst of commits of the table; the letter of a refused event is written once.
+
+def _is_killed_amid_commits_of_the_table(shelf: Shelf) -> None:
+    """One event is refused meanwhile: its letter is written once."""
     shelf.recover()
     for moment in ("deliveries/lake/query/offsets/*", "deliveries/lake/query/commits/*"):
         with shelf.router() as router:
@@ -149,7 +167,9 @@ def test_every_sink_goes_on_with_a_checkpoint_in_a_bucket(
             router.kill9(group=True)
         shelf.lose_machine()
 
-    # Killed in the midst of a batch of the router, which another file is then to run again.
+
+def _is_killed_amid_a_batch_and_edited(shelf: Shelf) -> None:
+    """Another file is then to run the batch again."""
     with shelf.router() as router:
         seen = shelf.count("pins/batches/*.json")
         shelf.publish()
@@ -158,32 +178,33 @@ def test_every_sink_goes_on_with_a_checkpoint_in_a_bucket(
         router.kill9(group=True)
     shelf.lose_machine()
     shelf.file.write_text(shelf.file.read_text().replace("fields: {lead: attributes.lead, team:", "fields: {team:"))
-    repinned = ok("pipeline", "repin", str(shelf.file), "--yes", bootstrap=broker.kafka)
-    assert repinned.code == 0
-    shelf.lose_machine()
-    with shelf.router("--once") as router:
-        assert router.wait() == 0, router.log_text()[-3_000:]
+    ok("pipeline", "repin", str(shelf.file), "--yes", bootstrap=shelf.bootstrap)
     shelf.lose_machine()
 
-    rows = hadoop_catalog.HadoopCatalog(tmp_path / "lake").load_table("logs.events").scan().to_arrow()
+
+def _each_sink_has_each_event_once(shelf: Shelf) -> None:
+    """The server has each, but for the one that it refuses, of which there is a letter."""
+    directory = shelf.directory
+    rows = hadoop_catalog.HadoopCatalog(directory / "lake").load_table("logs.events").scan().to_arrow()
     assert Counter(rows.column("event_id").to_pylist()) == Counter(shelf.ids)
-    assert archive_ids(tmp_path / "archive") == Counter(shelf.ids)
-    dead = [json.loads(letter.value()) for letter in records(broker.kafka, "shelved.dead.hook")]
-    assert set(hook.contract.events) | {event["event_id"] for event in dead} == shelf.ids
+    assert archive_ids(directory / "archive") == Counter(shelf.ids)
+    letters = records(shelf.bootstrap, "shelved.dead.hook")
+    dead = [json.loads(letter.value()) for letter in letters]
+    assert set(shelf.hook.contract.events) | {event["event_id"] for event in dead} == shelf.ids
     assert {event["body"] for event in dead} <= {"poison"}
-    assert all(
-        "poison" in str(header(one, "logboom-dead-reason")) for one in records(broker.kafka, "shelved.dead.hook")
-    )
+    assert all("poison" in str(header(one, "logboom-dead-reason")) for one in letters)
     for text in rows.column("attributes").to_pylist():
         found = json.loads(text)
         assert found.get("team") == (f"team-{found['team_id']}" if found["team_id"] < 5 else None)
 
-    assert "nothing to do" in ok("pipeline", "repin", str(shelf.file), bootstrap=broker.kafka).out
+
+def _commands_find_nothing_wrong(shelf: Shelf) -> None:
+    file, bootstrap = str(shelf.file), shelf.bootstrap
+    assert "nothing to do" in ok("pipeline", "repin", file, bootstrap=bootstrap).out
     shelf.lose_machine()
-    assert "fine" in ok("pipeline", "check", str(shelf.file), "--connect", bootstrap=broker.kafka).out
-    compared = ok(
-        "pipeline", "compare", str(shelf.file), "out", "archive", "--settle", "1ms", "--json", bootstrap=broker.kafka
-    ).json_lines
+    assert "fine" in ok("pipeline", "check", file, "--connect", bootstrap=bootstrap).out
+    comparing = ("pipeline", "compare", file, "out", "archive", "--settle", "1ms", "--json")
+    compared = ok(*comparing, bootstrap=bootstrap).json_lines
     assert [(one["sink"], one["events"], one["lacks"]) for one in compared] == [
         ("out", shelf.published, 0),
         ("archive", shelf.published, 0),
