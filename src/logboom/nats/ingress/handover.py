@@ -14,8 +14,8 @@ received and not stored, so that nothing is lost.
 The mark arrives among the messages, behind the last one that both have received. Servers that are several hear of
 subscriptions one after the other, so there both brokers listen for a while together, and the mark is not relied on.
 
-Who does not answer in time is not waited for. What it held is then lost, unless its publisher waits for an ack: it gets
-none, and tries again.
+Who does not answer in time is not waited for, and who is fenced is not asked, and keeps nothing. What it held is then
+lost, unless its publisher waits for an ack: it gets none, and tries again.
 """
 
 import asyncio

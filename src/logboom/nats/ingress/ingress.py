@@ -110,7 +110,7 @@ class Ingress:
         this turn of the loop has ended."""
         if self._stopped or (stream_id not in self._attached and stream_id not in self._subscribed):
             return
-        for holding in self._holdings.get(stream_id, {}).values() if stream_id in self._attached else ():
+        for holding in tuple(self._holdings.get(stream_id, {}).values()) if stream_id in self._attached else ():
             if not holding.is_handing_over and self._leading(stream_id, holding.index) is None:
                 self._lose(stream_id, holding)
         if not self._changed:
@@ -213,6 +213,12 @@ class Ingress:
         gained.setdefault(before, []).append(Gained(stream_id, holding, partition, partition.leader_epoch))
 
     def _lose(self, stream_id: StreamId, holding: HeldMessages) -> None:
+        own = self._catalog.image.brokers.get(self._services.broker_id)
+        if own is not None and own.fenced:
+            # The next leader takes this broker for gone and does not ask it (`Predecessors.of`). What was kept for that
+            # would come behind what others have stored, if this broker led again soon.
+            self._give_up(stream_id, holding)
+            return
         holding.state = HoldingState.HANDING_OVER
         self._expiries[holding] = asyncio.get_running_loop().call_later(HOLD_S, self._expired, stream_id, holding)
         self._tell()
