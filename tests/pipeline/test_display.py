@@ -55,6 +55,39 @@ def test_an_unknown_lag_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert second.endswith("| lag 12,345")
 
 
+def test_a_long_batch_is_told_of_after_pauses_that_double(capsys: pytest.CaptureFixture[str]) -> None:
+    clock, progress = [0.0], Progress("p")
+    display = PlainDisplay(lambda: clock[0])
+    told = {}
+    for second in range(80):
+        clock[0] = float(second)
+        display.show(progress.snapshot())
+        if out := capsys.readouterr().out:
+            told[second] = out
+    assert told == dict.fromkeys((0, 5, 15, 35, 75), "p starting\n")
+
+
+def test_what_has_nothing_to_do_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    clock, progress = [0.0], _run([5], 10)
+    progress.state("running")
+    progress.sink("archive")
+    display = PlainDisplay(lambda: clock[0])
+    display.show(progress.snapshot())
+    clock[0] = 1_000.0
+    display.show(progress.snapshot())
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    progress.lag("archive", 7)
+    progress.lag(None, 12)
+    display.show(progress.snapshot())
+    assert capsys.readouterr().out == "p running | behind batch 0 | lag 12 | archive has 7 to deliver\n"
+    progress.lag("archive", 0)
+    progress.lag(None, 0)
+    progress.state("delivering")
+    clock[0] = 2_000.0
+    display.show(progress.snapshot())
+    assert capsys.readouterr().out == "p delivering | behind batch 0 | lag 0\n"
+
+
 def test_the_totals_at_the_end_are_of_the_whole_run(capsys: pytest.CaptureFixture[str]) -> None:
     close: Callable[..., None] = PlainDisplay().close
     close(_run([5, 7, 9], 10).snapshot())

@@ -16,6 +16,7 @@ from logboom.base.quantities import parse_size_bytes
 from logboom.base.units import MIB
 from logboom.cli.common import AsJson, fail, human_bytes, note, plural, print_json, read_text
 from logboom.cli.moments import moment_ms, moment_text, span_ms
+from logboom.cli.ongoing import Ongoing
 from logboom.cli.pipeline_common import (
     Environment,
     File,
@@ -193,9 +194,16 @@ def _count(parts: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) -> 
     from logboom.pipeline.run.replay_count import ReplayCount, count_replay
 
     found = ReplayCount(from_log=0, from_archive=0, by_sink={})
-    for plan, part in parts:
-        with tempfile.TemporaryDirectory() as directory:
-            found = found.plus(count_replay(plan, part, admin, keys_of(plan, file, admin, Path(directory))))
+    with Ongoing("counting") as ongoing:
+        for plan, part in parts:
+            before = found.records
+
+            def told(records: int, before: int = before) -> None:
+                ongoing.at(f"counting: {plural(before + records, 'record')}")
+
+            with tempfile.TemporaryDirectory() as directory:
+                keys = keys_of(plan, file, admin, Path(directory))
+                found = found.plus(count_replay(plan, part, admin, keys, told))
     loaded_bytes = min(found.loaded_bytes, room_of(begun))
     seconds = None if begun.events_per_s is None else found.records / begun.events_per_s
     if as_json:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from logboom.cli.common import fail, note, plural
+from logboom.cli.ongoing import Ongoing
 from logboom.cli.pipeline_common import File, Where, bootstrap_of, plan_of
 
 
@@ -69,12 +70,14 @@ def suggest(
     problem = stream_name_problem(name)
     if problem is not None:
         fail(problem)
-    try:
-        lines = file.read_bytes().decode(errors="replace").splitlines()
-    except OSError as error:
-        fail(f"{file}: {error.strerror}")
-    step = max(1, -(-len(lines) // LINES_MAX))
-    found = propose(lines[::step], name)
+    with Ongoing(f"reading {file}") as ongoing:
+        try:
+            lines = file.read_bytes().decode(errors="replace").splitlines()
+        except OSError as error:
+            fail(f"{file}: {error.strerror}")
+        sample = lines[:: max(1, -(-len(lines) // LINES_MAX))]
+        ongoing.at(f"looking for what reads {len(sample):,} of {plural(len(lines), 'line')}")
+        found = propose(sample, name)
     if not found.lines:
         fail(f"{file}: there are no lines in it")
     typer.echo(found.yaml, nl=False)
@@ -123,15 +126,13 @@ def package(
 
     The machines of the cluster need Spark and Python of the same versions as here, and no more.
     """
-    from rich.console import Console
-
     from logboom.base.units import MIB
     from logboom.pipeline.spark.environment import pack
 
     if not out.name.endswith((".tar.gz", ".tgz")):
         fail(f"--out {out}: the name should end with .tar.gz, by which Spark knows how to unpack it")
-    with Console(stderr=True).status("packing") as status:
-        packed = pack(out, lambda name: status.update(f"packing {name}"))
+    with Ongoing("packing") as ongoing:
+        packed = pack(out, lambda name: ongoing.at(f"packing {name}"))
     note(f"{out}: {plural(packed.distributions, 'package')}, {packed.size_bytes / MIB:.0f} MiB")
 
 

@@ -15,6 +15,7 @@ from logboom.cli.common import (
     print_table,
 )
 from logboom.cli.moments import ago_ms, span_ms
+from logboom.cli.ongoing import Ongoing
 from logboom.cli.pipeline_common import File, Where, bootstrap_of, plan_of
 
 Since = Annotated[str, typer.Option("--since", metavar="TIME", help="How far back, such as 1h.")]
@@ -38,7 +39,11 @@ def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: As
         found = volume_of(plan, BatchLedgers(ledgers).entries(), since_ms)
     admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     readable = [sink for sink in plan.sinks if can_be_read(sink)]
-    services = [one for sink in readable for one in by_service(sink.name, held_by(plan, sink, admin, since_ms))]
+    services = []
+    with Ongoing("reading sinks") as ongoing:
+        for sink in readable:
+            events = ongoing.counted(f"reading events of {sink.name}", held_by(plan, sink, admin, since_ms))
+            services += by_service(sink.name, events)
     found = msgspec.structs.replace(found, services=tuple(services))
     if as_json:
         print_json(msgspec.to_builtins(found))
@@ -139,11 +144,12 @@ def compare(
             waiting, dead = plural(states[name].lag or 0, "event"), plural(states[name].dead or 0, "dead letter")
             typer.echo(f"{name}: {waiting} not taken yet, {dead}")
         fail(f"{' and '.join(unread)} cannot be read back from here: compare the counts there")
-    sides = compared(
-        (first, second),
-        (held_by(plan, sinks[first], admin, since_ms), held_by(plan, sinks[second], admin, since_ms)),
-        until_ms,
-    )
+    with Ongoing("reading sinks") as ongoing:
+        one, other = (
+            ongoing.counted(f"reading events of {name}", held_by(plan, sinks[name], admin, since_ms))
+            for name in (first, second)
+        )
+        sides = compared((first, second), (one, other), until_ms)
     if as_json:
         for side in sides:
             print_json(msgspec.to_builtins(side))

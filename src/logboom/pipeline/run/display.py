@@ -4,7 +4,8 @@ Knows snapshots. Must not know Spark.
 """
 
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 import msgspec
@@ -19,6 +20,7 @@ from rich.text import Text
 from logboom.base.units import MIB
 from logboom.pipeline.run.progress import Progress, Snapshot
 
+_PAUSE_MIN_S, _PAUSE_MAX_S = 5.0, 300.0
 _NAMESPACE: Final = "logboom_pipeline"
 
 
@@ -57,15 +59,25 @@ class JsonDisplay:
 
 
 class PlainDisplay:
-    """A line per batch."""
+    """A line per batch, and one now and then while there is something to do but no batch ends: at once, and then after
+    pauses that double, since a pipeline that waits for its first record has nothing to tell either."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._clock = now
         self._shown = -1
+        self._pause_s = 0.0
+        self._said_at = now()
 
     def show(self, snapshot: Snapshot) -> None:
         if snapshot.batch != self._shown:
             self._shown = snapshot.batch
-            _print(batch_line(snapshot))
+            self._say(batch_line(snapshot), _PAUSE_MIN_S)
+        elif _is_busy(snapshot) and self._clock() - self._said_at >= self._pause_s:
+            self._say(working_line(snapshot), min(max(2 * self._pause_s, _PAUSE_MIN_S), _PAUSE_MAX_S))
+
+    def _say(self, line: str, pause_s: float) -> None:
+        _print(line)
+        self._said_at, self._pause_s = self._clock(), pause_s
 
     def notify(self, line: str) -> None:
         _print(line)
@@ -149,6 +161,21 @@ def batch_line(snapshot: Snapshot) -> str:
     ]
     failing = [f"{name}: {sink.error}" for name, sink in snapshot.sinks.items() if sink.error]
     return " | ".join([*parts, *failing])
+
+
+def working_line(snapshot: Snapshot) -> str:
+    """What a pipeline is at between the ends of batches."""
+    waiting = [f"{name} has {sink.lag:,} to deliver" for name, sink in snapshot.sinks.items() if sink.lag]
+    failing = [f"{name}: {sink.error}" for name, sink in snapshot.sinks.items() if sink.error]
+    behind = [] if snapshot.batch < 0 else [f"behind batch {snapshot.batch}"]
+    return " | ".join([f"{snapshot.pipeline} {snapshot.state}", *behind, *_lag(snapshot.lag), *waiting, *failing])
+
+
+def _is_busy(snapshot: Snapshot) -> bool:
+    """Whether it has records before it, or may have: nothing is known of that before the first batch."""
+    if snapshot.state == "delivering":
+        return True
+    return snapshot.batch < 0 or bool(snapshot.lag) or any(sink.lag or sink.error for sink in snapshot.sinks.values())
 
 
 def _lag(records: int | None) -> list[str]:

@@ -75,7 +75,7 @@ class Progress:
         self._sinks: dict[str, SinkProgress] = {}
 
     def state(self, name: str) -> None:
-        """starting, running, stopping, stopped, failed, waiting."""
+        """starting, waiting, running, delivering (with `--once`, when all is read), stopping, stopped, failed."""
         with self._lock:
             self._state = name
 

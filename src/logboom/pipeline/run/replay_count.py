@@ -4,7 +4,7 @@ Knows the log, archives and dry runs. Must not know Spark sessions.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -59,8 +59,14 @@ class ReplayCount(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def count_replay(plan: Plan, replay: Replay, admin: StreamAdmin, keys: Mapping[str, bytes]) -> ReplayCount:
-    """`plan`: that of the replay, or of this part of it."""
+def count_replay(
+    plan: Plan,
+    replay: Replay,
+    admin: StreamAdmin,
+    keys: Mapping[str, bytes],
+    told: Callable[[int], None] = lambda records: None,
+) -> ReplayCount:
+    """`plan`: that of the replay, or of this part of it. `told`: called now and then with the records so far."""
     records, loaded, found = 0, 0, Counter[str]({sink.name: 0 for sink in plan.sinks})
     batches = _of_archive(plan, replay) if replay.reads_archive else _of_log(plan, replay, admin)
     with dry_run(plan, keys) as run:
@@ -68,6 +74,7 @@ def count_replay(plan: Plan, replay: Replay, admin: StreamAdmin, keys: Mapping[s
             records += batch.num_rows
             loaded += batch.column("value").nbytes if replay.reads_archive else 0
             found.update(run.by_sink(batch))
+            told(records)
     from_archive = records if replay.reads_archive else 0
     return ReplayCount(
         from_log=records - from_archive, from_archive=from_archive, by_sink=dict(found), loaded_bytes=loaded

@@ -140,6 +140,8 @@ class Runner:
         counts = self._wait()
         if self._stop.is_set():
             return
+        self.progress.state("starting")
+        self._display.show(self.progress.snapshot())  # Spark takes its seconds
         spark = self._session()
         if self._options.session.is_local:
             warm_up(spark)  # while the broker is asked and the first query planned
@@ -337,6 +339,7 @@ class Runner:
         finally:
             self._stop_queries(beside)
         if not self._stop.is_set():
+            self.progress.state("delivering")
             # Spark fixes what an `availableNow` query reads when it starts: that is whole only behind the router's end.
             self._await([_SupervisedQuery(each.sink.name, each.start(once=True)) for each in deliveries], router)
         if not self._stop.is_set():
