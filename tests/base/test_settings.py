@@ -120,6 +120,22 @@ def test_number_where_text_is_wanted_says_to_quote_it() -> None:
     assert problems("name: 1.10\n") == ["f.yaml:1: name: should be text (put it in quotes), got 1.1"]
 
 
+class Texts(Settings):
+    short: Annotated[str, Field(min_length=1)] = "x"
+    long: Annotated[str, Field(max_length=3)] = "x"
+    named: Annotated[str, Field(pattern="^[a-z]+$")] = "x"
+
+
+def test_texts_of_another_length_or_form_are_told_in_plain_words() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(Texts, {"short": "", "long": "abcd", "named": "A"})
+    assert [problem.message for problem in caught.value.problems] == [
+        "should not be empty, got ''",
+        "should have at most 3 characters, got 'abcd'",
+        "should be of the form ^[a-z]+$, got 'A'",
+    ]
+
+
 def test_group_with_nothing_behind_it_is_left_at_its_defaults() -> None:
     assert load(Whole, parse_yaml("name: x\ndoor:\n", "f.yaml")) == Whole(name="x")
 

@@ -88,6 +88,8 @@ def test_metrics_of_windows_in_a_pipelines_file() -> None:
         ("x: {type: sum, of: attributes.ms, bounds: [1]}", "goes with type histogram"),
         ("x: {type: histogram, of: attributes.ms}", "needs bounds"),
         ("x: {type: histogram, of: attributes.ms, bounds: [2, 2]}", "should rise"),
+        ("'': {type: count}", "'' is no name of a metric"),
+        ('"a\\nb": {type: count}', "'a\\nb' is no name of a metric"),
         ("x: {type: quantiles, of: attributes.ms, quantiles: [99]}", "should be between 0 and 1"),
     ],
 )
@@ -95,6 +97,17 @@ def test_what_is_wrong_with_a_metric_is_said(wrong: str, message: str) -> None:
     with pytest.raises(SettingsError, match="metrics") as raised:
         compile_pipeline(FILE.replace("requests: {type: count}", wrong), "p.yaml")
     assert message in str(raised.value)
+
+
+def test_metrics_that_are_one_series_to_prometheus_are_a_warning() -> None:
+    text = FILE.replace(
+        "requests: {type: count}", "duration_count: {type: count}\n      a.b: {type: count}\n      a_b: {type: count}"
+    )
+    told = [(warning.where, warning.message) for warning in compile_pipeline(text, "p.yaml").warnings]
+    assert told == [
+        ("transforms.load.metrics.a_b", "has the series a_b in Prometheus, as 'a.b' has"),
+        ("transforms.load.metrics.duration", "has the series duration_count in Prometheus, as 'duration_count' has"),
+    ]
 
 
 def _node(**changes: Any) -> AggregateTransform:

@@ -196,6 +196,8 @@ def describe_error(details: ErrorDetails) -> str:
         message = "should be text (put it in quotes)" if isinstance(value, int | float) else "should be text"
     elif kind in ("too_short", "too_long"):
         return _length_message(context)
+    elif kind in ("string_too_short", "string_too_long", "string_pattern_mismatch"):
+        message = _text_message(context, is_empty=not value)
     else:
         message = _PLAIN_WORDS.get(kind, message)
     message = message.removeprefix("Input ")
@@ -212,6 +214,15 @@ def _length_message(context: Mapping[str, Any]) -> str:
     if "min_length" in context:
         return "is empty; give it at least one" if not found else f"needs {context['min_length']} or more, has {found}"
     return f"takes {context['max_length']} at most, has {found if found is not None else 'more'}"
+
+
+def _text_message(context: Mapping[str, Any], *, is_empty: bool) -> str:
+    """The message for a text that is too short, too long, or not of the form that it should have."""
+    if "pattern" in context:
+        return f"should be of the form {context['pattern']}"
+    if "max_length" in context:
+        return f"should have at most {context['max_length']:,} characters"
+    return "should not be empty" if is_empty else f"should have at least {context['min_length']:,} characters"
 
 
 def _unknown_member(context: Mapping[str, str]) -> str:

@@ -51,6 +51,7 @@ def live_events(
     counts = {name: count for name, (_, count) in sources.items()}
     try:
         consumer.assign(_ends(admin, counts))
+        notify(f"what comes to {', '.join(counts)} from now on is shown")
         with dry_run(plan, keys) as run:
             while not is_over():
                 found = _turn(consumer, max(1, int(records_per_s * _TURN_S)), is_over)

@@ -1,5 +1,6 @@
 """The transform `aggregate`: metrics of events in windows, by groups. The work is `logboom.pipeline.aggregate`."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, Self
 
@@ -29,6 +30,9 @@ _DAY_MS: Final = 86_400_000
 _GROUPS_MAX: Final = 10_000_000
 _TEXT_FIELDS: Final = ("service", "host", "severity_text", "source", "stream", "trace_id", "body")
 _QUANTILES: Final = (0.5, 0.9, 0.99)
+_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_:]")
+_SERIES: Final = {"histogram": ("_bucket", "_sum", "_count"), "quantiles": ("", "_sum", "_count")}
+"""What Prometheus's names of series end with."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -223,6 +227,7 @@ def _compile(model: AggregateModel, common: CommonFields, part: Part) -> Aggrega
             part.problem("by", f"two groups have the label {label!r}")
         else:
             labels[label] = sql
+    _check_names(model, part)
     metrics = tuple(_metric(name, given, part.at("metrics", name)) for name, given in model.metrics.items())
     return AggregateTransform(
         **common,
@@ -234,6 +239,20 @@ def _compile(model: AggregateModel, common: CommonFields, part: Part) -> Aggrega
         max_groups=dials.whole("max_groups", model.max_groups, at_least=SHARDS, at_most=_GROUPS_MAX),
         named_dials=dials.named(),
     )
+
+
+def _check_names(model: AggregateModel, part: Part) -> None:
+    """Every metric needs a name; two that are one series to Prometheus, whose names have fewer characters, are hardly
+    meant."""
+    taken: dict[str, str] = {}
+    for name, metric in model.metrics.items():
+        if not name.strip() or not name.isprintable():
+            part.problem("metrics", f"{name!r} is no name of a metric")
+        plain = _NOT_IN_NAMES.sub("_", name)
+        for ending in _SERIES.get(metric.type, ("",)):
+            other = taken.setdefault(f"{plain}{ending}", name)
+            if other != name:
+                part.warning(("metrics", name), f"has the series {plain}{ending} in Prometheus, as {other!r} has")
 
 
 def _metric(name: str, model: MetricModel, part: Part) -> Metric:
