@@ -5,6 +5,7 @@ import asyncio
 import nats.errors
 import nats.js.errors
 import pytest
+from tests.nats.envelopes import message, sealed
 from tests.nats.servers import (
     alter,
     attach,
@@ -105,6 +106,28 @@ async def test_the_longest_payload_and_strange_subjects(broker: BrokerProcess) -
     assert replied.header("logboom-reply") == [b"answers.\v.\fhere"]
     assert [one.header("logboom-subject") for one in records[:-1]] == [[subject.encode()] for subject in subjects]
     assert records[-1].value == long
+
+
+@on_a_loop
+async def test_no_publisher_has_the_broker_say_what_a_server_refuses(broker: BrokerProcess) -> None:
+    """A server ends the connection of whoever publishes on a subject, or with a payload, that is too long for it."""
+    attach(broker.kafka, "said", "said")
+    before = disconnects(broker)
+    async with await nats.connect(url(broker)) as client:
+        await taken(client, "said")
+        for envelope in (message(b"v", inbox="i" * 5_000), message(b"", inbox="i", correlation="c" * 1_048_000)):
+            await client.publish("said", sealed(envelope))
+            await client.publish("said", sealed(envelope, crc=True), reply="nobody")
+        long = "é" * 200_000
+        assert (await published(client, "said", b"x", Nats_Msg_Id=long))["seq"] == 4
+        refused = await published(client, "said", b"x", Nats_Expected_Last_Msg_Id="other")
+        assert refused["error"] == {"code": 400, "err_code": 10070, "description": f"wrong last msg ID: {'é' * 64}"}
+    assert disconnects(broker) == before
+
+
+def disconnects(broker: BrokerProcess) -> list[str]:
+    """How often a connection to NATS was lost, for what."""
+    return [line for line in metrics(broker.http).splitlines() if line.startswith("logboom_nats_disconnects_total{")]
 
 
 @on_a_loop

@@ -9,7 +9,15 @@ from tests.nats.envelopes import bytes_field, fields, message, number_field, sea
 
 from logboom.base.errors import LogboomError, MessageTooLargeError, NotLeaderError, WrongLastOffsetError
 from logboom.base.ids import Offset
-from logboom.nats.wire.envelope import HEADERS_MAX, MAGIC, AckPolicy, Envelope, Sealed, read_envelope
+from logboom.nats.wire.envelope import (
+    ANSWERED_BYTES_MAX,
+    HEADERS_MAX,
+    MAGIC,
+    AckPolicy,
+    Envelope,
+    Sealed,
+    read_envelope,
+)
 from logboom.nats.wire.errors import DamagedEnvelopeError
 
 FULL = message(
@@ -54,6 +62,16 @@ def test_an_ack_inbox_that_would_be_a_command(inbox: str) -> None:
     assert read_envelope(sealed(body)) is None
     with pytest.raises(DamagedEnvelopeError, match="an ack inbox is no subject"):
         read_envelope(sealed(body, crc=True))
+
+
+@pytest.mark.parametrize("number", [10, 11])
+def test_what_an_ack_repeats_is_bounded(number: int) -> None:
+    """The ack inbox and the correlation id."""
+    longest, longer = (bytes_field(number, b"i" * (ANSWERED_BYTES_MAX + more)) for more in (0, 1))
+    assert read_envelope(sealed(message(b"v") + longest, crc=True)) is not None
+    assert read_envelope(sealed(message(b"v") + longer)) is None
+    with pytest.raises(DamagedEnvelopeError, match="has more than 1024 bytes"):
+        read_envelope(sealed(message(b"v") + longer, crc=True))
 
 
 def test_fields_that_others_know_are_passed_over() -> None:

@@ -30,6 +30,8 @@ _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
 _FAILED: Final = 500
 _UNAVAILABLE: Final = 503
+_SHOWN_BYTES_MAX: Final = 128
+"""Of a message id. A publisher may have one that is too long for a server, which ends the connection that says it."""
 
 
 def ack(stream: str, offset: int, duplicate: bool = False) -> bytes:
@@ -65,7 +67,7 @@ def _described(error: LogboomError) -> tuple[int, int, str]:
         case WrongLastOffsetError():
             return _BAD_REQUEST, 10071, f"wrong last sequence: {error.end}"
         case WrongLastMessageIdError():
-            last = "" if error.last is None else error.last.decode("utf-8", "replace")
+            last = "" if error.last is None else error.last[:_SHOWN_BYTES_MAX].decode("utf-8", "replace")
             return _BAD_REQUEST, 10070, f"wrong last msg ID: {last}"
         case WrongStreamError():
             return error.code, error.err_code, "expected stream does not match"

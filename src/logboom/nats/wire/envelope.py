@@ -21,6 +21,9 @@ from logboom.nats.wire.errors import DamagedEnvelopeError
 
 MAGIC: Final = b"\xb9\x0e\x43\xb4"
 HEADERS_MAX: Final = 1_024
+ANSWERED_BYTES_MAX: Final = 1_024
+"""Of an ack inbox and of a correlation id, which the ack repeats. A server ends the connection of whoever publishes on
+a subject of more than 4 KiB, or more than its `max_payload`: here that would be this broker."""
 _VERSION: Final = 0
 _HEADER_BYTES: Final = 8
 _CRC_BYTES: Final = 4
@@ -109,7 +112,7 @@ def _message(body: bytes) -> Envelope:
             case 10, bytes():
                 inbox = _subject(content)
             case 11, bytes():
-                correlation = _text(content)
+                correlation = _text(_bounded(content, "a correlation id"))
             case 12, int():
                 if content > AckPolicy.NONE:
                     raise _MalformedError(f"there is no ack policy {content}")
@@ -145,7 +148,13 @@ def _subject(content: bytes) -> bytes:
     on the connection of this broker and with its rights."""
     if content and content.split() != [content]:
         raise _MalformedError("an ack inbox is no subject")
-    return _text(content)
+    return _text(_bounded(content, "an ack inbox"))
+
+
+def _bounded(content: bytes, what: str) -> bytes:
+    if len(content) > ANSWERED_BYTES_MAX:
+        raise _MalformedError(f"{what} has more than {ANSWERED_BYTES_MAX} bytes")
+    return content
 
 
 def _field(body: bytes, at: int) -> tuple[int, int | bytes, int]:
