@@ -1,7 +1,7 @@
 """`make demo` does what the README says, on the shop and on a directory of log files.
 
-Its commands are forked off a process that has loaded Logboom, and the routers of one demo share a JVM. The page of the
-README (tests/docs/test_pages.py) runs them as they are installed.
+Its commands are forked off a process that has loaded Logboom, and its routers share JVMs with those of the pages. The
+README's page (tests/docs/test_pages.py) runs them as they are installed.
 """
 
 import re
@@ -28,8 +28,8 @@ def _java() -> None:
         pytest.skip("java is not here: apt-get install openjdk-17-jre-headless")
 
 
-def demo(directory: Path, *arguments: str) -> str:
-    with SparkJvms() as jvms, ForkedProgram(directory / "venv") as program:
+def demo(directory: Path, jvms: SparkJvms, *arguments: str) -> str:
+    with ForkedProgram(directory / "venv") as program:
         done = subprocess.run(
             [str(program.directory / "bin" / "python"), str(ROOT / "examples" / "demo.py"), *arguments],
             cwd=directory,
@@ -50,8 +50,8 @@ def records_in(output: str) -> int:
     return int(found[1].replace(",", ""))
 
 
-def test_the_shop(tmp_path: Path) -> None:
-    output = demo(tmp_path, "--requests", "300")
+def test_the_shop(tmp_path: Path, spark_jvms: SparkJvms) -> None:
+    output = demo(tmp_path, spark_jvms, "--requests", "300")
     assert records_in(output) > 900
     assert "4111 1111" not in output, "a card number was shown"
     assert "retried 4 dead letters" in output
@@ -75,10 +75,10 @@ def test_the_shop(tmp_path: Path) -> None:
     assert list((tmp_path / "demo-out" / "archive").rglob("*.parquet"))
 
 
-def test_a_directory_of_log_files(tmp_path: Path) -> None:
+def test_a_directory_of_log_files(tmp_path: Path, spark_jvms: SparkJvms) -> None:
     if not SHARED_LOGS.is_dir():
         pytest.skip("the real log files are not beside this checkout")
-    output = demo(tmp_path, "--logs", str(SHARED_LOGS))
+    output = demo(tmp_path, spark_jvms, "--logs", str(SHARED_LOGS))
     lines = sum(len(file.read_bytes().splitlines()) for file in SHARED_LOGS.glob("*.log"))
     assert records_in(output) == lines
     assert "dead 0 (balanced" in output

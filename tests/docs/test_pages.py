@@ -61,11 +61,21 @@ def test_the_tables_of_sinks_name_each_that_there_is() -> None:
         assert not missing, f"{name} does not say what these sinks promise or take: {sorted(missing)}"
 
 
-RUNNABLE = [page for page in PAGES if any(block.language in ("sh", "python") for block in blocks_of(page))]
+def commands(page: Path) -> list[str]:
+    return [block.text for block in blocks_of(page) if block.language in ("sh", "python")]
+
+
+def sharing(page: Path) -> list[pytest.MarkDecorator]:
+    """Pages that run routers share a worker, and so the JVMs of these."""
+    runs_routers = any(re.search(r"logboom pipeline (run|replay)", text) for text in commands(page))
+    return [pytest.mark.xdist_group("spark jvms")] if runs_routers and page != AS_INSTALLED else []
+
+
+RUNNABLE = [pytest.param(page, marks=sharing(page), id=title(page)) for page in PAGES if commands(page)]
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("page", RUNNABLE, ids=title)
+@pytest.mark.parametrize("page", RUNNABLE)
 def test_every_command_works(page: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """`Runner` asserts that each command and program ends with 0."""
     work = tmp_path / "work"

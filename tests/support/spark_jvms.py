@@ -47,6 +47,7 @@ _ENVIRONMENT_OF_A_RUN = {
     "_PYSPARK_DRIVER_CONN_INFO_PATH",
     "PYTEST_CURRENT_TEST",
     "LOGBOOM_BOOTSTRAP",
+    "LOGBOOM_MASK_KEY",  # of the demo, another in each run: the router reads it
     "SPARK_HOME",
     "PWD",
     "OLDPWD",
