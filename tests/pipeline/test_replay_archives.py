@@ -66,6 +66,7 @@ def test_an_archive_with_a_hole_is_not_believed(broker: BrokerProcess, tmp_path:
     assert ok(*call, "--json", bootstrap=past.bootstrap).json["events"] == 20
 
 
+@pytest.mark.slow
 def test_what_goes_from_an_archive_while_it_is_replayed_is_told(
     broker: BrokerProcess, tmp_path: Path, spark: Any
 ) -> None:
