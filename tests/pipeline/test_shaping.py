@@ -1,11 +1,13 @@
 """Stages whose values Spark computes, through a session: the same as without one."""
 
+import json
 from typing import Any
 
 import pytest
 from tests.pipeline.support import needs_java
 
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.config.sqlcheck import check_expressions
 from logboom.pipeline.execute.examples import run_examples
 
 pytestmark = [pytest.mark.spark, needs_java]
@@ -65,4 +67,32 @@ def test_values_of_a_session_are_those_of_a_bare_jvm(spark: Any) -> None:
 
     plan = compile_pipeline(PIPELINE, "shop.yaml")
     assert run_examples(plan, {}, collect_here) == []
+    assert run_examples(plan, {}, collect_on(spark)) == []
+
+
+LARGEST = {
+    "brackets": "(" * 99 + "upper(service) = 'WEB'" + ")" * 99,
+    "a list": "upper(service) IN (" + ", ".join(f"'A{number}'" for number in range(98)) + ", 'WEB')",
+    "a sum": " + ".join(["1"] * 90) + " = 90 AND upper(service) = 'WEB'",
+    "cases": "CASE WHEN upper(service) <> 'WEB' THEN false ELSE " * 20 + "true" + " END" * 20,
+}
+
+
+def test_what_is_as_large_as_check_allows_runs(spark: Any) -> None:
+    from logboom.pipeline.execute.on_spark import collect_on
+
+    transforms = {"parsed": {"type": "parse", "inputs": ["web"], "rules": [{"format": "json"}]}}
+    for number, condition in enumerate(LARGEST.values()):
+        read = f"is{number - 1}" if number else "parsed"
+        transforms[f"is{number}"] = {"type": "filter", "inputs": [read], "condition": condition}
+    last = f"is{len(LARGEST) - 1}"
+    given = [{"source": "web", "value": json.dumps({"service": service})} for service in ("web", "db")]
+    document = {
+        "name": "shop",
+        "sources": {"web": {"type": "stream", "stream": "web"}},
+        "transforms": transforms,
+        "sinks": {"all": {"type": "console", "inputs": [last]}},
+        "tests": [{"name": "one", "input": given, "expect": [{"at": "all", "count": 1}]}],
+    }
+    plan = compile_pipeline(json.dumps(document), "shop.yaml", check_expressions)
     assert run_examples(plan, {}, collect_on(spark)) == []

@@ -254,10 +254,7 @@ def _size_fault(sql: str) -> str | None:
     if deepest > _BRACKETS_MAX:
         return f"has {deepest:,} brackets inside each other; at most {_BRACKETS_MAX} are allowed"
     if count > _PIECES_MAX:
-        return (
-            f"has {count:,} words and signs; at most {_PIECES_MAX:,} are allowed: write one IN for many values, "
-            "or several conditions"
-        )
+        return f"has {count:,} words and signs; at most {_PIECES_MAX:,} are allowed: write several conditions"
     return None
 
 
