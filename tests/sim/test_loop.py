@@ -18,6 +18,19 @@ def test_time_jumps_and_a_year_costs_nothing() -> None:
     assert Simulation(1).run(main(), max_s=1e9) == START_S + 365 * 86_400
 
 
+def test_time_passes_whatever_is_waited_for() -> None:
+    """Somebody who waits for the end of a lease by a clock that runs a little faster waited for ever."""
+
+    async def main() -> bool:
+        loop = asyncio.get_running_loop()
+        began_s, passed = loop.time(), asyncio.Event()
+        loop.call_later(1e-15, passed.set)
+        await passed.wait()
+        return loop.time() > began_s
+
+    assert Simulation(1).run(main())
+
+
 def test_callbacks_run_in_the_order_of_call_soon_and_timers_of_one_moment_in_that_of_call_at() -> None:
     async def main() -> list[int]:
         loop, seen = asyncio.get_running_loop(), list[int]()

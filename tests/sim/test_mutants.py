@@ -74,7 +74,14 @@ FLIPPED_AND_FIRST: Final = replace(
     ),
 )
 """A bit flips in the records of one; then all stop in good order, that one last, and it is back before the others."""
-FLAPPING: Final = replace(_BASE, troubled_s=10.0, schedule=planned((1, LEASES_LANE, "leases", 8)))
+FLAPPING: Final = replace(
+    _BASE,
+    producers=1,
+    plain_producers=0,
+    consumers=0,
+    troubled_s=12.0,
+    schedule=planned((1, LEASES_LANE, "leases", 11)),
+)
 """Leases end and come back while streams are made."""
 ALONE: Final = replace(
     _BASE,

@@ -11,6 +11,7 @@ it as SIGKILL does: no callback of it runs again.
 import asyncio
 import contextlib
 import contextvars
+import math
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
@@ -126,7 +127,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: *Args,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        now_s = self.time()
+        when_s = now_s + delay
+        if delay > 0 and when_s == now_s:  # less than a float of now can tell: time passes all the same
+            when_s = math.nextafter(now_s, math.inf)
+        return self.call_at(when_s, callback, *args, context=context)
 
     def call_at(
         self,
