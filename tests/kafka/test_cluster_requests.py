@@ -13,6 +13,7 @@ from tests.kafka.door import Client, Running, batch, running, until
 from tests.kafka.test_hot_apis import fetch_request, fetched, first_offsets, looked_up, produce_request, produced
 from tests.support.simulated import run
 
+from logboom.base.errors import StorageError
 from logboom.base.ids import BrokerId, Epoch, Offset
 from logboom.broker.partition.leader import Leading
 from logboom.kafka.apis import fetch, list_offsets, load_handlers, offset_for_leader_epoch, produce
@@ -347,5 +348,24 @@ def test_without_a_lease_nobody_waits_for_new_records(tmp_path: Path, leads: boo
             assert beyond.error_code is (ErrorCode.offset_out_of_range if leads else NOT_LEADER)
             (more,) = await fetched(client, 11, stream, {0: 2})
             assert more.error_code is NONE
+
+    run(body)
+
+
+def test_a_leader_whose_disk_failed_calls_no_offset_out_of_range_once_its_lease_is_over(tmp_path: Path) -> None:
+    """Others lead by then, and have given offsets that it has not: its consumers would begin anew elsewhere."""
+
+    async def body() -> None:
+        async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
+            await three_brokers(node)
+            stream = await stream_of(node, "s", placed((1,), epoch=EPOCH))
+            assert (await produced(client, 3, stream, 0, batch(b"a"))).error_code is NONE
+            node.broker.replicas.go_offline(StorageError("the disk fails"))
+            node.broker.replicas.lease_changed(False)
+            for position in (1, 7):
+                (beyond,) = await fetched(client, 11, stream, {0: position})
+                assert beyond.error_code is ErrorCode.kafka_storage_error
+            (known,) = await fetched(client, 11, stream, {0: 0})
+            assert (known.error_code, first_offsets(known.records)) == (NONE, [0])
 
     run(body)

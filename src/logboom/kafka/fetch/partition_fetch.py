@@ -84,8 +84,9 @@ class PartitionFetch:
                 return False
         self.high_watermark = high_watermark = partition.high_watermark
         self.log_start_offset = partition.log_start_offset
-        if position.offset >= high_watermark and role.failure is None and not self._may_answer(partition):
-            self.fail(NotLeaderError(f"this broker does not know for certain who leads {partition}"))
+        if position.offset >= high_watermark and not self._may_answer(partition):
+            # A log that takes no more writes, too: others lead then, and have given offsets that it has not.
+            self.fail(role.failure or NotLeaderError(f"this broker does not know for certain who leads {partition}"))
             return False
         self.failure, self.led = role.failure, role.leads
         if note_size:
