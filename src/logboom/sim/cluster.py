@@ -462,9 +462,8 @@ class _Run:
 
                 final[where] = await self._as_client(read)
                 holders = [self._operator.members[broker] for broker in found[where].replica_nodes]
-                begin = max((self._log_start(node, where) for node in holders), default=Offset(0))
                 end = Offset(final[where][-1][0] + 1) if final[where] else Offset(0)
-                held = [await self._replica_bytes(node, where, begin, end) for node in holders]
+                held = await self._held_bytes(holders, where, end)
                 if any(data != held[0] for data in held):
                     sizes = dict(zip(found[where].replica_nodes, map(len, held), strict=True))
                     self.history.violated(f"replicas of {where} are not alike: {sizes}")
@@ -487,8 +486,21 @@ class _Run:
         assert node.broker is not None
         return node.broker.replicas.find(where.stream, where.partition).log_start_offset
 
+    def _last_start(self, holders: Sequence[SimNode], where: TopicPartition) -> Offset:
+        return max((self._log_start(node, where) for node in holders), default=Offset(0))
+
+    async def _held_bytes(self, holders: Sequence[SimNode], where: TopicPartition, end: Offset) -> list[bytes]:
+        """What each replica has up to an offset, from where the one begins that begins last: retention may move that
+        meanwhile."""
+        while True:
+            begin = self._last_start(holders, where)
+            held = [await self._replica_bytes(node, where, begin, end) for node in holders]
+            if self._last_start(holders, where) == begin:
+                return held
+
     async def _replica_bytes(self, node: SimNode, where: TopicPartition, begin: Offset, end: Offset) -> bytes:
-        """What one broker itself gives out of a partition, up to an offset; a follower has soon heard that it may."""
+        """What one broker itself gives out of a partition, up to an offset; a follower has soon heard that it may. Less
+        where it deletes what is read."""
         held, position = bytearray(), begin
         client = await SimClient.connect(node.address, "director")
         try:
@@ -496,6 +508,8 @@ class _Run:
                 try:
                     data, next_offset = await client.fetch_bytes(where, position)
                 except RefusedError:
+                    if self._log_start(node, where) > position:
+                        break
                     await asyncio.sleep(_ASK_AGAIN_S)
                 else:
                     held += data
