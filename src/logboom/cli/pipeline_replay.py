@@ -16,7 +16,6 @@ from logboom.base.quantities import parse_size_bytes
 from logboom.base.units import MIB
 from logboom.cli.common import AsJson, fail, human_bytes, note, plural, print_json, read_text
 from logboom.cli.moments import moment_ms, moment_text, span_ms
-from logboom.cli.ongoing import Ongoing
 from logboom.cli.pipeline_common import (
     Environment,
     File,
@@ -29,6 +28,7 @@ from logboom.cli.pipeline_common import (
     keys_of,
     session_of,
 )
+from logboom.cli.progress import Progress
 
 Archive = Annotated[
     str | None, typer.Option("--archive", metavar="SINK", help="Read this archive of the pipeline, not the log.")
@@ -194,12 +194,12 @@ def _count(parts: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) -> 
     from logboom.pipeline.run.replay_count import ReplayCount, count_replay
 
     found = ReplayCount(from_log=0, from_archive=0, by_sink={})
-    with Ongoing("counting") as ongoing:
+    with Progress("counting") as progress:
         for plan, part in parts:
             before = found.records
 
             def told(records: int, before: int = before) -> None:
-                ongoing.at(f"counting: {plural(before + records, 'record')}")
+                progress.at(f"counting: {plural(before + records, 'record')}")
 
             with tempfile.TemporaryDirectory() as directory:
                 keys = keys_of(plan, file, admin, Path(directory))

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from logboom.cli.common import fail, note, plural
-from logboom.cli.ongoing import Ongoing
 from logboom.cli.pipeline_common import File, Where, bootstrap_of, plan_of
+from logboom.cli.progress import Progress
 
 
 def decrypt(
@@ -70,13 +70,13 @@ def suggest(
     problem = stream_name_problem(name)
     if problem is not None:
         fail(problem)
-    with Ongoing(f"reading {file}") as ongoing:
+    with Progress(f"reading {file}") as progress:
         try:
             lines = file.read_bytes().decode(errors="replace").splitlines()
         except OSError as error:
             fail(f"{file}: {error.strerror}")
         sample = lines[:: max(1, -(-len(lines) // LINES_MAX))]
-        ongoing.at(f"looking for what reads {len(sample):,} of {plural(len(lines), 'line')}")
+        progress.at(f"looking for what reads {len(sample):,} of {plural(len(lines), 'line')}")
         found = propose(sample, name)
     if not found.lines:
         fail(f"{file}: there are no lines in it")
@@ -131,8 +131,8 @@ def package(
 
     if not out.name.endswith((".tar.gz", ".tgz")):
         fail(f"--out {out}: the name should end with .tar.gz, by which Spark knows how to unpack it")
-    with Ongoing("packing") as ongoing:
-        packed = pack(out, lambda name: ongoing.at(f"packing {name}"))
+    with Progress("packing") as progress:
+        packed = pack(out, lambda name: progress.at(f"packing {name}"))
     note(f"{out}: {plural(packed.distributions, 'package')}, {packed.size_bytes / MIB:.0f} MiB")
 
 

@@ -15,8 +15,8 @@ from logboom.cli.common import (
     print_table,
 )
 from logboom.cli.moments import ago_ms, span_ms
-from logboom.cli.ongoing import Ongoing
 from logboom.cli.pipeline_common import File, Where, bootstrap_of, plan_of
+from logboom.cli.progress import Progress
 
 Since = Annotated[str, typer.Option("--since", metavar="TIME", help="How far back, such as 1h.")]
 
@@ -40,9 +40,9 @@ def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: As
     admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     readable = [sink for sink in plan.sinks if can_be_read(sink)]
     services = []
-    with Ongoing("reading sinks") as ongoing:
+    with Progress("reading sinks") as progress:
         for sink in readable:
-            events = ongoing.counted(f"reading events of {sink.name}", held_by(plan, sink, admin, since_ms))
+            events = progress.counted(f"reading events of {sink.name}", held_by(plan, sink, admin, since_ms))
             services += by_service(sink.name, events)
     found = msgspec.structs.replace(found, services=tuple(services))
     if as_json:
@@ -144,9 +144,9 @@ def compare(
             waiting, dead = plural(states[name].lag or 0, "event"), plural(states[name].dead or 0, "dead letter")
             typer.echo(f"{name}: {waiting} not taken yet, {dead}")
         fail(f"{' and '.join(unread)} cannot be read back from here: compare the counts there")
-    with Ongoing("reading sinks") as ongoing:
+    with Progress("reading sinks") as progress:
         one, other = (
-            ongoing.counted(f"reading events of {name}", held_by(plan, sinks[name], admin, since_ms))
+            progress.counted(f"reading events of {name}", held_by(plan, sinks[name], admin, since_ms))
             for name in (first, second)
         )
         sides = compared((first, second), (one, other), until_ms)

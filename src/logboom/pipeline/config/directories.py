@@ -15,8 +15,8 @@ from logboom.base.settings import KeyPath
 from logboom.pipeline.enrich.sources import is_file, table_faults
 from logboom.pipeline.findings import Findings
 from logboom.pipeline.mask.keys import MaskKeyError, load_keys
+from logboom.pipeline.plan.locations import path_fault
 from logboom.pipeline.plan.nodes import Sink, Transform
-from logboom.pipeline.plan.places import path_fault
 from logboom.pipeline.plan.stores import StoreRef
 from logboom.pipeline.sinks.file.paths import fixed_directory
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from logboom.pipeline.plan.places import url_fault
+from logboom.pipeline.plan.locations import url_fault
 
 SCHEMES: Final = ("s3", "gs", "abfs", "abfss")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]")

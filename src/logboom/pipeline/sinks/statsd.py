@@ -19,7 +19,7 @@ from pydantic import Field
 from logboom.base.settings import Address, split_address
 from logboom.base.units import KIB
 from logboom.pipeline.event.record import EventRecord
-from logboom.pipeline.plan.places import is_host
+from logboom.pipeline.plan.locations import is_host
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, sending_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type

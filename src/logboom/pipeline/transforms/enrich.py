@@ -9,9 +9,9 @@ from pydantic import Field
 from logboom.base.settings import DurationMs, Settings
 from logboom.pipeline.enrich.lookup import PREFIX, enrich_batch
 from logboom.pipeline.findings import Part
+from logboom.pipeline.plan.locations import url_fault
 from logboom.pipeline.plan.names import stream_name_problem
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, KernelTransform, missed_column
-from logboom.pipeline.plan.places import url_fault
 from logboom.pipeline.plan.tables import TableKind, TableRef
 from logboom.pipeline.reshape.batch import TEXT_FIELDS
 from logboom.pipeline.route.values import simple_value

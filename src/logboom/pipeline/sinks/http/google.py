@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from logboom.pipeline.plan.locations import url_fault
 from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.plan.places import url_fault
 from logboom.pipeline.sinks.bulk.target import GiveUpError, TryAgainError
 from logboom.pipeline.sinks.http.answers import check_status
 from logboom.pipeline.sinks.http.model import HttpModel, HttpSink

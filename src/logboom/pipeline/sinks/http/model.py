@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import Field
 
+from logboom.pipeline.plan.locations import url_fault
 from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.plan.places import url_fault
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, Sending, sending_of
 from logboom.pipeline.sinks.bulk.target import GiveUpError

@@ -22,8 +22,8 @@ from pydantic import Field
 from logboom.base.settings import DurationMs, Settings
 from logboom.base.units import MINUTE_MS
 from logboom.pipeline.event.fields import COLUMNS
+from logboom.pipeline.plan.locations import path_fault, url_fault
 from logboom.pipeline.plan.nodes import KeyRef, Sink
-from logboom.pipeline.plan.places import path_fault, url_fault
 from logboom.pipeline.plan.stores import is_url_of_store
 from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkModel, SinkReport, SinkType, SinkWriter
 from logboom.pipeline.sinks.bulk.model import secret_of

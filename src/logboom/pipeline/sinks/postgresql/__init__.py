@@ -18,8 +18,8 @@ from pydantic import Field
 
 from logboom.base.units import MIB
 from logboom.pipeline.event.fields import COLUMNS, is_field
+from logboom.pipeline.plan.locations import is_host
 from logboom.pipeline.plan.nodes import KeyRef
-from logboom.pipeline.plan.places import is_host
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, secret_of, sending_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type

@@ -19,7 +19,7 @@ _COUNTED_BY: Final = 1_000
 _Item = TypeVar("_Item")
 
 
-class Ongoing:
+class Progress:
     """Tells what is done from when it is entered until it is left."""
 
     def __init__(self, what: str, *, first_s: float = FIRST_S, again_s: float = AGAIN_S) -> None:
@@ -27,7 +27,7 @@ class Ongoing:
         self._pauses_s = (first_s, again_s)
         self._began = time.monotonic()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._tell, name="ongoing", daemon=True)
+        self._thread = threading.Thread(target=self._tell, name="progress", daemon=True)
         self._status = Console(stderr=True).status(what) if sys.stderr.isatty() else None
 
     def __enter__(self) -> Self:
