@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.peer.servers import LoggingServer, address, echo, identity, real, servers, until
+from tests.support.server import free_port
 from tests.support.simulated import run
 from tests.support.waiting import WAIT_S
 
@@ -151,13 +152,15 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_sent() -> None:
 @everywhere
 def test_a_broker_that_was_away_is_dialled_again(on: Callable[[Body], None]) -> None:
     async def body() -> None:
-        async with servers(identity(1)) as (one,), servers(identity(2)) as (away,):
-            where = address(away)
-            one.locate({TWO: where})
+        listen = f"127.0.0.1:{free_port()}"
+        async with servers(identity(1)) as (one,):
+            away = LoggingServer(listen=listen)
+            await away.start()
+            one.locate({TWO: address(away)})
             await away.stop()
             with pytest.raises(PeerUnavailableError, match=r"broker 2 at .* cannot be reached"):
                 await one.call(TWO, FrameKind.CONTROL, [b"?"], timeout_s=WAIT_S)
-            back = LoggingServer(listen=f"127.0.0.1:{where.port}")
+            back = LoggingServer(listen=listen)
             await back.start()
             back.identify(identity(2))
             back.serve(FrameKind.CONTROL, echo)
