@@ -74,3 +74,24 @@ class Proxy:
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError
+
+
+class PausingProxy(Proxy):
+    """Hands on what stands before some words that a client says for the first time, and these only once it is told to
+    go on: what others send to the server meanwhile comes in between."""
+
+    def __init__(self, to_port: int, words: bytes) -> None:
+        super().__init__(to_port)
+        self.pauses, self.goes_on = asyncio.Event(), asyncio.Event()
+        self._words = words
+
+    async def _hand_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            before, words, behind = data.partition(self._words)
+            writer.write(before)
+            if words:
+                self.pauses.set()
+                await self.goes_on.wait()
+            writer.write(words + behind)
+            await writer.drain()
+        raise ConnectionResetError

@@ -13,6 +13,7 @@ import nats.js.errors
 import pytest
 from confluent_kafka import KafkaException
 from nats.aio.client import Client
+from tests.nats.proxy import PausingProxy
 from tests.nats.servers import (
     NatsServer,
     end,
@@ -37,7 +38,7 @@ BURST = 4
 LEASE_MS = 20_000
 
 
-def _cluster(directory: Path, *servers: NatsServer) -> ClusterBrokers:
+def _cluster(directory: Path, *servers: NatsServer | PausingProxy) -> ClusterBrokers:
     addresses = ",".join(server.url for server in servers)
     return ClusterBrokers(directory, f"nats.servers={addresses}", lease_ms=LEASE_MS)
 
@@ -216,6 +217,30 @@ async def test_several_partitions_queues_and_equal_messages(tmp_path: Path) -> N
             check_each_once(halves, flows["split"].sent)
             (equal,) = await all_stored(cluster, {"equal": 1}, counts["equal"])
             assert equal == [b"x"] * counts["equal"]
+
+
+@on_a_loop
+async def test_equal_messages_while_the_old_leader_ends_its_subscription(tmp_path: Path) -> None:
+    """The next leader alone hears what comes between that and the mark. Equal messages that the old leader alone has
+    heard, before, are none of these."""
+    with NatsServer(tmp_path) as server:
+        async with PausingProxy(server.port, b"PUB _INBOX.logboom.") as proxy:
+            with _cluster(tmp_path, proxy) as cluster:
+                await asyncio.to_thread(cluster.create, "equal", logboom_nats_subjects="equal")
+                async with connected(server.url) as clients:
+                    await taken(clients[0], "equal")
+                    flow = Flow(clients, lambda number, count: "equal", lambda number, count: b"x")
+                    await flow.after(20)
+                    leader = await asyncio.to_thread(cluster.leader, "equal", 0)
+                    others = [broker for broker in (1, 2, 3) if broker != leader]
+                    await asyncio.to_thread(lead, cluster, "equal", *others, leader)
+                    await asyncio.wait_for(proxy.pauses.wait(), WAIT_S)
+                    await flow.after(12)
+                    proxy.goes_on.set()
+                    await flow.after(20)
+                    count = await flow.end()
+                    (equal,) = await all_stored(cluster, {"equal": 1}, count)
+    assert len(equal) == count
 
 
 @on_a_loop

@@ -4,15 +4,21 @@ received and not stored, so that nothing is lost.
     the next leader                                   the one before it
     leads; subscribes, holds what it hears            does not lead any more; holds what it hears
     PING, PONG: it hears everything from now on
-    asks, with the epochs of its log          --->    ends its subscription, and says so to the mark (an inbox of
-                                                      the next leader) in the same write; PING, PONG: it has got all
-    publishes what it got, then what it held  <---    answers with what it held, and with what it had appended and the
-                                                      next leader has not; and with the acks of what that one has
+    asks, with the epochs of its log          --->    PING, the mark (to an inbox of the next leader), PING: again
+                                                      until nothing has come between the two PONGs
+                                                      ends its subscription; PING, PONG: it has got all
+    publishes what it got, then what it held  <---    answers with what it held before the mark, and with what it had
+                                                      appended and the next leader has not; and with the acks of what
+                                                      that one has
     sends those acks, once it has committed
     what it found in its log
 
-The mark arrives among the messages, behind the last one that both have received. Servers that are several hear of
-subscriptions one after the other, so there both brokers listen for a while together, and the mark is not relied on.
+The last mark stands among the messages of both where both have received the same: what came before it the one before
+tells of, what comes behind it is the next leader's. Were the subscription ended first, a message that is published
+between that and the mark would be taken for an equal one that the one before has received alone, which would be lost.
+
+Servers that are several hear of subscriptions one after the other, so there both brokers listen for a while together,
+and the mark is not relied on.
 
 Who does not answer in time is not waited for, and who is fenced is not asked, and keeps nothing. What it held is then
 lost, unless its publisher waits for an ack: it gets none, and tries again.
@@ -52,6 +58,8 @@ _COMMIT_S: Final = 5.0
 """How long acks wait until what the next leader found in its log is committed."""
 _ASKED_S: Final = 2.0
 """How long the one before it may take to see that it does not lead any more, and to hear the last message."""
+_CUT_S: Final = 1.0
+"""How much of that is for a mark that stands in one place for both."""
 _SETTLED_S: Final = 0.02
 """A server that gives out a message while it takes a subscription, or the end of one, may act on what was before."""
 _SETTLED_CLUSTER_S: Final = 0.15
@@ -228,20 +236,49 @@ class Handover:
         return found
 
     async def _hear_the_last(self, mark: str, leaving: Sequence[tuple[StreamId, HeldMessages]]) -> None:
-        """End subscriptions, and return once nothing comes any more that the next leader does not hear. What comes
-        behind the answer to the ping, on subscriptions that go on, comes behind the mark there."""
+        """End subscriptions, and return once nothing comes any more that the next leader does not hear."""
         link = self._services.link
+        holdings = [holding for _, holding in leaving]
+        is_inbox = mark.startswith(_INBOX) and mark.removeprefix(_INBOX).isalnum()
+        has_mark = is_inbox and not link.is_clustered and await self._cut(mark, holdings)
         self._subscriptions.hear_no_more([stream_id for stream_id, _ in leaving])
 
         def heard_all() -> None:
-            for _, holding in leaving:
+            for holding in holdings:
                 holding.state = HoldingState.ENDED
 
-        if mark.startswith(_INBOX) and mark.removeprefix(_INBOX).isalnum():
+        if is_inbox and not has_mark:
             link.send(commands.publish(mark.encode(), b""))
         with contextlib.suppress(TimeoutError, LogboomError):
             async with asyncio.timeout(_ASKED_S):
                 await link.round_trip(heard_all)
+
+    async def _cut(self, mark: str, holdings: Sequence[HeldMessages]) -> bool:
+        """Mark a place before which both brokers have heard the same, and leave to the next leader what comes behind
+        it; False where that cannot be done in time."""
+        link = self._services.link
+        heard_before = -1
+
+        def heard() -> int:
+            return sum(len(holding.held) for holding in holdings)
+
+        def here() -> None:
+            nonlocal heard_before
+            heard_before = heard()
+
+        def behind() -> None:
+            # What came meanwhile the next leader may have heard on either side of the mark.
+            if heard() == heard_before:
+                for holding in holdings:
+                    holding.is_cut = True
+
+        with contextlib.suppress(TimeoutError, LogboomError):
+            async with asyncio.timeout(_CUT_S):
+                while not all(holding.is_cut for holding in holdings):
+                    in_front = link.round_trip(here)
+                    link.send(commands.publish(mark.encode(), b""))
+                    await asyncio.gather(in_front, link.round_trip(behind))
+        return all(holding.is_cut for holding in holdings)
 
     def _answer(self, one: Wanted, holding: HeldMessages, room: int) -> tuple[int, Answer]:
         """What a holding has held, as far as there is room in the answer, and its size in bytes."""

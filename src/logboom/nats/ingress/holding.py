@@ -3,7 +3,8 @@
     PUBLISHING    it leads: messages are published as they come
     TAKING_OVER   it leads, and the leader before it is asked for what that one could not store: messages are held
     HANDING_OVER  another broker leads, or soon will: messages are held until that one asks for them
-    ENDING        it has asked: what is still on the way here is held too
+    ENDING        it has asked: what is still on the way here is held too, up to the mark that both hear at one place
+                  (`is_cut`), and what a server gives to one of a queue behind that
     ENDED         all of that is here. What comes now is for the other broker alone: a subscription that this broker has
                   for other partitions, too, goes on
 
@@ -76,7 +77,18 @@ class Resolved(NamedTuple):
 class HeldMessages:
     """See the module. Life: from the beginning of a leadership until the next leader has what is held here."""
 
-    __slots__ = ("_mark", "_start", "asks_again", "doubts", "held", "index", "is_asking", "size_bytes", "state")
+    __slots__ = (
+        "_mark",
+        "_start",
+        "asks_again",
+        "doubts",
+        "held",
+        "index",
+        "is_asking",
+        "is_cut",
+        "size_bytes",
+        "state",
+    )
 
     def __init__(self, index: int) -> None:
         """`index`: of the partition."""
@@ -86,6 +98,8 @@ class HeldMessages:
         """Whether another broker is being asked for what it holds."""
         self.asks_again = False
         """Whether a later leadership of this broker has begun meanwhile: then there is another one to be asked."""
+        self.is_cut = False
+        """Whether what the server gives to all is the other broker's from now on."""
         self.held: list[Unstored] = []
         self.size_bytes = 0
         """Of what is held."""
@@ -119,9 +133,8 @@ class HeldMessages:
         self._start = len(self.held)
 
     def mark(self) -> None:
-        """The other broker hears nothing of what comes from now on."""
-        if self._mark is None:
-            self._mark = len(self.held)
+        """The other broker has what came until now, and nothing of what comes from now on, unless it marks anew."""
+        self._mark = len(self.held)
 
     def unmark(self) -> None:
         """Another broker will ask, or be asked."""

@@ -6,6 +6,7 @@ as dropped, by reason. While the leadership of its partition changes, it is held
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Final, cast
@@ -78,18 +79,20 @@ class Intake:
         if self._ended is not None:
             self._refuse_unread(messages, self._ended)
             return
-        if index is not None and self._holding(index) is None:
+        if index is not None and self._holding(index, by_all=by_all) is None:
             # This broker leads no more; who leads now may have got them as well.
             self.replies.give_up([Unstored(message, by_all) for message in messages])
             return
         self._take(index, by_all, messages)
 
-    def _holding(self, index: int) -> HeldMessages | None:
+    def _holding(self, index: int, *, by_all: bool) -> HeldMessages | None:
         holding = self._holdings.get(index)
-        return None if holding is None or holding.state is HoldingState.ENDED else holding
+        if holding is None or holding.state is HoldingState.ENDED or (by_all and holding.is_cut):
+            return None
+        return holding
 
     def _take(self, index: int | None, by_all: bool, messages: Run) -> None:
-        holdings = _Holdings(self._holding)
+        holdings = _Holdings(partial(self._holding, by_all=by_all))
         if not isinstance(messages, list) and self._take_alike(index, by_all, messages, holdings):
             return
         runs: dict[int, MixedRun] = {}
