@@ -3,7 +3,8 @@ received and not stored, so that nothing is lost.
 
     the next leader                                   the one before it
     leads; subscribes, holds what it hears            does not lead any more; holds what it hears
-    PING, PONG: it hears everything from now on
+    PING, PONG: it hears everything from now on,
+    the mark too
     asks, with the epochs of its log          --->    PING, the mark (to an inbox of the next leader), PING: again
                                                       until nothing has come between the two PONGs
                                                       ends its subscription; PING, PONG: it has got all
@@ -121,13 +122,16 @@ class Handover:
     async def _answers_of(self, before: BrokerId, gained: Sequence[Gained]) -> Sequence[Answer | None]:
         """What the leader before this one tells of each; None where it does not."""
         services, loop = self._services, asyncio.get_running_loop()
-        begun_s = loop.time()
+        begun_s, link = loop.time(), services.link
+        inbox = f"{_INBOX}{services.ids.uuid().hex}"
+        # Where servers are several, what comes behind the mark may still be what the other broker has received.
+        sid = link.subscribe(inbox, None, lambda _: None if link.is_clustered else _mark(gained))
         try:
             async with asyncio.timeout(GAIN_S):
-                await self._settled()
+                await self._settled()  # with the inbox: the mark may be on its way before the question is answered
                 for one in gained:
                     one.holding.begin()
-                answers = await self._ask(before, gained)
+                answers = await self._ask(before, gained, inbox)
         except (TimeoutError, LogboomError) as error:
             services.metrics.failed_handovers += len(gained)
             services.advisories.note("nats.handover_failed", count=len(gained), message=f"of broker {before}: {error}")
@@ -139,6 +143,8 @@ class Handover:
                 why=str(error) or "it does not answer",
             )
             return [None] * len(gained)
+        finally:
+            link.unsubscribe([sid])
         known = [one for one in answers if one is not None]
         services.metrics.handovers += len(known)
         services.metrics.failed_handovers += len(answers) - len(known)
@@ -181,25 +187,16 @@ class Handover:
         await link.round_trip()
         await asyncio.sleep(_SETTLED_CLUSTER_S if link.is_clustered else _SETTLED_S)
 
-    async def _ask(self, before: BrokerId, gained: Sequence[Gained]) -> Sequence[Answer | None]:
+    async def _ask(self, before: BrokerId, gained: Sequence[Gained], inbox: str) -> Sequence[Answer | None]:
         """What the leader before this one holds; None where it cannot say. Raises PeerUnavailableError,
         ConnectionLostError."""
         link = self._services.link
-        inbox = f"{_INBOX}{self._services.ids.uuid().hex}"
-        # Where servers are several, what comes behind the mark may still be what the other broker has received.
-        sid = link.subscribe(inbox, None, lambda _: None if link.is_clustered else _mark(gained))
-        try:
-            wanted = [
-                Wanted(one.stream_id, one.holding.index, one.epoch, list(_epochs(one.partition))) for one in gained
-            ]
-            question = encode_question(Question(inbox, wanted))
-            peers = self._services.peers
-            answer = await peers.call(before, FrameKind.HANDOVER, (question,), timeout_s=GAIN_S)
-            if link.is_clustered:
-                await asyncio.sleep(_SETTLED_CLUSTER_S)
-            await link.round_trip()
-        finally:
-            link.unsubscribe([sid])
+        wanted = [Wanted(one.stream_id, one.holding.index, one.epoch, list(_epochs(one.partition))) for one in gained]
+        question = encode_question(Question(inbox, wanted))
+        answer = await self._services.peers.call(before, FrameKind.HANDOVER, (question,), timeout_s=GAIN_S)
+        if link.is_clustered:
+            await asyncio.sleep(_SETTLED_CLUSTER_S)
+        await link.round_trip()
         return read_answers(answer, len(gained))
 
     # --- the leader before it -----------------------------------------------------------------------------------
