@@ -54,12 +54,21 @@ def processes(
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of the stream, spread over them.")] = 8,
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of each measurement.")] = 5.0,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each; the medians count.")] = 3,
+    core_share: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, max=1.0, help="The most that each broker may use of a core: what the client needs stays free."
+        ),
+    ] = None,
     data: Data = HERE,
     out: Out = OUT,
     as_json: AsJson = False,
 ) -> None:
-    """`serve --processes N` beside one process, in turns, under requests encoded beforehand over several partitions."""
-    load = ProcessesLoad(count, partitions, seconds=seconds, rounds=rounds)
+    """`serve --processes N` beside one process, in turns, under requests encoded beforehand over several partitions.
+
+    The client needs a core of its own. Where there is none to spare, `--core-share` makes the brokers' cores smaller.
+    """
+    load = ProcessesLoad(count, partitions, seconds=seconds, rounds=rounds, core_share=core_share)
     with TemporaryDirectory(prefix=PREFIX, dir=data) as directory:
         result = run_processes(load, Path(directory), note)
     lines, bars = [], {}

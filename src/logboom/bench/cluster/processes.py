@@ -1,5 +1,6 @@
 """Several processes of one machine beside one: rate and processor time for a message, in turns under the same load."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 from logboom.bench import report
 from logboom.bench.produce import ProduceLoad, produce
-from logboom.bench.servers import LogboomNodes, LogboomServer, Server
+from logboom.bench.servers import LogboomNodes, LogboomServer, Server, cpu_quotas
 from logboom.bench.streams import bench_stream
 
 
@@ -25,10 +26,15 @@ class ProcessesLoad:
     seconds: float = 5.0
     warm_up_s: float = 1.0
     rounds: int = 3
+    core_share: float | None = None
+    """The most that each broker may use of a core; None for no limit."""
 
 
 def run_processes(load: ProcessesLoad, directory: Path, progress: Callable[[str], None]) -> dict[str, Any]:
-    """For each size of a record: samples of one process and of several, and the medians of their quotients."""
+    """For each size of a record: samples of one process and of several, and the medians of their quotients.
+
+    Raises UnavailableError where brokers are to be limited and cannot be here.
+    """
     contestants: dict[str, Server] = {
         "one": LogboomServer(directory / "one"),
         "several": LogboomNodes(directory / "several", load.processes, processes=True),
@@ -40,15 +46,20 @@ def run_processes(load: ProcessesLoad, directory: Path, progress: Callable[[str]
         for number in range(load.rounds):
             for name, server in contestants.items():
                 server.start()
-                for size in load.record_bytes:
-                    progress(f"{size} B, round {number + 1} of {load.rounds}: {name} ...")
-                    samples[size][name].append(_sample(server, size, load))
+                with _limited(server, load.core_share):
+                    for size in load.record_bytes:
+                        progress(f"{size} B, round {number + 1} of {load.rounds}: {name} ...")
+                        samples[size][name].append(_sample(server, size, load))
                 server.stop()
                 os.sync()
     finally:
         for server in contestants.values():
             server.remove()
     return {"samples": samples, "ratios": {size: _ratios(both) for size, both in samples.items()}}
+
+
+def _limited(server: Server, share: float | None) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if share is None else cpu_quotas(list(server.brokers.values()), share)
 
 
 def _sample(server: Server, record_bytes: int, load: ProcessesLoad) -> dict[str, float]:

@@ -4,6 +4,7 @@ Knows command lines, ports and process ids; must not know what is measured. A se
 raises `UnavailableError` with the reason, and the run goes on without it.
 """
 
+from logboom.bench.servers.cpu_quota import cpu_quotas
 from logboom.bench.servers.kafka import KafkaCluster, KafkaServer
 from logboom.bench.servers.logboom import LogboomServer
 from logboom.bench.servers.nats import NatsServer
@@ -22,5 +23,6 @@ __all__ = [
     "NothingServer",
     "Server",
     "UnavailableError",
+    "cpu_quotas",
     "free_port",
 ]
