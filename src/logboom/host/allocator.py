@@ -1,7 +1,7 @@
 """How glibc's allocator serves this process: large buffers are used again, not given back after each use.
 
 By default every buffer above 128 KiB is a mapping of its own, whose pages are faulted in and thrown away each time: for
-fetches of 1 MiB that was half of the broker's CPU time (docs/performance.md). See mallopt(3).
+fetches of 1 MiB that was half of the broker's CPU time (docs/performance-history.md). See mallopt(3).
 """
 
 import ctypes

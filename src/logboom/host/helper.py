@@ -27,7 +27,7 @@ _NICENESS: Final = 19
 """The least: a seventieth of the weight of a process that is not nice (sched(7)). It yields to the broker and to
 clients on the same machine, but is never starved; SCHED_IDLE would leave it a three-hundredth. With 5, a consumer
 beside a compaction lost a quarter of its rate on two cores. With 12, what woke up waited milliseconds for the end of
-its slice (docs/performance.md)."""
+its slice (docs/performance-history.md)."""
 _AUTOGROUP: Final = "/proc/self/autogroup"
 """Where Linux shares the cores among sessions first (sched(7), "The autogroup feature"), niceness counts within a
 session alone: a helper in the broker's would have the broker's whole weight against clients while the broker waits. So

@@ -19,7 +19,7 @@ of a compaction takes 3."""
 PAUSE_SHARE: Final = 5
 """It then rests for so many times as long as it has worked. On two cores a consumer that reads more than 1 GB/s lost a
 fifth of its rate to one that never rests, whatever its niceness; the p99 of 3,000 acks a second was 2.7 to 3 times as
-long beside one that rests twice as long as it works, and 1.7 to 1.8 times with this (docs/performance.md).
+long beside one that rests twice as long as it works, and 1.7 to 1.8 times with this (docs/performance-history.md).
 """
 PAUSE_MAX_S: Final = 0.2
 FALLEN_BEHIND: Final = 2
