@@ -19,6 +19,7 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import BrokerId, Offset, ProducerEpoch, ProducerId
 from logboom.broker.broker import Broker
+from logboom.broker.control.commands import Heartbeat, Lease, value_of
 from logboom.broker.groups.offsets_stream import OFFSETS_STREAM
 from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind
@@ -248,6 +249,34 @@ async def test_a_broker_that_is_being_fenced_gets_no_lease_by_a_heartbeat_that_c
     go_on.set()
     await until(lambda: cluster.image.brokers[BrokerId(1)].fenced, "it is fenced")
     await until(lambda: registration.holds_lease, "it has applied that, and is back", within_s=5)
+
+
+@on_brokers(2)
+async def test_a_heartbeat_that_is_heard_after_a_later_one_ends_nothing_and_brings_nobody_back(
+    cluster: Cluster,
+) -> None:
+    """A broker sends the next one before it has an answer, and connections break."""
+    await cluster.create("orders", [1, 2])
+    director = cluster[DIRECTOR].cluster
+    cluster.network.cut(1, DIRECTOR)
+
+    async def heard(number: int, *, stalled: bool) -> bool:
+        """Whether the broker is fenced then."""
+        heartbeat = Heartbeat(
+            broker=1,
+            epoch=cluster.image.brokers[BrokerId(1)].epoch,
+            applied=director.state.applied_index,
+            ready=True,
+            stalled=stalled,
+            number=number,
+        )
+        answer: Lease = value_of(await director.controller.execute(heartbeat), Lease)
+        return answer.fenced
+
+    found = [await heard(1_002, stalled=False), await heard(1_001, stalled=True)]
+    found += [await heard(1_004, stalled=True), await heard(1_003, stalled=False)]
+    found += [await heard(1_005, stalled=False)]
+    assert found == [False, False, True, True, False]
 
 
 @on_brokers(3)

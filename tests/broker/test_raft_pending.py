@@ -58,16 +58,62 @@ def test_an_answer_counts_only_for_who_had_come_before_it_was_asked_for() -> Non
     simulated.run(body)
 
 
+def test_who_comes_while_another_one_is_not_answered_waits_for_one_answer_and_not_for_two() -> None:
+    """Over slow links the second answer would come after a whole lease."""
+
+    async def body() -> None:
+        asked = Asked()
+        waiters = [asked.add(urgent=False) for _ in range(3)]
+        assert asked.questions == [(1, False), (2, False), (3, False)]
+        asked.answer(3)
+        assert all(waiter.done() for waiter in waiters)
+        await asyncio.sleep(2 * TIMEOUT_S)
+        assert len(asked.questions) == 3, "nobody waits"
+
+    simulated.run(body)
+
+
+def test_however_many_come_only_so_many_questions_are_under_way() -> None:
+    async def body() -> None:
+        asked = Asked()
+        waiters = [asked.add(urgent=False) for _ in range(100)]
+        assert len(asked.questions) == 16
+        asked.answer(7)
+        assert len(asked.questions) == 17
+        asked.answer(16)
+        assert [waiter.done() for waiter in waiters] == [True] * 16 + [False] * 84
+        asked.answer(17)
+        assert all(waiter.done() for waiter in waiters)
+        asked.add()
+        assert asked.questions[-1] == (18, True)
+
+    simulated.run(body)
+
+
 def test_who_is_in_a_hurry_waits_for_no_question_that_waits_for_heartbeats() -> None:
     async def body() -> None:
         asked = Asked()
-        patient = asked.add(urgent=False)
+        patient = [asked.add(urgent=False) for _ in range(20)]
         urgent = asked.add(urgent=True)
-        assert asked.questions == [(1, False), (2, True)]
-        asked.answer(1)
-        assert patient.done()
+        assert asked.questions[15:] == [(16, False), (17, True)]
+        asked.answer(16)
+        assert all(waiter.done() for waiter in patient[:16])
         assert not urgent.done()
-        asked.answer(2)
+        asked.answer(17)
         assert urgent.done()
+        assert all(waiter.done() for waiter in patient)
+
+    simulated.run(body)
+
+
+def test_a_question_that_is_put_again_is_urgent_if_somebody_who_waits_is() -> None:
+    async def body() -> None:
+        asked = Asked()
+        asked.add(urgent=True)
+        asked.add(urgent=False)
+        await asyncio.sleep(1.5 * TIMEOUT_S)
+        asked.answer(1)
+        await asyncio.sleep(TIMEOUT_S)
+        assert asked.questions == [(1, True), (2, False), (3, True), (4, False)]
 
     simulated.run(body)

@@ -588,3 +588,13 @@ def test_the_broker_knows_that_its_lease_is_over_before_the_controller_does() ->
     assert theirs.expired(105.2) == ()
     assert theirs.expired(105.31) == (1,)
     assert theirs.next_end_s == pytest.approx(105.3)
+
+
+def test_a_heartbeat_that_is_heard_after_a_later_one_shortens_no_lease() -> None:
+    """The broker has the answer to the later one, and counts on it."""
+    leases = BrokerLeases(2.0)
+    leases.begin(BROKERS[:1], now_s=100.0)
+    leases.renew(BROKERS[0], now_s=103.0)
+    leases.renew(BROKERS[0], now_s=102.0)
+    assert leases.expired(now_s=105.1) == ()
+    assert leases.expired(now_s=105.3) == (BROKERS[0],)

@@ -3,6 +3,7 @@ each other, while clients write. At the end no acknowledged record is lost, and 
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -229,6 +230,27 @@ def test_no_acknowledged_record_is_lost_whatever_breaks(seed: int) -> None:
             cluster.fault()
 
     assert len(run(seed, break_it).acked) > 10
+
+
+def test_brokers_keep_their_leases_over_links_on_which_an_answer_takes_most_of_one() -> None:
+    """Each round trip takes up to 0.4 s, of which the answer to a heartbeat takes two. Found by seed 310029."""
+    simulation = Simulation(310029)
+    cluster = Cluster(simulation)
+    simulation.network.config = replace(simulation.network.config, latency_min_s=0.01, latency_max_s=0.2)
+
+    async def main() -> float:
+        """In which share of the time brokers had a lease."""
+        await cluster.start()
+        await asyncio.sleep(5)  # for the second and the third to be voters
+        held: list[bool] = []
+        for _ in range(600):
+            await asyncio.sleep(0.05)
+            held.extend(
+                node.broker is not None and node.broker.cluster.registration.holds_lease for node in cluster.nodes
+            )
+        return sum(held) / len(held)
+
+    assert simulation.run(main(), max_s=600) > 0.99
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["process", "power"])

@@ -35,8 +35,8 @@ class BrokerLeases:
         self.begin(tuple(self._ends_s), now_s)
 
     def renew(self, broker: BrokerId, now_s: float) -> None:
-        """A heartbeat of a registered broker was received."""
-        self._ends_s[broker] = now_s + self._length_s
+        """A heartbeat of a registered broker was received at `now_s`; one that was received later may be known."""
+        self._ends_s[broker] = max(self._ends_s.get(broker, now_s), now_s + self._length_s)
 
     def drop(self, broker: BrokerId) -> None:
         """A broker was fenced or left."""

@@ -9,6 +9,9 @@ whose disk hangs may still send heartbeats, while it applies no entry. Such a br
 fenced as if it were silent, since everything that it has a part in waits for its disk; unless no other broker could go
 on with any of it.
 
+A broker sends its next heartbeat before this one is answered, and they may be heard in another order than they were
+sent in. Each renews the lease; what the broker says of itself is taken from the one that it sent last.
+
 Life: that of the broker; `begin` and `end` with each controllership.
 """
 
@@ -68,8 +71,8 @@ class Liveness:
         self._leases: BrokerLeases | None = None
         self._to_apply: dict[BrokerId, int] = {}
         """What fenced brokers have to have applied before they are unfenced."""
-        self._stalled: set[BrokerId] = set()
-        """Those that said last that their disks hang."""
+        self._latest: dict[BrokerId, Heartbeat] = {}
+        """What each broker said to this controller in the last heartbeat that it has sent, of those that came."""
         self._ending: set[BrokerId] = set()
         """Brokers that are being fenced, in one change of the metadata or in several. They get no lease."""
         self._heard: dict[BrokerId, _Heard] = {}
@@ -88,7 +91,7 @@ class Liveness:
         self._leases = BrokerLeases(self._context.config.now.lease_ms / 1_000)
         self._leases.begin([one.id for one in unfenced], now_s)
         self._to_apply.clear()
-        self._stalled.clear()
+        self._latest.clear()
         self._ending.clear()
         # They may live, though none has asked this controller yet: nobody takes over from them before a lease is over.
         self._heard = {one.id: _Heard(one.epoch, now_s, by_heartbeat=False) for one in unfenced if one.id != own}
@@ -118,16 +121,13 @@ class Liveness:
         changes = known is None or known.fenced or command.stopping or command.stalled
         await self._confirm_leadership(urgent=changes)
         found = checked_epoch(self._context.image, broker, epoch)
-        self._heard[broker] = _Heard(epoch, received_s, by_heartbeat=True)
+        self._note(broker, command, received_s)
         if broker in self._ending:
             return Lease(fenced=True, applied=self._context.writer.applied_index, may_stop=False)
         if self._leases is not None:
             self._leases.renew(broker, received_s)
             self._set_timer()
-        self._note_stall(broker, command)
-        self.levels[broker] = Levels(*command.levels)
-        is_well = command.ready and not (command.stopping or command.stalled)
-        if found.fenced and self._has_followed(broker, command.applied) and is_well:
+        if found.fenced and self._may_return(broker):
             await self._in_order(lambda: self._unfence(broker, epoch))
         if command.stalled and not found.fenced:
             await self._in_order(lambda: self._fence_stalled(broker))
@@ -159,16 +159,23 @@ class Liveness:
             "one of the two; if both are wanted, give this one an id of its own and an empty data directory"
         )
 
-    def _note_stall(self, broker: BrokerId, command: Heartbeat) -> None:
-        if command.stalled:
-            self._stalled.add(broker)
-        else:
-            self._stalled.discard(broker)
+    def _note(self, broker: BrokerId, command: Heartbeat, received_s: float) -> None:
+        heard = _Heard(BrokerEpoch(command.epoch), received_s, by_heartbeat=True)
+        self._heard[broker] = max(heard, self._heard.get(broker, heard), key=lambda one: (one.epoch, one.at_s))
+        latest = self._latest.get(broker)
+        if latest is None or (latest.epoch, latest.number) <= (command.epoch, command.number):
+            self._latest[broker] = command
+            self.levels[broker] = Levels(*command.levels)
+
+    def _is_stalled(self, broker: BrokerId) -> bool:
+        """Whether it said last that its disk hangs."""
+        latest = self._latest.get(broker)
+        return latest is not None and latest.stalled
 
     async def _fence_stalled(self, broker: BrokerId) -> None:
         context = self._context
         found = context.image.brokers.get(broker)
-        if broker in self._stalled and found is not None and not found.fenced and self._others_can_go_on(broker):
+        if self._is_stalled(broker) and found is not None and not found.fenced and self._others_can_go_on(broker):
             context.log.warning("broker fenced: it says that its disk hangs", broker=broker)
             await self._commit_end(broker)
 
@@ -177,17 +184,24 @@ class Liveness:
         image = self._context.image
 
         def can(one: BrokerId) -> bool:
-            return one != broker and one not in self._stalled and image.is_active(one)
+            return one != broker and not self._is_stalled(one) and image.is_active(one)
 
         held = (one for stream in image for one in stream.assignments if broker in one.isr)
         return any(can(other) for one in held for other in (*one.isr, *one.elr))
 
-    def _has_followed(self, broker: BrokerId, applied: int) -> bool:
-        """Whether a fenced broker has applied everything up to its fencing: what was applied here at its first
-        heartbeat."""
-        return applied >= self._to_apply.setdefault(broker, self._context.writer.applied_index)
+    def _may_return(self, broker: BrokerId) -> bool:
+        """Whether a fenced broker is well, and has applied everything up to its fencing: what was applied here when its
+        first heartbeat since was heard."""
+        to_apply = self._to_apply.setdefault(broker, self._context.writer.applied_index)
+        latest = self._latest.get(broker)
+        if latest is None or latest.stopping or latest.stalled:
+            return False
+        return latest.ready and latest.applied >= to_apply
 
     async def _unfence(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
+        found = self._context.image.brokers.get(broker)
+        if found is None or not found.fenced or not self._may_return(broker):
+            return  # another change came first, or it has said something else since
         context = self._context
         self._to_apply.pop(broker, None)
         records = unfence(context.image, broker, epoch, context.minimum_of)

@@ -5,6 +5,9 @@ The lease counts from the moment at which an answered heartbeat was sent, so it 
 broker's partitions to others (`metadata.leases`). A fenced broker has none: others lead what it led. The only voter of
 its group needs no lease: nobody else can decide anything.
 
+A heartbeat waits for no answer to those before it: over slow links an answer takes most of a lease. So answers may come
+out of order, and what the controller decided last is in the answer to the heartbeat that was sent last.
+
 Life: `register` once the controller can be reached, `start` once the metadata is applied; `ready` when the logs are
 recovered; `leave` before the front ends close; `stop`.
 """
@@ -29,6 +32,8 @@ from logboom.metadata.leases import BrokerLease
 from logboom.metadata.levels import OWN_LEVELS
 
 _NO_EPOCH: Final = BrokerEpoch(-1)
+_IN_FLIGHT_MAX: Final = 8
+"""Heartbeats without an answer yet. Each is given up after a lease, so with the default settings there are four."""
 _UNANSWERED_S: Final = 5.0
 """After so long without an answer of the controller, another broker is asked to pass a heartbeat on. Who was removed
 while it was cut off hears of no controller any more, and would never learn why."""
@@ -98,6 +103,14 @@ class Registration:
         self._lease = BrokerLease(config.now.lease_ms / 1_000)
         self._timer: asyncio.TimerHandle | None = None
         self._beating: asyncio.Task[None] | None = None
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._silent = False
+        """Nothing more is sent, and no answer counts."""
+        self._sent = self._last_answered = self._last_stalled = 0
+        """Numbers of heartbeats: of the one sent last, of the last one that was answered, and of the last one that said
+        that the disk hangs."""
+        self._answered_s = 0.0
+        """When the last one that was answered was sent, or another broker was asked last."""
         self._changed = asyncio.Condition()
         self._may_stop = False
         self._wake = asyncio.Event()
@@ -157,8 +170,7 @@ class Registration:
     async def end(self) -> None:
         """This broker has stopped applying metadata: whoever waits here returns, and the lease runs out, so that other
         brokers take over its partitions."""
-        if self._beating is not None:
-            self._beating.cancel()
+        self._send_no_more()
         async with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -179,9 +191,7 @@ class Registration:
         """Send nothing more."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
+        await asyncio.gather(*self._send_no_more(), return_exceptions=True)
 
     @property
     def holds_lease(self) -> bool:
@@ -209,27 +219,28 @@ class Registration:
     # --- heartbeats ----------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        answered_s = self._clock.monotonic_s()
+        self._answered_s = self._clock.monotonic_s()
         while True:
-            interval_s = self._config.now.heartbeat_ms / 1_000
-            sent_s = self._clock.monotonic_s()
-            try:
-                if sent_s - answered_s > _UNANSWERED_S:
-                    answered_s = sent_s
-                    await self._ask_another(self._beat_now())
-                await self._heartbeat(sent_s)
-                answered_s = sent_s
-            except (StaleBrokerEpochError, UnknownBrokerError) as error:
-                self._hooks.expelled(_explained(error))
-                return
-            except LogboomError as error:
-                self._log.debug("heartbeat not answered", reason=str(error))
-            self._look()
-            await self._pause(max(sent_s + interval_s - self._clock.monotonic_s(), interval_s / 10))
+            if len(self._in_flight) < _IN_FLIGHT_MAX:
+                task = asyncio.ensure_future(self._send(self._next_heartbeat()))
+                self._in_flight.add(task)
+                task.add_done_callback(self._in_flight.discard)
+            await self._pause(self._config.now.heartbeat_ms / 1_000)
 
-    def _beat_now(self) -> commands.Heartbeat:
+    def _send_no_more(self) -> tuple[asyncio.Task[None], ...]:
+        """No answer to what is under way counts; which tasks that was."""
+        self._silent = True
+        tasks = (*self._in_flight, *(() if self._beating is None else (self._beating,)))
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    def _next_heartbeat(self) -> commands.Heartbeat:
+        self._sent += 1
         stalled = self._hooks.disk_hangs()
-        self._stalled = self._stalled or stalled  # from before it is said until somebody has heard that it is over
+        if stalled:
+            # From before it is said until somebody has heard that it is over.
+            self._stalled, self._last_stalled = True, self._sent
         return commands.Heartbeat(
             broker=self._identity.broker_id,
             epoch=self.epoch,
@@ -238,19 +249,43 @@ class Registration:
             stopping=self._stopping,
             stalled=stalled,
             levels=OWN_LEVELS,
+            number=self._sent,
         )
 
-    async def _heartbeat(self, sent_s: float) -> None:
-        beat = self._beat_now()
-        # A later answer would be of no use: its lease would have ended.
-        lease = await self._channel.ask_once(beat, commands.Lease, timeout_s=self._config.now.lease_ms / 1_000)
+    async def _send(self, heartbeat: commands.Heartbeat) -> None:
+        sent_s = self._clock.monotonic_s()
+        try:
+            if sent_s - self._answered_s > _UNANSWERED_S:
+                self._answered_s = sent_s
+                await self._ask_another(heartbeat)
+            else:
+                # A later answer would be of no use: its lease would have ended.
+                timeout_s = self._config.now.lease_ms / 1_000
+                lease = await self._channel.ask_once(heartbeat, commands.Lease, timeout_s=timeout_s)
+                await self._answered(heartbeat, sent_s, lease)
+        except (StaleBrokerEpochError, UnknownBrokerError) as error:
+            if not self._silent:
+                self._send_no_more()
+                self._hooks.expelled(_explained(error))
+            return
+        except LogboomError as error:
+            self._log.debug("heartbeat not answered", reason=str(error))
+        self._look()
+
+    async def _answered(self, heartbeat: commands.Heartbeat, sent_s: float, lease: commands.Lease) -> None:
+        if self._silent:
+            return
         self._look()  # report a lease that ended meanwhile before it is renewed: it has not held all the time
+        self._answered_s = max(self._answered_s, sent_s)
         self._to_apply = max(self._to_apply, lease.applied)
         if self._applied() >= self._awaited:
             self._awaited, self._awaited_since_s = self._to_apply, self._clock.monotonic_s()
         if not lease.fenced:
             self._lease.renewed(sent_s)
-            self._stalled = self._stalled and beat.stalled
+            self._stalled = self._stalled and heartbeat.number <= self._last_stalled
+        if heartbeat.number < self._last_answered:
+            return  # what it says is older than what is known
+        self._last_answered = heartbeat.number
         async with self._changed:
             self.fenced, self._may_stop = lease.fenced, lease.may_stop
             self._changed.notify_all()

@@ -6,12 +6,16 @@ Everything is called on the loop. A waiter that was cancelled is skipped.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
 
 from logboom.base.errors import LogboomError, NotControllerError
 from logboom.broker.raft.ports import ProposalLostError, ProposalRejectedError
 from logboom.raft import Entry, EntryId, Index
 
 Waiter = asyncio.Future[Index]
+_QUESTIONS_MAX: Final = 16
+"""Questions of readers that a majority has not answered yet."""
 
 
 class Proposals:
@@ -71,56 +75,61 @@ class Proposals:
             fail(self._waiting.popleft()[1], error)
 
 
+class _Asked(NamedTuple):
+    """A reader that waits for a majority."""
+
+    first: int
+    """The first question that was put for it."""
+    urgent: bool
+    waiter: Waiter
+
+
 class Reads:
-    """Linearizable reads: each waits until a majority has confirmed that this node leads (ReadIndex, thesis 6.4). One
-    question is under way at a time; readers that come meanwhile share the next one, since a confirmation counts only
-    for readers that came before it was asked for. Readers that are not urgent wait for the group's next heartbeats.
+    """Linearizable reads: each waits until a majority has confirmed that this node leads (ReadIndex, thesis 6.4). A
+    confirmation counts only for readers that came before it was asked for, so each reader has a question put at once;
+    what comes while `_QUESTIONS_MAX` are under way shares the next one. Over slow links a reader would else wait for
+    two answers. Readers that are not urgent wait for the group's next heartbeats, and share those.
 
     A question that is put again leaves the one before it valid: were only the latest answer taken, a group whose
     answers take longer than the timeout, as on a machine without processor time to spare, would confirm nothing.
     """
 
     def __init__(self, ask: Callable[[int, bool], None], timeout_s: float) -> None:
-        """`ask` puts the question of that number to the group, and says whether it is urgent; after `timeout_s` without
-        an answer it is put again."""
+        """`ask` puts the question of that number to the group, and says whether it is urgent; `timeout_s` after the
+        last question another one is put for those that still wait."""
         self._ask = ask
         self._timeout_s = timeout_s
-        self._number = 0
-        self._asked: list[tuple[int, Waiter]] = []
-        """Each with the first question that was put for it."""
-        self._next: list[Waiter] = []
-        self._is_urgent = self._next_is_urgent = False
+        self._number = self._answered = 0
+        self._asked: list[_Asked] = []
+        self._next: list[tuple[bool, Waiter]] = []
         self._confirmed: list[tuple[Index, Waiter]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, waiter: Waiter, *, urgent: bool) -> None:
-        """A reader came. An urgent one does not wait for a question that waits for heartbeats."""
-        self._next.append(waiter)
-        self._next_is_urgent = self._next_is_urgent or urgent
-        if not self._asked or (urgent and not self._is_urgent):
+        """A reader came. An urgent one does not wait for questions that wait for heartbeats."""
+        self._next.append((urgent, waiter))
+        if self._number - self._answered < _QUESTIONS_MAX or (urgent and not any(one.urgent for one in self._asked)):
             self._put()
 
-    def _put(self) -> None:
-        self._is_urgent = self._next_is_urgent or (self._is_urgent and bool(self._asked))
-        self._asked = [(first, waiter) for first, waiter in self._asked if not waiter.done()]
-        self._asked.extend((self._number + 1, waiter) for waiter in self._next if not waiter.done())
+    def _put(self, *, again: bool = False) -> None:
+        """Put a question for those that came since the last one; `again`: for all that wait."""
+        came = [_Asked(self._number + 1, urgent, waiter) for urgent, waiter in self._next]
+        urgent = any(one.urgent for one in (*came, *(self._asked if again else ())))
+        self._asked = [one for one in (*self._asked, *came) if not one.waiter.done()]
         self._next.clear()
-        self._next_is_urgent = False
         self._stop_timer()
         if self._asked:
             self._number += 1
-            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._put)
-            self._ask(self._number, self._is_urgent)
+            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, partial(self._put, again=True))
+            self._ask(self._number, urgent)
 
     def answered(self, number: int, index: Index, applied: Index) -> None:
         """This node led when the question of that number was asked, and `index` was committed then."""
-        confirmed = [waiter for first, waiter in self._asked if first <= number]
-        if not confirmed:
-            return  # an earlier answer has told them
-        self._asked = [(first, waiter) for first, waiter in self._asked if first > number]
-        self._confirmed.extend((index, waiter) for waiter in confirmed)
+        self._answered = max(self._answered, number)
+        self._confirmed.extend((index, one.waiter) for one in self._asked if one.first <= number)
+        self._asked = [one for one in self._asked if one.first > number]
         self.applied(applied)
-        if not self._asked:
+        if self._next or not self._asked:
             self._put()
 
     def applied(self, applied: Index) -> None:
@@ -145,11 +154,11 @@ class Reads:
 
     def _refuse(self, error: LogboomError) -> None:
         self._stop_timer()
-        for waiter in (*(waiter for _, waiter in self._asked), *self._next):
+        for waiter in (*(one.waiter for one in self._asked), *(waiter for _, waiter in self._next)):
             fail(waiter, error)
         self._asked.clear()
         self._next.clear()
-        self._next_is_urgent = False
+        self._answered = self._number
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
