@@ -159,9 +159,14 @@ class Life:
         for index in range(PARTITIONS):
             await cluster.in_sync("orders", index)
             leader = await self._append_last(index)
-            copies = [cluster.partition(one, "orders", index) for one in cluster.assignment("orders", index).replicas]
             end = leader.log_end_offset
-            await until(lambda copies=copies, end=end: all(one.high_watermark == end for one in copies), "all is shown")  # type: ignore[misc]
+
+            def is_shown(index: int = index, end: Offset = end) -> bool:
+                """By all that are replicas now: a move may end meanwhile."""
+                replicas = cluster.assignment("orders", index).replicas
+                return all(cluster.partition(one, "orders", index).high_watermark == end for one in replicas)
+
+            await until(is_shown, "all is shown")
         while self.tasks:
             await asyncio.wait(self.tasks, timeout=60)
 
