@@ -37,7 +37,7 @@ def test_a_change_goes_on_when_its_caller_is_cancelled(tmp_path: Path) -> None:
             create.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await create
-            await until(lambda: broker.catalog.stream("orders") is not None)
+            await until(lambda: sum(one.role.leads for one in broker.replicas if one.stream.name == "orders") == 3)
             for index in range(3):
                 await append(broker.replicas.find("orders", index), b"a")
 
