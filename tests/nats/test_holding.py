@@ -10,6 +10,9 @@ from logboom.base.ids import Epoch, Offset
 from logboom.nats.ingress.holding import Doubt, HeldMessages, Unstored
 from logboom.nats.link.frames import Delivery
 
+STORED = [(4, 0)]
+"""Epochs of a log in which others have stored something."""
+
 
 def unstored(payload: bytes, *, by_all: bool = True, sid: int = 0) -> Unstored:
     return Unstored(Delivery(sid, b"subject", b"", b"", payload), by_all)
@@ -42,7 +45,7 @@ def test_each_message_is_kept_once_however_many_are_equal(
     holding.mark()
     for payload in behind:
         holding.hold(unstored(payload, sid=7))
-    holding.put_before([unstored(payload) for payload in (*before, *both)])
+    holding.take_over([unstored(payload) for payload in (*before, *both)], STORED, 5)
     assert Counter(payloads(holding.held)) == Counter([*before, *both, *behind])
     assert payloads(holding.held)[len(before) :] == [*both_there, *behind]
     assert holding.size_bytes == sum(one.size_bytes for one in holding.held)
@@ -51,8 +54,58 @@ def test_each_message_is_kept_once_however_many_are_equal(
 def test_what_a_server_gave_to_one_of_a_queue_is_not_what_it_gave_to_the_other() -> None:
     holding = HeldMessages(0)
     holding.hold(unstored(b"same", by_all=False))
-    holding.put_before([unstored(b"same", by_all=False)])
+    holding.begin()
+    assert holding.take_over([unstored(b"same", by_all=False)], STORED, 5) == ()
     assert payloads(holding.held) == [b"same", b"same"]
+
+
+def kept(own: int) -> HeldMessages:
+    """What a broker that led in epoch 3 has held since, now that it leads again: so many messages that came before
+    that, one of a queue, and one that has come since."""
+    holding = HeldMessages(0)
+    holding.publish(3)
+    for number in range(own):
+        holding.hold(unstored(b"%d" % number))
+    holding.hold(unstored(b"queue", by_all=False))
+    holding.begin()
+    holding.hold(unstored(b"new"))
+    return holding
+
+
+def test_what_other_leaders_may_have_stored_is_not_stored_again_where_they_do_not_tell() -> None:
+    """A leader that got no answer has gone on, and is gone, or does not answer either."""
+    holding = kept(2)
+    gone = holding.take_over(None, [(3, 0), (4, 100), (5, 200)], 5)
+    assert (payloads(gone), payloads(holding.held)) == ([b"0", b"1"], [b"queue", b"new"])
+    assert holding.size_bytes == sum(one.size_bytes for one in holding.held)
+
+
+def test_what_nobody_can_have_stored_is_kept() -> None:
+    """Another broker led and has stored nothing that is left: this one asked, or led again, before that."""
+    for others in (None, [unstored(b"1"), unstored(b"other", by_all=False)]):
+        holding = kept(2)
+        assert holding.take_over(others, [(3, 0), (5, 100)], 5) == ()
+        assert payloads(holding.held) == [*([b"other"] if others else []), b"0", b"1", b"queue", b"new"]
+        assert holding.size_bytes == sum(one.size_bytes for one in holding.held)
+
+
+def test_what_was_taken_over_in_a_leadership_that_is_over_is_kept_for_the_next_one() -> None:
+    holding = HeldMessages(0)
+    holding.begin()
+    holding.take_over([unstored(b"theirs")], [(3, 0), (4, 100)], 5)
+    holding.begin()
+    holding.hold(unstored(b"new"))
+    assert holding.take_over(None, [(3, 0), (4, 100), (7, 100)], 7) == ()
+    assert payloads(holding.held) == [b"theirs", b"new"]
+
+
+def test_a_mark_of_an_earlier_question_says_nothing_about_the_next_one() -> None:
+    holding = HeldMessages(0)
+    holding.mark()
+    holding.begin()
+    holding.hold(unstored(b"both"))
+    holding.take_over([unstored(b"both")], STORED, 5)
+    assert payloads(holding.held) == [b"both"]
 
 
 def test_the_next_leaders_log_says_what_became_of_messages_in_doubt() -> None:

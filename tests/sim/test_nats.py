@@ -1,13 +1,18 @@
 """NATS in the simulation: the server gives what the real one gives and loses what it loses; wrong brokers are found."""
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from itertools import count
+from random import Random
+from typing import Any, Final
 
 import pytest
 
 from logboom.broker.partition.message_ids import MessageIds
 from logboom.broker.partition.publish_stage import _Decisions
+from logboom.broker.peers import PeerUnavailableError
+from logboom.nats.ingress.handover import Handover
 from logboom.nats.ingress.intake import Intake
 from logboom.sim.administration import OPERATOR_LANE
 from logboom.sim.cluster import ClusterScenario, run_cluster_seed
@@ -19,6 +24,7 @@ from logboom.sim.nats_server import SimNatsServer, matches
 from logboom.sim.schedule import PlannedFault
 from logboom.sim.simulation import Simulation
 
+_HURRIED_S: Final = 8.0
 _FEED: Final = ClusterScenario(beside=(FEED,), producers=0, plain_producers=0, members=0, troubled_s=2.0, schedule=())
 """Nothing goes wrong."""
 _TROUBLED: Final = replace(
@@ -55,6 +61,25 @@ _ISOLATED: Final = replace(
     schedule=tuple(PlannedFault(0.5 + 1.7 * number, NETWORK_LANE, "isolate", 1.4, number) for number in range(4)),
 )
 """One broker after the other is cut off until it is fenced, and leads again soon."""
+
+
+def _hurried(seed: int, *, cuts: bool = False) -> ClusterScenario:
+    """Leaderships move again as soon as they have moved; `cuts`: while brokers hear nothing of NATS for a while, and
+    all of it later."""
+    chance = Random(seed)
+
+    def lane(name: str, kinds: Sequence[str], pause_max_s: float, lasts_max_s: float) -> Iterator[PlannedFault]:
+        at_s, number = chance.uniform(0.2, 1.0), count()
+        while at_s < _HURRIED_S:
+            length_s = chance.uniform(0.0, lasts_max_s)
+            yield PlannedFault(at_s, name, chance.choice(kinds), length_s, next(number))
+            at_s += length_s + chance.uniform(0.02, pause_max_s)
+
+    schedule = [*lane(OPERATOR_LANE, ("reassign", "elect", "elect"), 0.5, 0.0)]
+    schedule += lane(NATS_LANE, ("nats-cut",), 0.8, 2.5) if cuts else ()
+    return replace(
+        _FEED, consumers=0, partitions=1, troubled_s=_HURRIED_S, publishers=("plain",) * 8, schedule=tuple(schedule)
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,3 +209,25 @@ def test_a_leader_that_was_fenced_and_leads_again_stores_nothing_that_it_had_kep
     """Nobody had asked it, and others had stored later messages, or the same: seed 4 had messages twice, 300037 of a
     campaign out of order."""
     assert run_cluster_seed(4, _ISOLATED).violations == ()
+
+
+@pytest.mark.parametrize("seed", [5, 10])
+def test_a_leader_that_gets_no_answer_goes_on_and_the_one_before_it_leads_again(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """That one has kept what it heard, for a leader that has heard it too and has stored it meanwhile."""
+    chance, ask = Random(seed), Handover._ask
+
+    async def asked_in_vain(self: Handover, *question: Any) -> Any:
+        if chance.random() < 0.7:
+            raise PeerUnavailableError("the connection broke")
+        return await ask(self, *question)
+
+    monkeypatch.setattr(Handover, "_ask", asked_in_vain)
+    assert run_cluster_seed(seed, _hurried(seed)).violations == ()
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_what_nats_brings_late_is_not_stored_again(seed: int) -> None:
+    """A leader that was subscribed already gets it after others have stored it, and later messages."""
+    assert run_cluster_seed(seed, _hurried(seed, cuts=True)).violations == ()

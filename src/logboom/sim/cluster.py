@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Final
 
-from logboom.base.ids import Offset
+from logboom.base.ids import BrokerId, Offset
 from logboom.base.units import KIB
 from logboom.client.messages import Api
 from logboom.metadata.observers import OBSERVERS
@@ -456,19 +456,28 @@ class _Run:
         async with asyncio.timeout(_CALM_MAX_S):
             found = await self._as_client(self._described)
             for where in self._partitions:
-
-                async def read(client: SimClient, where: TopicPartition = where) -> list[tuple[Offset, int]]:
-                    return await read_all(client, where, self.history)
-
-                final[where] = await self._as_client(read)
-                holders = [self._operator.members[broker] for broker in found[where].replica_nodes]
-                end = Offset(final[where][-1][0] + 1) if final[where] else Offset(0)
-                held = await self._held_bytes(holders, where, end)
-                if any(data != held[0] for data in held):
-                    sizes = dict(zip(found[where].replica_nodes, map(len, held), strict=True))
-                    self.history.violated(f"replicas of {where} are not alike: {sizes}")
+                final[where] = await self._compare_copies(where, found[where].replica_nodes)
             await self._check_compacted(found)
         return final
+
+    async def _compare_copies(self, where: TopicPartition, replicas: Sequence[BrokerId]) -> list[tuple[Offset, int]]:
+        """All records of one partition, of which no replica may have other bytes."""
+
+        async def read(client: SimClient) -> list[tuple[Offset, int]]:
+            return await read_all(client, where, self.history)
+
+        while True:
+            final: list[tuple[Offset, int]] = await self._as_client(read)
+            end = Offset(final[-1][0] + 1) if final else Offset(0)
+            held = await self._held_bytes([self._operator.members[broker] for broker in replicas], where, end)
+            if all(data == held[0] for data in held):
+                return final
+            if await self._as_client(read) == final:
+                self.history.violated(
+                    f"replicas of {where} are not alike: {dict(zip(replicas, map(len, held), strict=True))}"
+                )
+                return final
+            # A message came meanwhile, which a slow link to NATS may bring long after its publisher has ended.
 
     async def _check_compacted(self, found: Mapping[TopicPartition, Any]) -> None:
         """Each replica is compacted by itself: they are alike in the latest record of each key."""

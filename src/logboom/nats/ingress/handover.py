@@ -22,7 +22,10 @@ Servers that are several hear of subscriptions one after the other, so there bot
 and the mark is not relied on.
 
 Who does not answer in time is not waited for, and who is fenced is not asked, and keeps nothing. What it held is then
-lost, unless its publisher waits for an ack: it gets none, and tries again.
+lost, unless its publisher waits for an ack: it gets none, and tries again. Where it leads again it may still hold what
+the leader that went on without it has stored. Its own log tells: where that has records of leaders in between, it
+stores nothing that came before the PONG. That it waits for in any case, since what came before it others may have
+stored, however long it was on its way.
 """
 
 import asyncio
@@ -51,10 +54,11 @@ from logboom.nats.ingress.holding import Epochs, HeldMessages, HoldingState, Uns
 from logboom.nats.ingress.intake import Intake
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link import commands
+from logboom.nats.link.connection import ConnectionLostError
 from logboom.nats.link.frames import Delivery
 
 GAIN_S: Final = 4.0
-"""How long the next leader waits for the one before it, all in all."""
+"""How long the next leader waits for the answer of the one before it, and for a connection to NATS before it asks."""
 _COMMIT_S: Final = 5.0
 """How long acks wait until what the next leader found in its log is committed."""
 _ASKED_S: Final = 2.0
@@ -85,8 +89,8 @@ class Subscriptions(Protocol):
     def intake(self, stream_id: StreamId) -> Intake | None:
         """What takes the messages of a stream, as long as it is attached."""
 
-    def opened(self, stream_id: StreamId, holding: HeldMessages) -> None:
-        """Nothing more is waited for: publish what is held, if this broker leads still."""
+    def opened(self, stream_id: StreamId, holding: HeldMessages, epoch: int) -> None:
+        """Nothing more is waited for: publish what is held, if this broker leads still, in this epoch."""
 
     def hear_no_more(self, streams: Iterable[StreamId]) -> None:
         """End the subscriptions of these streams that are there for partitions alone which other brokers have asked
@@ -112,12 +116,28 @@ class Handover:
     async def gain(self, before: BrokerId | None, gained: Sequence[Gained]) -> None:
         """Ask the leader before this one for what it holds of these partitions, publish that and what was held here;
         then answer the publishers of what both have. None: there is nobody to ask."""
-        answers: Sequence[Answer | None] = [None] * len(gained)
-        if before is not None:
+        if before is None:
+            answers: Sequence[Answer | None] = [None] * len(gained)
+            await self._hear_what_was_before(gained)
+        else:
             answers = await self._answers_of(before, gained)
         acks = [self._open(one, theirs) for one, theirs in zip(gained, answers, strict=True)]
         waiting = [(one, some) for one, some in zip(gained, acks, strict=True) if some]
         await asyncio.gather(*(self._answer_once_committed(one, some) for one, some in waiting))
+
+    async def _hear_what_was_before(self, gained: Sequence[Gained]) -> None:
+        """Return once nothing arrives any more that was published before this broker led. That takes as long as the
+        server takes to answer, or the connection to be given up: to go on earlier would be to store what others have
+        stored."""
+
+        def begin() -> None:
+            for one in gained:
+                one.holding.begin()
+
+        try:
+            await self._services.link.round_trip(begin)
+        except ConnectionLostError:
+            begin()  # the next connection brings nothing from before
 
     async def _answers_of(self, before: BrokerId, gained: Sequence[Gained]) -> Sequence[Answer | None]:
         """What the leader before this one tells of each; None where it does not."""
@@ -127,11 +147,12 @@ class Handover:
         # Where servers are several, what comes behind the mark may still be what the other broker has received.
         sid = link.subscribe(inbox, None, lambda _: None if link.is_clustered else _mark(gained))
         try:
-            async with asyncio.timeout(GAIN_S):
+            try:
                 await self._settled()  # with the inbox: the mark may be on its way before the question is answered
+            finally:
                 for one in gained:
                     one.holding.begin()
-                answers = await self._ask(before, gained, inbox)
+            answers = await self._ask(before, gained, inbox)
         except (TimeoutError, LogboomError) as error:
             services.metrics.failed_handovers += len(gained)
             services.advisories.note("nats.handover_failed", count=len(gained), message=f"of broker {before}: {error}")
@@ -164,12 +185,15 @@ class Handover:
         holding.is_asking = False
         acks: list[bytes] = []
         if intake is not None:
-            if answer is not None:
-                intake.put_before(holding, [Unstored(Delivery(0, *each[1:]), each.by_all) for each in answer.given])
-                acks += answer.acks
+            epochs = _epochs(one.partition)
             if holding.doubts and _leads(one):
-                acks += intake.resolve(holding, _epochs(one.partition))  # of an earlier leadership of this broker
-        self._subscriptions.opened(one.stream_id, holding)
+                acks += intake.resolve(holding, epochs)  # of an earlier leadership of this broker
+            given = None
+            if answer is not None:
+                given = [Unstored(Delivery(0, *each[1:]), each.by_all) for each in answer.given]
+                acks += answer.acks
+            intake.take_over(holding, given, epochs, one.epoch)
+        self._subscriptions.opened(one.stream_id, holding, one.epoch)
         return acks
 
     async def _answer_once_committed(self, one: Gained, acks: Sequence[bytes]) -> None:
@@ -182,21 +206,28 @@ class Handover:
             self._services.metrics.unanswered += len(acks)
 
     async def _settled(self) -> None:
-        """Return once everything that is published from now on arrives here. Raises ConnectionLostError."""
+        """Return once everything that is published from now on arrives here, and nothing any more that was published
+        before: that takes as long as the server takes to answer. A connection that is made anew meanwhile will do; a
+        while without any raises TimeoutError."""
         link = self._services.link
-        await link.round_trip()
-        await asyncio.sleep(_SETTLED_CLUSTER_S if link.is_clustered else _SETTLED_S)
+        while True:
+            await asyncio.wait_for(link.up.wait(), GAIN_S)
+            with contextlib.suppress(ConnectionLostError):
+                await link.round_trip()
+                await asyncio.sleep(_SETTLED_CLUSTER_S if link.is_clustered else _SETTLED_S)
+                return
 
     async def _ask(self, before: BrokerId, gained: Sequence[Gained], inbox: str) -> Sequence[Answer | None]:
-        """What the leader before this one holds; None where it cannot say. Raises PeerUnavailableError,
-        ConnectionLostError."""
+        """What the leader before this one holds; None where it cannot say. Raises PeerUnavailableError."""
         link = self._services.link
         wanted = [Wanted(one.stream_id, one.holding.index, one.epoch, list(_epochs(one.partition))) for one in gained]
         question = encode_question(Question(inbox, wanted))
-        answer = await self._services.peers.call(before, FrameKind.HANDOVER, (question,), timeout_s=GAIN_S)
+        async with asyncio.timeout(GAIN_S):
+            answer = await self._services.peers.call(before, FrameKind.HANDOVER, (question,), timeout_s=GAIN_S)
         if link.is_clustered:
             await asyncio.sleep(_SETTLED_CLUSTER_S)
-        await link.round_trip()
+        with contextlib.suppress(ConnectionLostError):  # then all has arrived here that ever will
+            await link.round_trip()
         return read_answers(answer, len(gained))
 
     # --- the leader before it -----------------------------------------------------------------------------------

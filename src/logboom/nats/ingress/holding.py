@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from logboom.base.ids import Epoch, Offset
+from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.nats.link.frames import Delivery
 
 MESSAGE_BYTES: Final = 256
@@ -79,6 +79,7 @@ class HeldMessages:
 
     __slots__ = (
         "_mark",
+        "_since",
         "_start",
         "asks_again",
         "doubts",
@@ -106,6 +107,7 @@ class HeldMessages:
         self.doubts: list[Doubt] = []
         self._start = 0
         self._mark: int | None = None
+        self._since: int = NO_EPOCH
 
     @property
     def is_publishing(self) -> bool:
@@ -127,10 +129,14 @@ class HeldMessages:
         self.held.append(unstored)
         self.size_bytes += unstored.size_bytes
 
+    def publish(self, epoch: int) -> None:
+        """This broker leads, in this leader epoch, and has nothing to wait for."""
+        self.state, self._since = HoldingState.PUBLISHING, epoch
+
     def begin(self) -> None:
-        """The other broker hears what comes from now on, too, and stores none of it. What came before it may have
-        stored: a leader may get a message by the log before it reads it here."""
-        self._start = len(self.held)
+        """What was published before this broker led has arrived here. The leader before it may have stored that: a
+        leader may get a message by the log before it reads it here."""
+        self._start, self._mark = len(self.held), None
 
     def mark(self) -> None:
         """The other broker has what came until now, and nothing of what comes from now on, unless it marks anew."""
@@ -140,10 +146,31 @@ class HeldMessages:
         """Another broker will ask, or be asked."""
         self._start, self._mark = 0, None
 
-    def put_before(self, others: Sequence[Unstored]) -> None:
-        """Put what another broker has held, in its order, before what arrived here, without what both have received."""
-        early = [one for one in self.held[: self._start] if not one.by_all]
-        known = Counter(one.message[1:] for one in self.held[self._start : self._mark] if one.by_all)
+    def take_over(self, others: Sequence[Unstored] | None, epochs: Epochs, epoch: int) -> Sequence[Unstored]:
+        """Put what the leader before this one has held, in its order, before what arrived here, without what both have
+        received. None: it has told nothing. `epochs`: of the log of this broker, which leads in `epoch`.
+
+        What arrived here before (`begin`) is the other one's to tell of where leaders have stored records since this
+        broker led last: they have heard it too. Where it tells nothing, that is given back, and is not stored here: it
+        would come a second time, behind later ones. In a queue a server gives a message to one broker alone.
+        """
+        gone: Sequence[Unstored] = ()
+        early: Sequence[Unstored] = ()
+        if any(self._since < known < epoch for known, _ in epochs):
+            gone = [one for one in self.held[: self._start] if one.by_all]
+            early = [one for one in self.held[: self._start] if not one.by_all]
+            self.size_bytes -= sizes(self.held[: self._start])
+            del self.held[: self._start]
+            self._mark = None if self._mark is None else max(self._mark - self._start, 0)
+        more = self._unknown(others or ())
+        self.put_first([*more, *early])
+        self.unmark()
+        self._since = epoch
+        return gone if others is None else ()
+
+    def _unknown(self, others: Sequence[Unstored]) -> Sequence[Unstored]:
+        """What did not arrive here, too, up to the mark."""
+        known = Counter(one.message[1:] for one in self.held[: self._mark] if one.by_all)
         more: list[Unstored] = []
         for one in reversed(others):  # the later of equal ones are those that arrived here, too
             if one.by_all and known[one.message[1:]] > 0:
@@ -151,15 +178,14 @@ class HeldMessages:
             else:
                 more.append(one)
         more.reverse()
-        self.size_bytes -= sum(one.size_bytes for one in self.held[: self._start])
-        del self.held[: self._start]
-        self.unmark()
-        self.put_first([*more, *early])
+        return more
 
     def put_first(self, more: Sequence[Unstored]) -> None:
         """Put messages before all that are held."""
         self.held[:0] = more
-        self.size_bytes += sum(one.size_bytes for one in more)
+        self.size_bytes += sizes(more)
+        self._start += len(more)
+        self._mark = None if self._mark is None else self._mark + len(more)
 
     def take(self) -> Sequence[Unstored]:
         """All that was held; nothing is held then."""

@@ -23,9 +23,10 @@ from logboom.nats.ingress.attachment import attachment_of
 from logboom.nats.ingress.handover import Gained, Handover
 from logboom.nats.ingress.holding import HeldMessages, HoldingState
 from logboom.nats.ingress.intake import Intake
-from logboom.nats.ingress.plan import Attached, Wish, cannot_be_grouped, in_order, wishes
+from logboom.nats.ingress.plan import Attached, Wish, cannot_be_grouped, wishes
 from logboom.nats.ingress.predecessors import Predecessors
 from logboom.nats.ingress.services import IngressServices
+from logboom.nats.ingress.subscriptions import StreamSubscriptions
 from logboom.nats.link.frames import Run
 from logboom.nats.wire.messages import Reader
 
@@ -42,8 +43,7 @@ class Ingress:
         self._catalog = catalog
         self._attached: dict[StreamId, tuple[Stream, Attached]] = {}
         self._intakes: dict[StreamId, Intake] = {}
-        self._subscribed: dict[StreamId, dict[Wish, int]] = {}
-        """By stream, the number of each subscription."""
+        self._subscribed = StreamSubscriptions(services.link, self._receive, self._refused)
         self._holdings: dict[StreamId, dict[int, HeldMessages]] = {}
         """By stream, of the partitions that messages are taken for; those of an attached stream are one dictionary,
         which its intake looks into."""
@@ -78,11 +78,8 @@ class Ingress:
             self._expiries.pop(holding)
         for stream_id, holdings in self._holdings.items():
             for holding in tuple(holdings.values()):
-                if holding.is_handing_over:
+                if not holding.is_publishing:  # others may have stored what it holds
                     self._give_up(stream_id, holding)
-                else:
-                    holding.is_asking = holding.asks_again = False
-                    self.opened(stream_id, holding)
         self._attached.clear()
         self._changed.update(self._subscribed)
         self._follow()
@@ -196,9 +193,9 @@ class Ingress:
         """This broker leads a partition: open its holding, or see what has to be waited for first."""
         holdings = self._holdings[stream_id]
         holding = holdings.get(index)
-        if holding is not None and not holding.is_handing_over:
-            return
-        if holding is None or holding.is_leaving:
+        if holding is not None and (holding.is_leaving or not holding.is_handing_over):
+            return  # a leader that is being answered is told first of what came until then: see `close`
+        if holding is None:
             holding = holdings[index] = HeldMessages(index)
         holding.state = HoldingState.TAKING_OVER
         self._forget_expiry(holding)
@@ -206,8 +203,13 @@ class Ingress:
         if holding.is_asking:
             holding.asks_again = True
             return
-        if before is None and not holding.held and not holding.doubts:
-            holding.state = HoldingState.PUBLISHING
+        if (
+            before is None
+            and not holding.held
+            and not holding.doubts
+            and not self._subscribed.may_bring(stream_id, index)
+        ):
+            holding.publish(partition.leader_epoch)
             return
         holding.is_asking = True
         gained.setdefault(before, []).append(Gained(stream_id, holding, partition, partition.leader_epoch))
@@ -251,7 +253,7 @@ class Ingress:
     def intake(self, stream_id: StreamId) -> Intake | None:
         return self._intakes.get(stream_id)
 
-    def opened(self, stream_id: StreamId, holding: HeldMessages) -> None:
+    def opened(self, stream_id: StreamId, holding: HeldMessages, epoch: int) -> None:
         intake = self._intakes.get(stream_id)
         if holding.asks_again:
             holding.asks_again = False
@@ -259,7 +261,7 @@ class Ingress:
                 self._lose(stream_id, holding)
             self._look_at(stream_id)
         elif holding.state is HoldingState.TAKING_OVER and not holding.is_asking and intake is not None:
-            holding.state = HoldingState.PUBLISHING
+            holding.publish(epoch)
             intake.publish_held(holding)
         self._tell()
 
@@ -272,6 +274,8 @@ class Ingress:
         holdings = self._holdings.get(stream_id, {})
         if holdings.get(holding.index) is holding:
             del holdings[holding.index]
+            if holding.is_leaving:
+                self._look_at(stream_id)  # this broker may lead again
         self._tell()
 
     async def left(self, stream_id: StreamId, index: int, epoch: int) -> HeldMessages | None:
@@ -290,19 +294,11 @@ class Ingress:
 
     def _subscribe_to(self, stream_id: StreamId) -> asyncio.Future[None] | None:
         """Begin and end subscriptions. Done once nothing comes of those any more that were ended; None: none were."""
-        link, subscribed = self._services.link, self._subscribed.setdefault(stream_id, {})
         known, wanted = self._attached.get(stream_id), set[Wish]()
         if known is not None:
             holdings = self._holdings.get(stream_id, {})
             wanted = wishes(known[1], [index for index, holding in holdings.items() if not holding.is_leaving])
-        for wish in in_order(wanted - subscribed.keys()):
-            subscribed[wish] = link.subscribe(
-                wish.subject, wish.queue, partial(self._receive, wish), partial(self._refused, wish)
-            )
-        ended = [subscribed.pop(wish) for wish in in_order(subscribed.keys() - wanted)]
-        if not subscribed:
-            del self._subscribed[stream_id]
-        return link.unsubscribe(ended) if ended else None
+        return self._subscribed.follow(stream_id, wanted)
 
     def _receive(self, wish: Wish, messages: Run) -> None:
         intake = self._intakes.get(wish.stream_id)

@@ -80,6 +80,10 @@ class Intake:
             self._refuse_unread(messages, self._ended)
             return
         if index is not None and self._holding(index, by_all=by_all) is None:
+            holding = self._holdings.get(index)
+            if by_all and holding is not None and holding.is_cut:
+                self._services.metrics.elsewhere += len(messages)  # who leads now has got them as well
+                return
             # This broker leads no more; who leads now may have got them as well.
             self.replies.give_up([Unstored(message, by_all) for message in messages])
             return
@@ -264,11 +268,12 @@ class Intake:
         """What these say is so."""
         self.replies.send(b"".join(acks), len(acks))
 
-    def put_before(self, holding: HeldMessages, others: Sequence[Unstored]) -> None:
-        """Another broker has held these."""
+    def take_over(self, holding: HeldMessages, others: Sequence[Unstored] | None, epochs: Epochs, epoch: int) -> None:
+        """The leader before this one has held these, or tells nothing; see `HeldMessages.take_over`."""
         before = holding.size_bytes
-        holding.put_before(others)
+        gone = holding.take_over(others, epochs, epoch)
         self._services.budget.took(holding.size_bytes - before)
+        self.replies.give_up(gone)
 
     def take(self, holding: HeldMessages) -> Sequence[Unstored]:
         """All that was held: the caller's from now on."""

@@ -61,6 +61,8 @@ class Link:
         self._tls: ssl.SSLContext | None = tls_context(config.tls) if config.tls.wanted else None
         self._version = importlib.metadata.version("logboom")
         self._connection: Connection | None = None
+        self.up = asyncio.Event()
+        """Set while a server takes what is said."""
         self._lost: asyncio.Future[str] | None = None
         self._subscriptions: dict[int, _Subscription] = {}
         self._ending: dict[int, Receive] = {}
@@ -90,7 +92,7 @@ class Link:
     @property
     def is_up(self) -> bool:
         """Whether a server takes what is said."""
-        return self._connection is not None
+        return self.up.is_set()
 
     @property
     def is_clustered(self) -> bool:
@@ -170,6 +172,7 @@ class Link:
 
     def _is_up_now(self, connection: Connection, info: Mapping[str, Any], server: ServerAddress) -> None:
         self._connection = connection
+        self.up.set()
         self._lost = asyncio.get_running_loop().create_future()
         self._servers.stay()
         self._metrics.connections += 1
@@ -281,6 +284,7 @@ class Link:
 
     def lost(self, reason: str) -> None:
         self._connection = None
+        self.up.clear()
         self._metrics.connected = 0
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(reason)
