@@ -142,7 +142,8 @@ def _needed() -> list[Distribution]:
 
 def _files(one: Distribution) -> Iterator[tuple[Path, str]]:
     """Paths of a distribution's files, and their names below the directory that is on the path."""
-    if one.name == _OWN:
+    is_own = one.name == _OWN  # asked once: each time the whole text of its metadata is parsed
+    if is_own:
         yield from _own_files()
     for file in one.files or ():
         path = Path(str(file.locate()))
@@ -150,7 +151,7 @@ def _files(one: Distribution) -> Iterator[tuple[Path, str]]:
         outside = name.startswith(("..", os.sep)) or name.endswith(".pth")
         if outside or any(word in name for word in _COMPILED) or not path.is_file():
             continue  # programs in bin/, and the path of a package that is being worked on
-        if one.name != _OWN or not name.startswith(f"{_OWN}/"):
+        if not is_own or not name.startswith(f"{_OWN}/"):
             yield path, name
 
 
