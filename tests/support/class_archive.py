@@ -1,11 +1,13 @@
-"""Has a JVM of Spark write the archive of its classes, where there is none, for those that the tests start.
+"""Has JVMs of Spark write the archives of their classes, where there are none, for those that the tests start.
 
     python -m tests.support.class_archive
 
 A JVM with the archive (`logboom.pipeline.spark.jvm_archive`) takes half of the CPU time until its first queries have
-run, and the tests start some twenty. Left to them, none would come to be: their routers are killed, or the JVMs are.
-It is written as users' machines write it, at the end of a run, and the next JVM takes it up. It is not needed: where a
-run is not possible, or the writing takes long, the tests go on without.
+run, and the tests start some twenty. Left to them, that of a session would never come to be: their routers are killed,
+or the JVMs are; and that of a bare JVM, which judges conditions, would be written by each of those that end before the
+first has written it. They are written as users' machines write them, the one when a condition was checked, the other
+at the end of a run, and the next JVM takes them up. They are not needed: where a run is not possible, or the writing
+takes long, the tests go on without.
 """
 
 import os
@@ -18,6 +20,8 @@ from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S
 
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.config.sqlcheck import check_expressions
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Expression
 from logboom.pipeline.run.runner import Runner, RunOptions
 from logboom.pipeline.spark.session import start_jvm
 from logboom.pipeline.spark.settings import SessionOptions
@@ -36,7 +40,9 @@ sinks:
 
 
 def write() -> None:
-    """Returns once it is written; nothing where it is there."""
+    """Returns once they are written; what is there stays."""
+    condition = Expression(sql="length(upper(body)) > 1", columns=EVENT_COLUMNS, line=1, where="classes")
+    check_expressions([condition])
     options = SessionOptions(master="local[2]")
     jvm = start_jvm(options, write_archive=True)
     has_worked = False
