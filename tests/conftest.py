@@ -46,6 +46,8 @@ _LONGEST = (
     "tests/faults/",
     "tests/docs/test_pages.py",
     "tests/pipeline/",
+    "tests/cli/test_cluster_",
+    "tests/broker/test_raft_lives.py",
     "tests/bench/",
 )
 """Files, directories and groups whose tests take seconds, the longest first."""
