@@ -165,7 +165,7 @@ def test_samples_keep_what_spark_keeps(spark: Any, rate: float, follows_weight: 
     weights = np.array([row["weight"] for row in rows])
     sample = sampler(node.sampling)
     assert sample is not None
-    assert sample.stays(events, weights).tolist() == [row.kept for row in told]
+    assert sample.stays(events, weights).tolist() == [row.kept is True for row in told]
     assert sample.grown(events, weights).tolist() == [row.grown for row in told]
     assert sampler(SampleTransform(name="s", line=1, inputs=("p",), rate=2, key="lower(host)").sampling) is None
     assert sampler(SampleTransform(name="s", line=1, inputs=("p",), rate=2, exclude="weight > 1").sampling) is None

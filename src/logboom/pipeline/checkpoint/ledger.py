@@ -22,6 +22,7 @@ from logboom.pipeline.execute.stages import (
     BYTES_IN,
     BYTES_OUT,
     COPIES,
+    FAILURES,
     HELD_AFTER,
     HELD_BEFORE,
     IN,
@@ -71,6 +72,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """Events that a transform has in its state behind it."""
     remembered: dict[str, int] = {}
     """Keys, windows and the like that a transform has in its state behind it."""
+    failed: dict[str, int] = {}
+    """Conditions that had no answer because a part of them failed on a record or event, by the rule's name."""
     noted: dict[str, int] = {}
     """What else a transform counted, as `TRANSFORM.WHAT`."""
     out_bytes: dict[str, int] = {}
@@ -112,6 +115,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             held_before=self.held_before if self.batches else other.held_before,
             held=other.held,
             remembered=other.remembered,
+            failed=_sum(self.failed, other.failed),
             noted=_sum(self.noted, other.noted),
             out_bytes=_sum(self.out_bytes, other.out_bytes),
             in_bytes=_sum(self.in_bytes, other.in_bytes),
@@ -221,6 +225,7 @@ def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
         dead=at("dead"),
         masked={label: counts.get(f"{MASKED}:{label}", 0) for label in layout.plan.mask_labels()},
         missed={label: counts.get(f"{MISSED}:{label}", 0) for label in layout.plan.miss_labels()},
+        failed=_failed(layout, counts),
         made=by_name(MADE),
         held_before=by_name(HELD_BEFORE),
         held=by_name(HELD_AFTER),
@@ -231,6 +236,16 @@ def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
         routed=routed(PLACE),
         routed_bytes=routed(BYTES_OUT),
     )
+
+
+def _failed(layout: Layout, counts: Mapping[str, int]) -> dict[str, int]:
+    """Those on records were counted where they were evaluated; an event whose condition failed is at a place of its
+    own."""
+    found = {label: counts.get(f"{FAILURES}:{label}", 0) for label in layout.plan.failure_labels()}
+    for place in layout.places:
+        if place.rule:
+            found[place.rule] = found.get(place.rule, 0) + counts.get(f"{PLACE}:{place.code}", 0)
+    return found
 
 
 def _counted_as(place: Place) -> str:

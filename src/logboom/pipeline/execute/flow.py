@@ -5,13 +5,17 @@ checkpoints; production, tests and benchmarks all build their rows here. Spark e
 kernels cannot; all else happens in the stages between (see `logboom.pipeline.execute.stages`).
 """
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark import TaskContext
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext, TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
 
@@ -31,14 +35,18 @@ from logboom.pipeline.execute.stages import (
     value_as_json,
 )
 from logboom.pipeline.execute.stateful import OpenPart, ResumedTask, ShardTask, StatefulBatch
+from logboom.pipeline.execute.verdicts import Verdicts
 from logboom.pipeline.plan.layout import Condition, KernelNode, Layer, Layout, StatefulStep
-from logboom.pipeline.plan.nodes import RAW_COLUMNS
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS, RAW_COLUMNS, WHEN_COLUMNS
 from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.route.rows import AT
+from logboom.pipeline.spark.catalyst import Catalyst
 from logboom.pipeline.sql.attributes import PlainAttributes
 from logboom.pipeline.sql.regex import OnRe2
 from logboom.pipeline.sql.tree import Tree
 
+_CONDITIONS_MAX: Final = 1024
+_SESSION: Final = "org.apache.spark.sql.classic.SparkSession"
 _TEXT: Final = "attributes_text"
 _ATTRIBUTES: Final = re.compile(r"\battributes\b", re.IGNORECASE)
 
@@ -119,7 +127,10 @@ class Flow:
         return rows.withColumn("line", F.col("value").cast("string")).withColumns(conditions).drop("line")
 
     def _when_columns(self, stage: ExecutionStage) -> dict[str, Column]:
-        return {column: guarded_condition(self._spark, sql) == TRUE for column, sql in record_conditions(stage).items()}
+        return {
+            column: F.nullif(guarded_condition(self._spark, sql, WHEN_COLUMNS), F.lit(FAILED)).cast("boolean")
+            for column, sql in record_conditions(stage).items()
+        }
 
     def _with_conditions(self, rows: DataFrame, layer: Layer) -> DataFrame:
         """The rows with a column per condition and their new weights. `attributes` is a variant meanwhile."""
@@ -201,10 +212,51 @@ def _reports(rows: DataFrame) -> list[bytes]:
     return [bytes(row[REPORT]) for row in rows.collect()]
 
 
-def guarded_condition(spark: SparkSession, sql: str) -> Column:
-    """TRUE, FALSE (also for null), or FAILED where evaluating raises: one record must not stop a batch."""
-    verdict = _caught(spark, f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
-    return F.coalesce(verdict, F.lit(FAILED))
+def guarded_condition(spark: SparkSession, sql: str, columns: Sequence[tuple[str, str]] = EVENT_COLUMNS) -> Column:
+    """TRUE, FALSE (also for null), or FAILED where evaluating raises or a part without a value leaves no answer: one
+    record must not stop a batch. `columns`: what the SQL may name."""
+    jvm = spark._jvm  # noqa: SLF001 - as below
+    return Column(_bridge(jvm).column(_verdict(_session_verdicts(spark.sparkContext), sql, tuple(columns))))
+
+
+@lru_cache(maxsize=_CONDITIONS_MAX)
+def _verdict(verdicts: "_SessionVerdicts", sql: str, columns: tuple[tuple[str, str], ...]) -> Any:
+    return verdicts.verdict(sql, columns)
+
+
+@lru_cache(maxsize=1)
+def _session_verdicts(context: SparkContext) -> "_SessionVerdicts":
+    return _SessionVerdicts(context)
+
+
+class _SessionVerdicts:
+    """Verdicts in the JVM of a session. Catalyst takes its settings from the session that is active in the calling
+    thread; these change, and so it gets one of its own."""
+
+    def __init__(self, context: SparkContext) -> None:
+        gateway = context._gateway  # noqa: SLF001 - as below
+        assert gateway is not None
+        self._sessions = gateway.jvm.java.lang.Class.forName(f"{_SESSION}$").getField("MODULE$").get(None)
+        self._own = self._sessions.getDefaultSession().get().newSession()
+        with self._active():
+            self._verdicts = Verdicts(Catalyst(gateway), (Py4JJavaError, PySparkException))
+
+    def verdict(self, sql: str, columns: tuple[tuple[str, str], ...]) -> Any:
+        """The expression for a condition over these columns."""
+        with self._active():
+            return self._verdicts.verdict(sql, columns)
+
+    @contextlib.contextmanager
+    def _active(self) -> Iterator[None]:
+        before = self._sessions.getActiveSession()
+        self._sessions.setActiveSession(self._own)
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                self._sessions.setActiveSession(before.get())
+            else:
+                self._sessions.clearActiveSession()
 
 
 def _caught(spark: SparkSession, sql: str) -> Column:

@@ -29,6 +29,7 @@ from logboom.pipeline.execute.stages import (
     value_as_json,
 )
 from logboom.pipeline.execute.stateful import StatefulBatch, run_shards
+from logboom.pipeline.execute.verdicts import Verdicts
 from logboom.pipeline.plan.layout import Condition, KernelNode, Layer, Layout, StatefulStep, Weight
 from logboom.pipeline.plan.nodes import DEAD_COLUMNS, EVENT_COLUMNS, WHEN_COLUMNS, Column
 from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
@@ -111,7 +112,7 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
         lines = pa.array([_line(value) for value in rows.column("value").to_pylist()], pa.string())
         answers = self._answers(rows.append_column("line", lines), list(wanted.values()), WHEN_COLUMNS, simple=False)
         for column, found in zip(wanted, answers, strict=True):
-            rows = rows.append_column(column, pa.array([answer == TRUE for answer in found]))
+            rows = rows.append_column(column, pa.array([_KERNEL_ANSWERS[answer] for answer in found], pa.bool_()))
         return rows
 
     def _with_conditions(self, rows: pa.RecordBatch, layer: Layer) -> pa.RecordBatch:
@@ -169,7 +170,8 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
                 answers[sql] = [TRUE if true else FALSE for true in true_rows(own(rows)).tolist()]
         asked = [sql for sql in dict.fromkeys(sqls) if sql not in answers]
         if asked and rows.num_rows:
-            found = self._values(rows, [self._guarded(sql) for sql in asked], columns)
+            verdicts = Verdicts(self._spark())
+            found = self._values(rows, [verdicts.verdict(sql, tuple(columns)) for sql in asked], columns)
             answers.update({sql: [row[number] for row in found] for number, sql in enumerate(asked)})
         return [answers.get(sql, []) for sql in sqls]
 
@@ -177,12 +179,6 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
         table = [(name, _TYPED[kind]) for name, kind in columns]
         texts = [[_text_of(value) for value in _plain(rows.column(name))] for name, _ in columns]
         return self._spark().evaluate(table, list(zip(*texts, strict=True)), expressions)
-
-    def _guarded(self, sql: str) -> Any:
-        """As `flow.guarded_condition`: one record must not stop the others."""
-        caught = self._caught(f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
-        spark = self._spark()
-        return spark.of("expressions.Coalesce")(spark.seq([caught, spark.parse(str(FAILED))]))
 
     def _caught(self, sql: str) -> Any:
         """The value, null where computing it raises."""
@@ -198,6 +194,7 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
         return self._catalyst
 
 
+_KERNEL_ANSWERS: Final = {TRUE: True, FALSE: False, FAILED: None}
 _FOUND_COLUMNS: Final = (*EVENT_COLUMNS, *DEAD_COLUMNS)
 
 

@@ -29,7 +29,8 @@ def collect_on(spark: SparkSession) -> Collect:
         seen = rows.withColumn("attributes_text", F.col("attributes"))
         seen = seen.withColumn("attributes", F.try_parse_json("attributes"))
         verdicts = [
-            (guarded_condition(spark, sql) == TRUE).alias(f"met_{number}") for number, sql in enumerate(conditions)
+            (guarded_condition(spark, sql, (*EVENT_COLUMNS, *DEAD_COLUMNS)) == TRUE).alias(f"met_{number}")
+            for number, sql in enumerate(conditions)
         ]
         names = [name for name, kind in (*EVENT_COLUMNS, *DEAD_COLUMNS) if kind != "variant"]
         found = seen.select(AT, *names, "attributes_text", *verdicts).collect()

@@ -25,6 +25,7 @@ from logboom.pipeline.plan.nodes import (
     EVENT_COLUMNS,
     SPLIT_FROM,
     WHEN_COLUMNS,
+    failed_column,
     mask_column,
     missed_column,
 )
@@ -36,10 +37,11 @@ REPORT_AT: Final = -1_000_000
 """The place of the row of counts, which no record can have."""
 REPORT: Final = "report"
 IN, BYTES_IN, BYTES_OUT, COPIES, MASKED, PLACE = "in", "bytes_in", "bytes_out", "copies", "masked", "place"
-MISSED: Final = "missed"
+MISSED, FAILURES = "missed", "failed"
 MADE, HELD_BEFORE, HELD_AFTER, ABANDONED, NOTED = "made", "held_before", "held_after", "abandoned", "noted"
 REMEMBERED: Final = "remembered"
 
+_COUNT_COLUMNS: Final = (mask_column(""), missed_column(""), failed_column(""))
 _SPLIT_PIECE_BYTES: Final = 4 << 20
 _TIMES: Final = r"yyyy-MM-dd\'T\'HH:mm:ss.SSSSSSXXX"
 
@@ -61,7 +63,8 @@ def _schema(counts: tuple[str, ...]) -> pa.Schema:
 def _count_columns(step: KernelPass) -> dict[str, str]:
     """By the column that a transform of a pass counts in: the name of the count."""
     masked = {mask_column(label): f"{MASKED}:{label}" for label in step.labels}
-    return {**masked, **{missed_column(label): f"{MISSED}:{label}" for label in step.misses}}
+    missed = {missed_column(label): f"{MISSED}:{label}" for label in step.misses}
+    return {**masked, **missed, **{failed_column(label): f"{FAILURES}:{label}" for label in step.failures}}
 
 
 _FLAT: Final = _schema(())
@@ -284,14 +287,16 @@ def run_pass(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.Recor
     """Runs each row through the kernels of the places it is at. Rows that a kernel makes of one stand together."""
     schema = _schema(tuple(_count_columns(kernel_pass)))
     if kernel_pass.reads_records:
-        batch = _from_records(kernel_pass, keys, batch)
+        batch = _from_records(kernel_pass, keys, batch, schema)
     for node in kernel_pass.nodes:
         if not node.transform.reads_records:
             batch = _on_events(node, keys, batch, schema)
     return conform(batch, schema)
 
 
-def _from_records(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.RecordBatch) -> pa.RecordBatch:
+def _from_records(
+    kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.RecordBatch, schema: pa.Schema
+) -> pa.RecordBatch:
     """The events of a batch of records. Every row waits for one of the transforms that read records, since nothing
     else takes these."""
     pieces: list[tuple[pa.Array, pa.RecordBatch]] = []
@@ -300,7 +305,7 @@ def _from_records(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.
             rows = _rows_at(batch, node.arrivals)
             if len(rows):
                 part = batch if len(rows) == batch.num_rows else batch.take(rows)
-                pieces.append((rows, conform(_run(node, keys, part), _schema(()))))
+                pieces.append((rows, conform(_run(node, keys, part), schema)))
     return _in_order(pieces)
 
 
@@ -326,7 +331,7 @@ def _counted_once(batch: pa.RecordBatch) -> pa.RecordBatch:
     origin = batch.column(SPLIT_FROM).to_numpy()
     is_first = pa.array(np.append(True, origin[1:] != origin[:-1]))
     for name in batch.schema.names:
-        if name.startswith((mask_column(""), missed_column(""))):
+        if name.startswith(_COUNT_COLUMNS):
             once = pc.if_else(is_first, batch.column(name), pa.scalar(0, batch.column(name).type))
             batch = batch.set_column(batch.schema.get_field_index(name), name, once)
     return batch.drop_columns([SPLIT_FROM])
@@ -380,6 +385,6 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _absent(wanted: pa.Field, rows: int) -> pa.Array:
-    if wanted.name.startswith((mask_column(""), missed_column(""))):
+    if wanted.name.startswith(_COUNT_COLUMNS):
         return pa.repeat(pa.scalar(0, wanted.type), rows)
     return pa.nulls(rows, wanted.type)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from logboom.pipeline.plan.nodes import Consumer, KernelTransform, Plan, RoutingTransform, Sink, Transform
-from logboom.pipeline.plan.outcomes import Branches, Choice, Emit, Outcome, Union
+from logboom.pipeline.plan.outcomes import Branches, Choice, Emit, Outcome, Union, failure_text
 from logboom.pipeline.plan.sampling import Sampling, keep_condition, weight_expression
 from logboom.pipeline.plan.stateful import StatefulTransform, dropped_by
 
@@ -30,7 +30,8 @@ class Place:
 
     arc: waits for the transform `node`, having come by `edge`. fan: left by `edge`, to be copied to all readers of it.
     direct: for the stream of the sink `node`. edge: for the stream of `edge`, from which other sinks are delivered.
-    dropped: by the rule `node`. dead: at the stage `node`, for the reason `why` unless the record has one of its own.
+    dropped: by the rule `node`. dead: at the stage `node`, for the reason `why` unless the record has one of its own;
+    with a `rule`, because the condition of that name failed.
     """
 
     code: int
@@ -38,6 +39,7 @@ class Place:
     edge: str
     node: str
     why: str = ""
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,11 @@ class KernelPass:
         return tuple(dict.fromkeys(label for node in self.nodes for label in node.transform.mask_labels))
 
     @property
+    def failures(self) -> tuple[str, ...]:
+        """Names under which its transforms count conditions that failed."""
+        return tuple(dict.fromkeys(label for node in self.nodes for label in node.transform.failure_labels))
+
+    @property
     def misses(self) -> tuple[str, ...]:
         """Names under which its transforms count what their tables do not have."""
         return tuple(dict.fromkeys(label for node in self.nodes for label in node.transform.miss_labels))
@@ -141,12 +148,12 @@ Step = Layer | KernelPass | StatefulStep
 class _Places:
     """Assigns numbers to places, the same ones for the same plan."""
 
-    found: dict[tuple[Kind, str, str, str], Place] = field(default_factory=dict)
+    found: dict[tuple[Kind, str, str, str, str], Place] = field(default_factory=dict)
 
-    def code(self, kind: Kind, edge: str, node: str, why: str = "") -> int:
-        key = (kind, edge, node, why)
+    def code(self, kind: Kind, edge: str, node: str, why: str = "", rule: str = "") -> int:
+        key = (kind, edge, node, why, rule)
         if key not in self.found:
-            self.found[key] = Place(self._next(kind), kind, edge, node, why)
+            self.found[key] = Place(self._next(kind), kind, edge, node, why, rule)
         return self.found[key].code
 
     def _next(self, kind: Kind) -> int:
@@ -182,9 +189,9 @@ class Layout:
         """The transforms with a state, inputs first."""
         return tuple(node for node in self.plan.transforms if isinstance(node, StatefulTransform))
 
-    def dead_code(self, stage: str, why: str = "") -> int:
-        """The place of records that die at this stage for this reason."""
-        return self._places.code("dead", "", stage, why)
+    def dead_code(self, stage: str, why: str = "", rule: str = "") -> int:
+        """The place of records that die at this stage for this reason; `rule`: the condition that failed."""
+        return self._places.code("dead", "", stage, why, rule)
 
     def dropped_code(self, rule: str) -> int:
         """The place of records that this rule dropped."""
@@ -372,8 +379,8 @@ class _Scope:
     def dropped(self) -> Outcome:
         return Emit((self.builder.layout.dropped_code(self.transform),))
 
-    def dead(self, why: str) -> Outcome:
-        return Emit((self.builder.layout.dead_code(self.transform, why),))
+    def failed(self, rule: str, sql: str) -> Outcome:
+        return Emit((self.builder.layout.dead_code(self.transform, failure_text(rule, sql), rule),))
 
 
 def is_direct(node: Consumer) -> bool:

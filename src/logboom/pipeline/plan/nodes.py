@@ -100,6 +100,11 @@ def missed_column(name: str) -> str:
     return f"missed_{name}"
 
 
+def failed_column(name: str) -> str:
+    """The int column in which a transform counts, by row, that a condition of this name failed."""
+    return f"failed_{name}"
+
+
 class AbstractStruct(msgspec.StructMeta, ABCMeta):
     """The metaclass of structs with abstract methods: one that leaves a method out cannot be made."""
 
@@ -218,7 +223,7 @@ class KernelTransform(Transform, frozen=True, kw_only=True):
     @property
     def record_conditions(self) -> tuple[tuple[str, str], ...]:
         """Boolean columns that it needs beside raw records: the name of each, and the SQL over WHEN_COLUMNS that Spark
-        fills it with."""
+        fills it with. What Spark evaluates is null where it failed, and false where it is null."""
         return ()
 
     @property
@@ -241,6 +246,11 @@ class KernelTransform(Transform, frozen=True, kw_only=True):
     @property
     def miss_labels(self) -> tuple[str, ...]:
         """Names under which it counts, by row, keys that a table does not have (see `missed_column`)."""
+        return ()
+
+    @property
+    def failure_labels(self) -> tuple[str, ...]:
+        """Names under which it counts, by row, conditions that failed (see `failed_column`)."""
         return ()
 
     @property
@@ -459,6 +469,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Names of all transforms that look up tables."""
         kernels = (node for node in self.transforms if isinstance(node, KernelTransform))
         return tuple(dict.fromkeys(label for kernel in kernels for label in kernel.miss_labels))
+
+    def failure_labels(self) -> tuple[str, ...]:
+        """Names of all conditions on records that can fail."""
+        kernels = (node for node in self.transforms if isinstance(node, KernelTransform))
+        return tuple(dict.fromkeys(label for kernel in kernels for label in kernel.failure_labels))
 
     def table_refs(self) -> tuple[TableRef, ...]:
         """The tables that are read before a batch runs."""

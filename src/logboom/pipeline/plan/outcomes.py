@@ -13,12 +13,12 @@ from typing import Final, Protocol
 from logboom.pipeline.plan.sampling import Sampling
 
 TRUE, FALSE, FAILED = 1, 0, 2
-"""What a condition's column holds; FAILED where evaluating it raised an error on this record."""
+"""What a condition's column holds; FAILED where it has no answer because a part of it failed on this record."""
 _SHOWN_MAX_CHARS: Final = 200
 
 
-def failure_text(owner: str, sql: str) -> str:
-    """Why an event on which this condition failed is a dead letter; `owner`: the output that has the condition.
+def failure_text(rule: str, sql: str) -> str:
+    """Why an event on which this condition failed is a dead letter; `rule`: its name.
 
     >>> failure_text("split.large", "CAST(body AS INT)\\n  > 5")
     'the condition of split.large failed on it: CAST(body AS INT) > 5'
@@ -26,7 +26,7 @@ def failure_text(owner: str, sql: str) -> str:
     shown = " ".join(sql.split())
     if len(shown) > _SHOWN_MAX_CHARS:
         shown = f"{shown[: _SHOWN_MAX_CHARS - 1]}…"
-    return f"the condition of {owner} failed on it: {shown}"
+    return f"the condition of {rule} failed on it: {shown}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,6 @@ class LayerScope(Protocol):
         """Dropped, and counted under the transform's name."""
         ...
 
-    def dead(self, why: str) -> Outcome:
-        """To the transform's dead letters, with this reason."""
+    def failed(self, rule: str, sql: str) -> Outcome:
+        """To the transform's dead letters, and counted as a failure of the condition that has this name and SQL."""
         ...

@@ -39,11 +39,11 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_condition(sampling: Sampling) -> str:
-    """SQL over an event's columns: true where the event stays, never null."""
+    """SQL over an event's columns: true where the event stays; null where it does not and `exclude` is null."""
     kept = f"shiftrightunsigned(xxhash64({_key(sampling)}), {64 - BITS}) < {_threshold_sql(sampling)}"
     if sampling.exclude is None:
         return kept
-    return f"coalesce(({sampling.exclude}), false) OR {kept}"
+    return f"({sampling.exclude}) OR {kept}"
 
 
 def weight_expression(sampling: Sampling) -> str:

@@ -24,7 +24,7 @@ from logboom.pipeline.plan.nodes import Column
 from logboom.pipeline.spark.jars import cache_dir
 from logboom.pipeline.spark.jvm import check_java_version, find_java, spark_jars
 from logboom.pipeline.spark.jvm_archive import ClassArchive
-from logboom.pipeline.spark.settings import SQL_SETTINGS
+from logboom.pipeline.spark.settings import ANSI, SQL_SETTINGS
 
 _SERVER: Final = "py4j.GatewayServer"
 _PACKAGE: Final = "org.apache.spark.sql.catalyst"
@@ -145,11 +145,13 @@ class Catalyst:
     """
 
     def __init__(self, gateway: JavaGateway) -> None:
+        """Changes the settings of the session that is active in this thread of the JVM, where there is one: it has to
+        be one that nobody else uses."""
         self._gateway = gateway
         self.jvm: Any = gateway.jvm
-        conf = self.module("org.apache.spark.sql.internal.SQLConf").get()
+        self._conf = self.module("org.apache.spark.sql.internal.SQLConf").get()
         for key, value in SQL_SETTINGS.items():
-            conf.setConfString(key, value)
+            self._conf.setConfString(key, value)
         self._parser = self.module(f"{_PACKAGE}.parser.CatalystSqlParser")
         self._functions = self.module(f"{_PACKAGE}.analysis.FunctionRegistry").builtin()
         catalog = self.of("catalog.SessionCatalog")(
@@ -166,6 +168,20 @@ class Catalyst:
     def parse(self, sql: str) -> Any:
         """The expression as it was written: columns and functions are names still."""
         return self._parser.parseExpression(sql)
+
+    @contextlib.contextmanager
+    def ansi(self) -> Iterator[None]:
+        """What is parsed and analysed in this block raises where it would be null: an expression has its mode from
+        there on, whatever is set when it is evaluated."""
+        self._conf.setConfString(ANSI, "true")
+        try:
+            yield
+        finally:
+            self._conf.setConfString(ANSI, SQL_SETTINGS[ANSI])
+
+    def folded(self, plan: Any) -> Any:
+        """The plan with its constant parts evaluated."""
+        return self.module(f"{_PACKAGE}.optimizer.ConstantFolding").apply(plan)
 
     def project(self, parsed: Any, columns: tuple[Column, ...]) -> Any:
         """The analysed plan that computes one parsed expression over a table of these columns."""

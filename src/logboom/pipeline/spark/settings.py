@@ -22,10 +22,13 @@ ARROW_BYTES_MAX: Final = str(64 * MIB)
 """Memory of the JVM and of a worker for one batch of Arrow's, where it is limited. By number alone it would be 16,384
 events, and these may be 32 MiB each: more than Arrow or any machine can hold."""
 
+ANSI: Final = "spark.sql.ansi.enabled"
+
 SQL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
-    # A condition on one odd record must not stop the batch; casts that fail give null.
-    "spark.sql.ansi.enabled": "false",
+    # What fails inside an expression is null, which `coalesce` and `IS NULL` see. A condition that has no value because
+    # of it is asked again under ANSI (`execute.verdicts`).
+    ANSI: "false",
     # This rule moves the guard around a condition into its branches, behind the condition that it is to guard.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches",
     # What two conditions share would be evaluated before both, outside the guard around each.

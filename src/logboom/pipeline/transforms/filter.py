@@ -7,7 +7,7 @@ import msgspec
 from logboom.pipeline.findings import Part
 from logboom.pipeline.plan.dials import Dial
 from logboom.pipeline.plan.nodes import RoutingTransform
-from logboom.pipeline.plan.outcomes import Choice, LayerScope, Outcome, failure_text
+from logboom.pipeline.plan.outcomes import Choice, LayerScope, Outcome
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 from logboom.pipeline.transforms.dialled import DialParts, Switch
 
@@ -36,7 +36,7 @@ class FilterTransform(RoutingTransform, frozen=True, kw_only=True, tag="filter")
     def outcome(self, layer: LayerScope) -> Outcome:
         # A plan has the same places, and so the same streams, however its dials stand.
         condition = "true" if self.enabled is False else self.condition
-        dead = layer.dead(failure_text(self.name, self.condition))
+        dead = layer.failed(self.name, self.condition)
         return Choice(layer.condition(condition), layer.follow(self.name), layer.dropped(), dead)
 
 

@@ -4,12 +4,14 @@ The work on columns is `logboom.pipeline.parse`; what lines look like belongs to
 any particular format.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, ClassVar, Final, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from logboom.base.settings import nearest
@@ -24,7 +26,8 @@ from logboom.pipeline.parse.record_fields import HEADER, RECORD_PARTS, with_reco
 from logboom.pipeline.parse.rule import ParseRule
 from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.names import NODE_NAME
-from logboom.pipeline.plan.nodes import WHEN_COLUMNS, KernelTransform
+from logboom.pipeline.plan.nodes import WHEN_COLUMNS, KernelTransform, failed_column
+from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 from logboom.pipeline.transforms.decode_events import ArchivedTransform
 
@@ -97,6 +100,31 @@ class ParseTransform(KernelTransform, frozen=True, kw_only=True, tag="parse"):
         return (*of_rules, *((rule.when_column, rule.when) for rule in self.drop or ()))
 
     @property
+    def failure_labels(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(label for label, *_ in self._failing()))
+
+    def _failing(self) -> Iterator[tuple[str, str, str | None]]:
+        """Conditions that Spark evaluates, and that can so fail: name, column, and the source that they are for."""
+        for rule in self.rules:
+            if rule.when is not None and rule.when_column is not None and _is_spark_s(rule.when):
+                yield f"{self.name}.{rule.label}", rule.when_column, rule.source
+        for dropping in self.drop or ():
+            if _is_spark_s(dropping.when):
+                yield f"{self.name}.{dropping.name}", dropping.when_column, None
+
+    def _with_failures(self, parsed: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The events with a column for each name that counts, by row, how many conditions failed."""
+        counts = {label: np.zeros(batch.num_rows, np.int32) for label in self.failure_labels}
+        for label, column, source in self._failing():
+            failed = batch.column(column).is_null()
+            if source is not None:
+                failed = pc.and_(failed, pc.equal(batch.column("source"), source))
+            counts[label] += failed.to_numpy(zero_copy_only=False)
+        for label, counted in counts.items():
+            parsed = parsed.append_column(failed_column(label), pa.array(counted))
+        return parsed
+
+    @property
     def drop_rules(self) -> tuple[str, ...]:
         blank = (self.name,) if self.blank_lines == "drop" else ()
         return (*blank, *(f"{self.name}.{rule.name}" for rule in self.drop or ()))
@@ -106,7 +134,12 @@ class ParseTransform(KernelTransform, frozen=True, kw_only=True, tag="parse"):
         parsed = parse_batch(
             self.rules, left_over, self.name, batch, tuple(rule.when_column for rule in self.drop or ())
         )
+        parsed = self._with_failures(parsed, batch)
         return parsed if not self.from_record else with_record_fields(parsed, batch, self.from_record)
+
+
+def _is_spark_s(sql: str) -> bool:
+    return simple_condition(sql, WHEN_COLUMNS) is None
 
 
 def _compile(model: ParseModel, common: CommonFields, part: Part) -> ParseTransform:

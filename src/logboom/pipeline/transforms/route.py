@@ -9,7 +9,7 @@ from logboom.pipeline.findings import Part
 from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.names import NODE_NAME
 from logboom.pipeline.plan.nodes import RoutingTransform
-from logboom.pipeline.plan.outcomes import Branches, LayerScope, Outcome, failure_text
+from logboom.pipeline.plan.outcomes import Branches, LayerScope, Outcome
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 
 UNMATCHED: Final = "unmatched"
@@ -62,8 +62,7 @@ class RouteTransform(RoutingTransform, frozen=True, kw_only=True, tag="route"):
             for route, edge in zip(self.routes, self.outputs[:-1], strict=True)
         )
         failed = tuple(
-            layer.dead(failure_text(edge, route.condition))
-            for route, edge in zip(self.routes, self.outputs[:-1], strict=True)
+            layer.failed(edge, route.condition) for route, edge in zip(self.routes, self.outputs[:-1], strict=True)
         )
         return Branches(branches, layer.follow(self.outputs[-1]), failed)
 

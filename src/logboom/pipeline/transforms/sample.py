@@ -11,7 +11,7 @@ from logboom.base.settings import DurationMs
 from logboom.pipeline.findings import Findings, Part
 from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.nodes import RoutingTransform, Transform
-from logboom.pipeline.plan.outcomes import Choice, LayerScope, Outcome, failure_text
+from logboom.pipeline.plan.outcomes import Choice, LayerScope, Outcome
 from logboom.pipeline.plan.sampling import Sampling
 from logboom.pipeline.state.memory import SHARDS
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
@@ -95,7 +95,7 @@ class SampleTransform(RoutingTransform, frozen=True, kw_only=True, tag="sample")
 
     def outcome(self, layer: LayerScope) -> Outcome:
         # What follows must see the new weight, so that its readers are not folded into this layer.
-        dead = layer.dead(failure_text(f"{self.name} (exclude)", self.exclude or ""))
+        dead = layer.failed(f"{self.name} (exclude)", self.exclude or "")
         return Choice(layer.sample(self.sampling), layer.leave(self.name), layer.dropped(), dead)
 
 
