@@ -295,6 +295,57 @@ def test_an_empty_list_is_told_in_plain_words() -> None:
     assert told == "p.yaml:3: transforms.events.rules: is empty; give it at least one"
 
 
+def test_a_wrong_key_hides_no_fault_of_the_others() -> None:
+    """Each fault once, and none that only follows from another: what stands in for a wrong value is not told."""
+    text = """name: shop
+sources: {web: {type: stream, stream: web}}
+transforms:
+  parsed:
+    type: parse
+    inputs: [web]
+    otherwise: nothing
+    drop: {"no name": "line = 'x'"}
+    rules:
+      - format: json
+        defaults: 5
+        when: 7
+        time_format: "%Q"
+        severity: {texts: {a: NOPE}}
+  one: {type: sample, inputs: [parsed], rate: -1, key: "weight", exclude: "1 +"}
+  two: {type: reshape, inputs: [parsed], remove: 5, set: {nope: "x"}}
+  three: {type: filter, inputs: [parsed], conditio: "true", enabled: 7}
+sinks:
+  a: {type: webhook, inputs: [one], token_header: "bad header", url: "http://x:y", encoding: jso}
+  b: {type: loki, inputs: [two], url: 5, labels: {"1a": "{x"}}
+"""
+    with pytest.raises(SettingsError) as caught:
+        compile_pipeline(text, "p.yaml", lambda asked: [f"asked {expression.sql}" for expression in asked])
+    assert [(problem.line, problem.where, problem.message.split(" (")[0]) for problem in caught.value.problems] == [
+        (7, "transforms.parsed.otherwise", "should be 'dead' or 'keep', got 'nothing'"),
+        (8, "transforms.parsed.drop.no name", "'no name' is no name"),
+        (8, "transforms.parsed.drop.no name", "asked line = 'x'"),
+        (11, "transforms.parsed.rules[0].defaults", "should be a group of keys and values, got 5"),
+        (12, "transforms.parsed.rules[0].when", "should be text"),
+        (13, "transforms.parsed.rules[0].time_format", "time format '%Q' has the unknown directive %Q"),
+        (14, "transforms.parsed.rules[0].severity.texts.a", "'NOPE' is no severity"),
+        (15, "transforms.one.rate", "should be greater than or equal to 1, got -1"),
+        (15, "transforms.one.key", "asked weight"),
+        (15, "transforms.one.exclude", "asked 1 +"),
+        (16, "transforms.two.remove", "should be a list, got 5"),
+        (16, "transforms.two.set.nope", "unknown field 'nope'"),
+        (16, "transforms.two.set.nope", "asked x"),
+        (17, "transforms.three", "key 'condition' is missing"),
+        (17, "transforms.three.enabled", "should be true or false, got 7"),
+        (17, "transforms.three.conditio", "unknown key 'conditio'"),
+        (19, "sinks.a.encoding", "should be 'json_array', 'ndjson' or 'json', got 'jso'"),
+        (19, "sinks.a.token_header", "goes with token_env or token_file"),
+        (19, "sinks.a.url", "'http://x:y' is no address such as https://host:port/path"),
+        (20, "sinks.b.url", "should be text"),
+        (20, "sinks.b.labels", "'1a' should be letters, digits and '_', and not begin with a digit"),
+        (20, "sinks.b.labels", "'{x' has a brace without its other half"),
+    ]
+
+
 URL = "s3://state/pipelines/shop"
 
 

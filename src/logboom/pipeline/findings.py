@@ -7,9 +7,10 @@ means.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from logboom.base.settings import (
     KeyPath,
@@ -26,6 +27,10 @@ from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Column, Expression, PlanW
 
 Model = TypeVar("Model", bound=Settings)
 
+_STAND_INS: Final = ("x", 1, True, ["x"], {"x": "x"}, "1m", "1MiB")
+"""Values of which a key takes one at least, whatever it is for."""
+_FIRST_KEY: Final = re.compile(r"[^.\[]*")
+
 
 class Findings:
     """Collects what is found in one file."""
@@ -37,6 +42,8 @@ class Findings:
         self.problems: list[Problem] = []
         self.warnings: list[PlanWarning] = []
         self.expressions: list[Expression] = []
+        self._faulty_keys: dict[KeyPath, set[str]] = {}
+        """By the place of each part that has faults: the keys that have them."""
 
     def line(self, path: KeyPath) -> int:
         """The line of a value, or of the nearest thing around it."""
@@ -44,7 +51,8 @@ class Findings:
 
     def problem(self, path: KeyPath, message: str) -> None:
         """Something that keeps the pipeline from running."""
-        self.problems.append(self.document.problem(path, message))
+        if not self._follows_from_fault(path, message):
+            self.problems.append(self.document.problem(path, message))
 
     def warning(self, path: KeyPath, message: str) -> None:
         """Something that runs but is hardly meant."""
@@ -54,24 +62,62 @@ class Findings:
             )
         )
 
+    def expression(self, path: KeyPath, expression: Expression) -> None:
+        """SQL to be checked."""
+        if not self._follows_from_fault(path, ""):
+            self.expressions.append(expression)
+
+    def is_sound(self, path: KeyPath) -> bool:
+        """Whether what `typed_part` gave for this place is what stands there, so that a node may be made of it."""
+        return path not in self._faulty_keys
+
     def part(self, model: type[Model], path: KeyPath, value: Any) -> Model | None:
         """A part of the document as its model, or None and its problems."""
+        try:
+            return load(model, self._document_of(path, value))
+        except SettingsError as error:
+            self._report(path, error)
+            return None
+
+    def _part_or_rest(self, model: type[Model], path: KeyPath, value: Mapping[str, Any]) -> Model | None:
+        """A part as its model. Where keys of it have faults they are reported, and it comes with other values for
+        them, so that the rest of it is checked too."""
+        try:
+            return load(model, self._document_of(path, value))
+        except SettingsError as error:
+            self._report(path, error)
+            missing = {name for name, info in model.model_fields.items() if info.is_required() and name not in value}
+            faulty = {_first_key(problem) for problem in error.problems} - {""} | missing
+            self._faulty_keys[path] = faulty
+            return _with_stand_ins(model, value, faulty)
+
+    def _document_of(self, path: KeyPath, value: Any) -> YamlDocument:
         depth = len(path)
         lines = {at[depth:]: line for at, line in self.document.lines.items() if at[:depth] == path}
-        try:
-            return load(model, YamlDocument({} if value is None else value, self.document.name, lines))
-        except SettingsError as error:
-            for found in error.problems:
-                where = ".".join(filter(None, (dotted(path), found.where))).replace(".[", "[")
-                line, file = found.line or self.document.line_of(path), self.document.file_of(path)
-                self.problems.append(Problem(where, line, found.message, file))
-            return None
+        return YamlDocument({} if value is None else value, self.document.name, lines)
+
+    def _report(self, path: KeyPath, error: SettingsError) -> None:
+        for found in error.problems:
+            where = ".".join(filter(None, (dotted(path), found.where))).replace(".[", "[")
+            line, file = found.line or self.document.line_of(path), self.document.file_of(path)
+            self.problems.append(Problem(where, line, found.message, file))
+
+    def _follows_from_fault(self, path: KeyPath, message: str) -> bool:
+        """Whether a problem may be one of the values that stand in for faulty ones: it is at such a key, or at the part
+        as a whole, or names such a key."""
+        words = set(re.findall(r"\w+", message))
+        for end in range(len(path) + 1):
+            faulty = self._faulty_keys.get(path[:end])
+            if faulty is not None and (end == len(path) or path[end] in faulty or faulty & words):
+                return True
+        return False
 
     def typed_part(
         self, models: Mapping[str, type[Settings]], path: KeyPath, value: Any, key: str = "type"
     ) -> Settings | None:
         """A part whose `key` says which model it is. Where that is missing or misspelt the rest is still checked:
-        by the model whose name is nearest, else for keys that no model has."""
+        by the model whose name is nearest, else for keys that no model has. Where keys have faults the part comes with
+        other values for them (`is_sound`)."""
         if not isinstance(value, dict):
             self.problem(path, "should be a group of keys and values")
             return None
@@ -81,12 +127,12 @@ class Findings:
         elif not isinstance(kind, str):
             self.problem((*path, key), f"should be one of {', '.join(models)}")
         elif kind in models:
-            return self.part(models[kind], path, self._without_foreign_keys(models, path, value, key))
+            return self._part_or_rest(models[kind], path, self._without_foreign_keys(models, path, value, key))
         else:
             self.problem((*path, key), f"unknown {key} {kind!r} ({hint(kind, list(models))})")
             meant = nearest(kind, models)
             if meant is not None:
-                return self.part(models[meant], path, {**value, key: meant})
+                return self._part_or_rest(models[meant], path, {**value, key: meant})
         self._unknown_keys(models, path, value)
         return None
 
@@ -154,13 +200,47 @@ class Part:
         """Has SQL over these columns checked, once the whole file has been looked at. Returns its line."""
         place = self.findings.document.problem(self._path(key), "")
         line = self.findings.line(self._path(key))
-        self.findings.expressions.append(
-            Expression(sql=sql, columns=tuple(columns), line=line, where=place.where, wants=wants, file=place.file)
+        self.findings.expression(
+            self._path(key),
+            Expression(sql=sql, columns=tuple(columns), line=line, where=place.where, wants=wants, file=place.file),
         )
         return line
 
     def _path(self, key: str | int | KeyPath) -> KeyPath:
         return (*self.path, *key) if isinstance(key, tuple) else (*self.path, key)
+
+
+def _first_key(problem: Problem) -> str:
+    """The key of a part that a problem is at or below."""
+    found = _FIRST_KEY.match(problem.where)
+    assert found is not None
+    return found[0]
+
+
+def _with_stand_ins(model: type[Model], value: Mapping[str, Any], faulty: set[str]) -> Model | None:
+    """The model of a part with values in the place of faulty ones that it takes; None where there are none.
+
+    A key that is a choice of words takes none of them, and is as if it were not there.
+    """
+    given = {name: one for name, one in value.items() if name not in faulty}
+    for name in faulty & model.model_fields.keys():
+        for stand_in in _STAND_INS:
+            if _takes(model, {**given, name: stand_in}, name):
+                given[name] = stand_in
+                break
+    try:
+        return load(model, given)
+    except SettingsError:
+        return None
+
+
+def _takes(model: type[Model], value: Mapping[str, Any], name: str) -> bool:
+    """Whether a model takes the value of one key, whatever it says of others."""
+    try:
+        load(model, value)
+    except SettingsError as error:
+        return all(_first_key(problem) != name for problem in error.problems)
+    return True
 
 
 def hint(word: str, known: Sequence[str]) -> str:

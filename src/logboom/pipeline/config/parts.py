@@ -71,6 +71,8 @@ def source_part(findings: Findings, name: str, value: object) -> StreamSource | 
         findings.problem(path, f"stream {stream!r} is named twice")
     if model.pattern is not None and not check_pattern(findings, (*path, "pattern"), model.pattern):
         return None
+    if not findings.is_sound(path):
+        return None
     node = StreamSource(
         name=name,
         line=findings.line(path),
@@ -93,7 +95,7 @@ def transform_part(findings: Findings, name: str, value: object) -> Transform | 
     # The key `type` may be misspelt; the model is then that of the nearest kind.
     kind = next(kind for kind in kinds.values() if kind.model is type(model))
     node: Transform | None = kind.compile(model, common, Part(findings, path))
-    return None if node is None else _in_its_file(findings, path, node)
+    return None if node is None or not findings.is_sound(path) else _in_its_file(findings, path, node)
 
 
 def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
@@ -114,7 +116,7 @@ def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
     )
     kind = next(kind for kind in kinds.values() if kind.model is type(model))
     node: Sink | None = kind.compile(model, common, Part(findings, path))
-    return None if node is None else _in_its_file(findings, path, node)
+    return None if node is None or not findings.is_sound(path) else _in_its_file(findings, path, node)
 
 
 def test_part(

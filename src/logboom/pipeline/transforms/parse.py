@@ -183,12 +183,13 @@ def _rule(value: object, part: Part, when_column: str) -> ParseRule | None:
         return None
     _check_names(model, part)
     _check_time(model, part)
+    texts = _severity_texts(model, part)
     if model.when is not None:
         part.expression("when", model.when, WHEN_COLUMNS)
     # A misspelt format has been reported, and `model` is then that of the nearest one.
     kind = kinds[model.format]
     form = kind.compile(model, part)
-    if form is None:
+    if form is None or not part.findings.is_sound(part.path):
         return None
     mapping = {field: tuple(names) for field, names in model.map.items()}
     return ParseRule(
@@ -202,7 +203,7 @@ def _rule(value: object, part: Part, when_column: str) -> ParseRule | None:
         timezone=model.timezone or "UTC",
         mapping=tuple({**dict(kind.defaults.mapping), **mapping}.items()),
         defaults=tuple(model.defaults.items()),
-        severity_texts=_severity_texts(model, part),
+        severity_texts=texts,
         severity_scale=model.severity.numbers or kind.defaults.severity_scale,
         body_format=model.body_format,
     )

@@ -103,6 +103,8 @@ def _compile(model: SampleModel, common: CommonFields, part: Part) -> SampleTran
     given = [model.rate, model.ratio, model.per_second, model.target_per_second]
     if sum(value is not None for value in given) != 1:
         part.problem((), f"needs exactly one of {_WAYS}")
+        if model.exclude is not None:
+            part.expression("exclude", model.exclude)
         return None
     if model.per_second is not None or model.target_per_second is not None:
         return _by_key(model, common, part)
