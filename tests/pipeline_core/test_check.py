@@ -453,11 +453,70 @@ def test_a_bound_of_a_histogram_that_a_pinned_plan_could_not_hold(bound: str) ->
             "sinks.s0.headers: 'Grpc-Timeout' is",
         ),
         (
-            "type: bigquery, project: p-1, dataset: d, table: t, key_env: K, headers: {a!: a}",
+            "type: bigquery, project: proj, dataset: d, table: t, key_env: K, headers: {a!: a}",
             "sinks.s0.headers: 'a!' is no",
+        ),
+        ("type: webhook, url: 'http://h/%zz'", "sinks.s0.url: 'http://h/%zz' has characters behind the server that"),
+        ("type: webhook, url: 'http://h?x=%zz'", "sinks.s0.url: 'http://h?x=%zz' has characters behind the server"),
+        ("type: webhook, url: 'http://h/{service}'", "sinks.s0.url: 'http://h/{service}' has characters behind the"),
+        ('type: webhook, url: "http://h/\\u0001"', "sinks.s0.url: 'http://h/"),
+        ("type: webhook, url: 'http://256.1.1.1/'", "sinks.s0.url: 'http://256.1.1.1/' has characters that no"),
+        ("type: webhook, url: 'http://a:1', headers: {Accept-Encoding: br}", "sinks.s0.headers: 'Accept-Encoding' is"),
+        ("type: loki, url: 'http://a:1', labels: {a: ''}", "sinks.s0.labels: are all empty, which to Loki are none"),
+        ("type: loki, url: 'http://a:1', labels: {a: b}, tenant: a|b", "sinks.s0.tenant: 'a|b' is no id of a tenant"),
+        ("type: loki, url: 'http://a:1', labels: {a: LONG}", "sinks.s0.labels: 'a' has more than 2,048 bytes"),
+        (
+            "type: loki, url: 'http://a:1', labels: {? LONG : a}",
+            "sinks.s0.labels: 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'",
+        ),
+        (
+            "type: postgresql, table: t, url: 'postgresql://u@h/d?sslmode=bad'",
+            "sinks.s0.url: sslmode should be disable,",
+        ),
+        (
+            "type: postgresql, table: t, url: 'postgresql://u@h/d?slmode=require'",
+            "sinks.s0.url: slmode is no option of",
+        ),
+        (
+            "type: postgresql, table: t, url: 'postgresql://u@h/d?connect_timeout=x'",
+            "sinks.s0.url: connect_timeout shoul",
+        ),
+        (
+            "type: postgresql, table: t, url: 'postgresql://u@h/d?target_session_attrs=read-only'",
+            "sinks.s0.url: target_session_attrs=read-only asks for a server that takes no rows",
+        ),
+        (
+            "type: bigquery, project: proj, dataset: a-b, table: t, key_env: K",
+            "sinks.s0.dataset: 'a-b' is no name of a",
+        ),
+        (
+            "type: bigquery, project: proj, dataset: d, table: a.b, key_env: K",
+            "sinks.s0.table: 'a.b' is no name of a ta",
+        ),
+        (
+            "type: bigquery, project: proj, dataset: d, table: t, key_env: K, columns: {e: event_id, E: body}",
+            "sinks.s0.columns: 'E' is there already but for capitals",
+        ),
+        ("type: google_cloud_logging, project: proj, key_env: K, log: a b", "sinks.s0.log: 'a b' is no id of a log"),
+        ("type: google_cloud_logging, project: proj, key_env: K, resource: ''", "sinks.s0.resource: '' is no type of"),
+        ("type: google_cloud_logging, project: proj, key_env: K, labels: {'': a}", "sinks.s0.labels: have one without"),
+        ("type: iceberg, table: a.b, catalog: 'http://a:1', warehouse: ' '", "sinks.s0.warehouse: is empty"),
+        (
+            "type: iceberg, table: a.b, catalog: 'http://a:1', properties: {uri: x}",
+            "sinks.s0.properties: uri is a key of",
+        ),
+        ("type: splunk_hec, url: 'http://a:1', token_env: K, index: Main", "sinks.s0.index: 'Main' is no name of an"),
+        (
+            "type: otlp, preset: dynatrace, region: a b, token_env: K",
+            "sinks.s0.region: 'a b' is no part of the name of",
+        ),
+        ("type: elasticsearch, url: 'http://a:1', index: a, pipeline: ' '", "sinks.s0.pipeline: is empty"),
+        (
+            "type: stream, stream: __consumer_offsets",
+            "sinks.s0.stream: '__consumer_offsets' is internal to the brokers",
         ),
     ],
 )
 def test_a_sink_that_could_take_nothing_is_refused(sink: str, message: str) -> None:
-    (told,) = problems(with_sinks(sink))
+    told, *_ = problems(with_sinks(sink.replace("LONG", "x" * 3_000)))
     assert told.startswith(f"p.yaml:5: {message}")

@@ -34,7 +34,7 @@ KEYS = {
     ES + r""""http://a", headers: {a: "b\nc"}""": "has a value with characters that no header may have",
     ES + "'http://a', api_key_env: ''": "'' is no name of an environment variable",
     ES + "'http://a', api_key_env: a=b": "'a=b' is no name of an environment variable",
-    "type: loki, url: 'http://a', labels: {a: b}, tenant: \"a\\nb\"": "has characters that no header may have",
+    "type: loki, url: 'http://a', labels: {a: b}, tenant: \"a\\nb\"": "is no id of a tenant",
     "type: clickhouse, url: 'http://a', table: t, user: \"a\\nb\"": "has characters that no header may have",
     "type: clickhouse, url: 'http://a', table: t, settings: {a b: 1}": "'a b' is no name of letters, digits and '_'",
     "type: sumo_logic, url_env: A, fields: {a=b: c}": "'a=b' may have no '='",

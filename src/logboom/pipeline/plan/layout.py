@@ -379,6 +379,9 @@ class _Scope:
     def dropped(self) -> Outcome:
         return Emit((self.builder.layout.dropped_code(self.transform),))
 
+    def dead(self, why: str) -> Outcome:
+        return Emit((self.builder.layout.dead_code(self.transform, why),))
+
     def failed(self, rule: str, sql: str) -> Outcome:
         return Emit((self.builder.layout.dead_code(self.transform, failure_text(rule, sql), rule),))
 

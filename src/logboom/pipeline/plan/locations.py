@@ -16,7 +16,10 @@ _NO_URLS: Final = (
 )
 
 
-_HOST: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]*)(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*\.?")
+_HOST: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")
+_NUMBERS: Final = re.compile(r"[0-9.]+")
+_PATH_AND_QUERY: Final = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*")
+"""What RFC 3986 lets stand behind a server; anything else is percent-encoded there."""
 
 
 def path_fault(path: str, no_urls: str = _NO_URLS) -> str | None:
@@ -60,19 +63,25 @@ def url_fault(url: str) -> str | None:
         return "has a credential in it; name one of the environment or of a file instead"
     if parts.fragment or not url.isascii() or any(char.isspace() for char in url):
         return "has characters that no address of a server has"
+    # Looked for in the text as it is: what was split lacks tabs and line ends.
+    if not _PATH_AND_QUERY.fullmatch(url.partition("://")[2].partition("/")[2] + parts.query):
+        return "has characters behind the server that have to be written as %XX"
     return None
 
 
 def is_host(text: str) -> bool:
     """Whether a server may be called so: a name, or an address of IPv4 or IPv6.
 
-    >>> is_host("search-1.example.com"), is_host("::1"), is_host("a..b"), is_host("a b")
+    >>> is_host("search-1.example.com"), is_host("::1"), is_host("a..b"), is_host("256.1.1.1")
     (True, True, False, False)
     """
-    if ":" not in text:
-        return _HOST.fullmatch(text) is not None
     try:
-        ipaddress.IPv6Address(text)
+        if ":" in text:
+            ipaddress.IPv6Address(text)
+        elif _NUMBERS.fullmatch(text):
+            ipaddress.IPv4Address(text)
+        else:
+            return _HOST.fullmatch(text) is not None
     except ValueError:
         return False
     return True

@@ -40,6 +40,11 @@ RETRY_KEY: Final = b"retry:"
 DIALS_STREAM: Final = "__pipeline_dials"
 """The compacted stream in which the dials of all pipelines of a log are turned."""
 
+_BROKERS_OWN: Final = (
+    *("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__advisories"),
+)
+_BROKERS_PREFIX: Final = "__logboom"
+
 REPIN_KEY: Final = b"repin:"
 """In an edge's stream: start of the key of a record of a batch that was pinned to another plan after it had run.
 
@@ -57,6 +62,17 @@ def stream_name_problem(name: str) -> str | None:
     if STREAM_NAME.fullmatch(name) and name not in (".", ".."):
         return None
     return f"{name!r} is no name for a stream (letters, digits, '.', '_', '-'; at most 249)"
+
+
+def written_stream_problem(name: str) -> str | None:
+    """Why a sink may not write a stream of this name; None where it may. Brokers refuse such records.
+
+    >>> written_stream_problem("__consumer_offsets"), written_stream_problem("__mine")
+    ("'__consumer_offsets' is internal to the brokers, which take no records for it from a client", None)
+    """
+    if name in _BROKERS_OWN or name.startswith(_BROKERS_PREFIX):
+        return f"{name!r} is internal to the brokers, which take no records for it from a client"
+    return None
 
 
 def edge_stream(pipeline: str, edge: str) -> str:

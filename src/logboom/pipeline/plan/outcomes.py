@@ -89,6 +89,10 @@ class LayerScope(Protocol):
         """Dropped, and counted under the transform's name."""
         ...
 
+    def dead(self, why: str) -> Outcome:
+        """To the transform's dead letters, with this reason."""
+        ...
+
     def failed(self, rule: str, sql: str) -> Outcome:
         """To the transform's dead letters, and counted as a failure of the condition that has this name and SQL."""
         ...

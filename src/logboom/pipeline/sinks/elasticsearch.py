@@ -199,6 +199,8 @@ def _compile(model: ElasticsearchModel, common: CommonFields, report: SinkReport
     check_template(report, "index", model.index)
     if not model.index.strip():
         report.problem("index", "is empty; name an index, an alias or a data stream")
+    if model.pipeline is not None and not model.pipeline.strip():
+        report.problem("pipeline", "is empty; name an ingest pipeline, or leave the key out")
     api_key = secret_of(model, "api_key", report)
     check_one_credential(model.auth, api_key, "an api_key", report)
     return ElasticsearchSink(

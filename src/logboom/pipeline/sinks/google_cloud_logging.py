@@ -35,6 +35,8 @@ _PARTIAL: Final = "type.googleapis.com/google.logging.v2.WriteLogEntriesPartialE
 _AGAIN_CODES: Final = (4, 8, 10, 13, 14)
 """DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE of google.rpc.Code."""
 _SEVERITIES: Final = ((21, "CRITICAL"), (17, "ERROR"), (13, "WARNING"), (9, "INFO"), (1, "DEBUG"), (0, "DEFAULT"))
+_LOG: Final = re.compile(r"[A-Za-z0-9/_.-]{1,511}")
+_TYPE: Final = re.compile(r"[A-Za-z0-9_./-]{1,256}")
 _PROJECT: Final = re.compile(r"[a-z0-9.:-]{4,63}")
 _encode = msgspec.json.encode
 
@@ -158,6 +160,13 @@ def _partial(answer: HttpAnswer, count: int) -> Answer | None:
 def _compile(model: GoogleCloudLoggingModel, common: CommonFields, report: SinkReport) -> GoogleCloudLoggingSink | None:
     if not _PROJECT.fullmatch(model.project):
         report.problem("project", f"{model.project!r} is no id of a project")
+    if not _LOG.fullmatch(model.log):
+        report.problem("log", f"{model.log!r} is no id of a log: letters, digits and /_-. (at most 511)")
+    if not _TYPE.fullmatch(model.resource):
+        report.problem("resource", f"{model.resource!r} is no type of a monitored resource, such as global")
+    for part, given in (("resource_labels", model.resource_labels), ("labels", model.labels)):
+        if "" in given:
+            report.problem(part, "have one without a name")
     key = secret_of(model, "key", report, needed=True)
     fields = http_fields(model, common, report, model.url, _LIMITS, encodings=GZIP_ALONE)
     if key is None:

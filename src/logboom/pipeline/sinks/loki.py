@@ -18,7 +18,7 @@ from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
 from logboom.pipeline.sinks.http.authorization import AuthorizedModel, AuthorizedSink, authorization_of
-from logboom.pipeline.sinks.http.model import RequestLimits, check_header_value, http_fields
+from logboom.pipeline.sinks.http.model import RequestLimits, http_fields
 from logboom.pipeline.sinks.http.protobuf import bytes_field, text_field, whole_field
 from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.templates import Template, check_template
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 _LIMITS: Final = RequestLimits(max_bytes=MIB, max_events=5_000, concurrency=1)
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_LABEL_NAME_MAX, _LABEL_TEXT_MAX_BYTES = 1_024, 2_048
+"""Loki's defaults of `max_label_name_length` and `max_label_value_length`."""
+_TENANT: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9!_.*'()-]{1,150}")
+"""Loki's rule for the id of one tenant; `|` stands between several, which are for queries."""
 _LABELS_MAX: Final = 15
 """Loki's default of `max_label_names_per_series`."""
 _NANOS_MAX: Final = (1 << 63) - 1
@@ -140,8 +144,12 @@ def _compile(model: LokiModel, common: CommonFields, report: SinkReport) -> Loki
         for name, text in given.items():
             if not _LABEL.fullmatch(name):
                 report.problem(key, f"{name!r} should be letters, digits and '_', and not begin with a digit")
+            if len(name) > _LABEL_NAME_MAX:
+                report.problem(key, f"{name[:40]!r}... has more than {_LABEL_NAME_MAX:,} characters")
             check_template(report, key, text)
-    check_header_value(report, "tenant", model.tenant)
+    _check_labels(model.labels, report)
+    if model.tenant is not None and not _TENANT.fullmatch(model.tenant):
+        report.problem("tenant", f"{model.tenant!r} is no id of a tenant: letters, digits and !-_.*'(), at most 150")
     if model.compression not in (None, "none"):
         report.problem("compression", "has no meaning here: requests of Loki are compressed with Snappy")
     return LokiSink(
@@ -152,6 +160,14 @@ def _compile(model: LokiModel, common: CommonFields, report: SinkReport) -> Loki
         format=model.format,
         tenant=model.tenant,
     )
+
+
+def _check_labels(labels: Mapping[str, str], report: SinkReport) -> None:
+    if not any(labels.values()):
+        report.problem("labels", "are all empty, which to Loki are none: it takes no stream without a label")
+    for name, text in labels.items():
+        if len(text.encode()) > _LABEL_TEXT_MAX_BYTES:
+            report.problem("labels", f"{name!r} has more than {_LABEL_TEXT_MAX_BYTES:,} bytes")
 
 
 SINK: Final = bulk_sink_type("loki", LokiModel, LokiSink, _compile)

@@ -6,6 +6,7 @@ Event Collector" (the table of codes) in Splunk's documentation.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import uuid
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _MAX_BYTES: Final = 1_000_000
 """What Splunk Cloud takes in one request."""
+_INDEX: Final = re.compile(r"[a-z0-9_][a-z0-9_-]*")
 _MAX_EVENTS: Final = 2_000
 _ACK_POLL_S: Final = 0.5
 _PATH: Final = "/services/collector"
@@ -218,6 +220,10 @@ def _compile(model: SplunkHecModel, common: CommonFields, report: SinkReport) ->
         text = getattr(model, key)
         if text is not None:
             check_template(report, key, text)
+    if model.index is not None and "{" not in model.index and not _INDEX.fullmatch(model.index):
+        report.problem("index", f"{model.index!r} is no name of an index: small letters, digits, '_' and '-'")
+    if "" in model.fields:
+        report.problem("fields", "have one without a name")
     for text in model.fields.values():
         check_template(report, "fields", text)
     token = secret_of(model, "token", report, needed=True)

@@ -193,7 +193,7 @@ class RemoteStreamWriter(BaseWriter):
 
 
 def _compile(model: StreamSinkModel, common: CommonFields, report: SinkReport) -> StreamSink:
-    problem = names.stream_name_problem(model.stream)
+    problem = names.stream_name_problem(model.stream) or names.written_stream_problem(model.stream)
     if problem is not None:
         report.problem("stream", problem)
     keys = [column for column, kind in EVENT_COLUMNS if kind == "string"]

@@ -13,6 +13,7 @@ This module has what a pipeline's file and plan say of the sink and stays cheap 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -42,6 +43,13 @@ _COMMIT_INTERVAL_MS: Final = 10_000
 """Streams may be made 10,000 times an hour in a project and region ("Quotas and limits"); each commit takes one for
 each partition that has rows."""
 _COMMIT_RECORDS_MAX: Final = 500_000
+_COLUMN_NAME_MAX: Final = 300
+_NAMES: Final = {
+    "project": (re.compile(r"[a-z0-9.:-]{4,63}"), "small letters, digits and '-'"),
+    "dataset": (re.compile(r"[A-Za-z0-9_]{1,1024}"), "letters, digits and '_'"),
+    "table": (re.compile(r"[A-Za-z0-9_-]{1,1024}"), "letters, digits, '_' and '-'"),
+}
+"""By key: what BigQuery takes ("Naming datasets", "Table naming"), as far as is written in requests as it is."""
 _KINDS: Final[Mapping[str, _Kind]] = {
     "time": "time",
     "observed_time": "time",
@@ -133,17 +141,22 @@ class BigQuerySink(GoogleSink, frozen=True, kw_only=True, tag="bigquery"):
 
 
 def _compile(model: BigQueryModel, common: CommonFields, report: SinkReport) -> BigQuerySink | None:
-    for part in ("project", "dataset", "table"):
+    for part, (form, rule) in _NAMES.items():
         text = getattr(model, part)
-        if not text or not text.isascii() or not all(char.isalnum() or char in "_-.:" for char in text):
-            report.problem(part, f"{text!r} is no name: letters, digits, '_' and '-'")
+        if not form.fullmatch(text):
+            report.problem(part, f"{text[:100]!r} is no name of a {part}: {rule}")
+    seen: set[str] = set()
+    for name in model.columns:
+        if name.lower() in seen:
+            report.problem("columns", f"{name!r} is there already but for capitals, which BigQuery does not tell apart")
+        seen.add(name.lower())
     columns = []
     for name, given in (model.columns or {name: name for name in COLUMNS}).items():
         column = BigQueryColumnModel(field=given) if isinstance(given, str) else given
         if not is_field(column.field):
             report.unknown("columns", "field", column.field, [*COLUMNS, "attributes.NAME"])
-        if not name.isascii() or not name.isidentifier():
-            report.problem("columns", f"{name!r} is no name of a column: letters, digits and '_'")
+        if not name.isascii() or not name.isidentifier() or len(name) > _COLUMN_NAME_MAX:
+            report.problem("columns", f"{name[:100]!r} is no name of a column: letters, digits and '_', at most 300")
         kind = column.type if column.field not in COLUMNS else _KINDS.get(column.field, "string")
         columns.append(BigQueryColumn(name, column.field, kind))
     check_metadata(report, model.headers)

@@ -29,7 +29,11 @@ _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of RFC 9110."""
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 _CREDENTIAL_HEADERS: Final = ("authorization", "proxy-authorization", "cookie")
-_OWN_HEADERS: Final = ("content-length", "transfer-encoding", "host", "connection", "content-encoding")
+_OWN_HEADERS: Final = (
+    *("content-length", "transfer-encoding", "host", "connection", "content-encoding"),
+    *("accept-encoding", "expect", "te", "trailer", "upgrade", "keep-alive", "proxy-connection", "http2-settings"),
+)
+"""Those of a body, of a connection, and of answers: with others, answers could not be read."""
 
 
 class HttpModel(BulkModel):

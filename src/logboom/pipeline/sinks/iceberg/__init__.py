@@ -31,6 +31,7 @@ from logboom.pipeline.sinks.bulk.model import secret_of
 IcebergPartition = Literal["date", "hour", "service", "host", "stream", "source"]
 IcebergColumnType = Literal["string", "long", "double", "boolean", "timestamptz"]
 _ATTRIBUTE: Final = "attributes."
+_OWN_PROPERTIES: Final = {"uri": "catalog", "warehouse": "warehouse", "type": "catalog"}
 _SECRET_WORDS: Final = ("secret", "token", "password", "credential", "access-key", "sas")
 
 
@@ -177,7 +178,17 @@ def _check_catalog(model: IcebergModel, report: SinkReport) -> None:
                 report.problem(key, "goes with a REST catalog")
     if (model.token_env or model.token_file) and (model.credential_env or model.credential_file):
         report.problem("credential_env", "and a token are two credentials; give one")
-    for name in model.properties:
+    _check_properties(model, report)
+
+
+def _check_properties(model: IcebergModel, report: SinkReport) -> None:
+    if model.warehouse is not None and not model.warehouse.strip():
+        report.problem("warehouse", "is empty; name it, or leave the key out")
+    for name, text in model.properties.items():
+        if not name or not (name + text).isprintable():
+            report.problem("properties", f"{name!r} has no name, or characters that no header may have")
+        if name in _OWN_PROPERTIES:
+            report.problem("properties", f"{name} is a key of the sink: {_OWN_PROPERTIES[name]}")
         if any(word in name.lower() for word in _SECRET_WORDS):
             report.problem(
                 "properties", f"{name} is a credential, which would stand in plans; the environment is for those"

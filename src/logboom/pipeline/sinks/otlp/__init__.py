@@ -6,6 +6,7 @@ addresses and headers that vendors document. This module stays cheap to import: 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from logboom.pipeline.sinks.bulk.target import Target
     from logboom.pipeline.sinks.otlp.exporting import Exporter
 
+_REGION: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,98}[A-Za-z0-9])?")
 _LIMITS: Final = RequestLimits(2 * MIB, 2_000)
 
 
@@ -110,6 +112,10 @@ def _compile(model: OtlpModel, common: CommonFields, report: SinkReport) -> Otlp
     if preset is not None and model.url is None and ("{region}" in preset.url) != (model.region is not None):
         needs = "is needed by" if model.region is None else "has no meaning with"
         report.problem("region", f"{needs} preset {model.preset}")
+    if model.region is not None and not _REGION.fullmatch(model.region):
+        report.problem("region", f"{model.region!r} is no part of the name of a server: letters, digits and '-'")
+    if model.region is not None and preset is None:
+        report.problem("region", "goes with a preset")
     if model.transport == "grpc":
         _check_grpc(model, preset, report)
     authorization = authorization_of(model, report)

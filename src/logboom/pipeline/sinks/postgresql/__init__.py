@@ -23,6 +23,7 @@ from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, secret_of, sending_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
+from logboom.pipeline.sinks.postgresql.options import is_option, option_fault
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.bulk.target import Target
@@ -104,7 +105,7 @@ def _check_url(url: str, report: SinkReport) -> None:
     try:
         parts = urlsplit(url)
         has_password = parts.password is not None
-        options = [name for name, _ in parse_qsl(parts.query, strict_parsing=True)] if parts.query else []
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else []
     except ValueError as error:
         report.problem("url", f"cannot be read: {error}")
         return
@@ -115,14 +116,20 @@ def _check_url(url: str, report: SinkReport) -> None:
             report.problem("url", f"{place!r} is no HOST:PORT")
     if parts.scheme not in ("postgresql", "postgres"):
         report.problem("url", "should be postgresql://USER@HOST:PORT/DATABASE")
-    if has_password or any(name in _SECRET_OPTIONS for name in options):
+    for name, value in options:
+        fault = None if name in _SECRET_OPTIONS else option_fault(name, value)
+        if fault is not None:
+            report.problem("url", fault)
+    if has_password or any(name in _SECRET_OPTIONS for name, _ in options):
         report.problem("url", "has a password, which would stand in plans; name it with password_env or password_file")
-    elif (unknown := _unknown_option(url)) is not None:  # it has no secret to be told
-        report.problem("url", unknown)
+    elif all(is_option(name) for name, _ in options):
+        unknown = _said_of(url)  # it has no secret to be told
+        if unknown is not None:
+            report.problem("url", unknown)
 
 
-def _unknown_option(url: str) -> str | None:
-    """What libpq says of the address, where it is installed."""
+def _said_of(url: str) -> str | None:
+    """What libpq says of the address, where it is installed: an older one knows fewer options."""
     try:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
