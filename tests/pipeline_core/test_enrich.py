@@ -16,7 +16,7 @@ from tests.support.waiting import WAIT_S
 from logboom.base.settings import SettingsError
 from logboom.pipeline.checkpoint.ledger import ledger_of
 from logboom.pipeline.config.compile import compile_pipeline
-from logboom.pipeline.enrich import sources
+from logboom.pipeline.enrich import maxmind, sources
 from logboom.pipeline.enrich.sources import Rows, TableError
 from logboom.pipeline.enrich.store import TableStore
 from logboom.pipeline.event.schema import EVENT_SCHEMA
@@ -248,6 +248,55 @@ def test_a_file_of_maxmind_that_is_half_written_is_not_taken(tmp_path: Path) -> 
     assert told.startswith("the table of named: city.mmdb cannot be read as a file of MaxMind: ")
     file.write_bytes(mmdb({"192.0.2.0/25": {"country": {"iso_code": "SE"}}}))
     assert store.current(plan.table_refs()) != first
+
+
+@pytest.mark.parametrize("where", ["data", "tree"])
+def test_a_file_of_maxmind_that_is_damaged_inside_is_not_taken(tmp_path: Path, where: str) -> None:
+    file, data = tmp_path / "city.mmdb", mmdb({"192.0.2.0/25": {"country": {"iso_code": "NO"}}})
+    file.write_bytes(data)
+    plan = compiled(tmp_path, {"type": "geoip", "path": "city.mmdb"}, fields={})
+    said: list[str] = []
+    store = TableStore(tmp_path / "tables", tmp_path, said.append)
+    first = store.current(plan.table_refs())
+    if where == "data":
+        file.write_bytes(data.replace(b"iso_code", b"\xff" * 8))
+    else:  # the last record of the tree, which names the only place
+        at = data.index(bytes(16) + b"\xe1") - 8
+        file.write_bytes(data[:at] + b"\x7f" + data[at + 1 :])
+    assert store.current(plan.table_refs()) == first
+    (told,) = said
+    assert told.startswith("the table of named: city.mmdb is damaged: 1 of ")
+    with pytest.raises(SettingsError, match=r"city\.mmdb is damaged: 1 of "):
+        compiled(tmp_path, {"type": "geoip", "path": "city.mmdb"}, environ={}, fields={})
+
+
+def test_damage_that_a_lookup_finds_is_counted_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, broken = {"country": {"iso_code": "NO"}}, {"country": {"is0_code": "SE"}}
+    data = mmdb({"192.0.2.0/25": whole, "198.51.100.0/24": broken})
+    (tmp_path / "city.mmdb").write_bytes(data.replace(b"is0_code", b"\xff" * 8))
+    plan = compiled(tmp_path, {"type": "geoip", "path": "city.mmdb"}, fields={})
+    monkeypatch.setattr("logboom.pipeline.enrich.maxmind._LOOKED_AT_MAX", 1)  # the first place alone
+    rows, missed = enriched(tmp_path, plan, address("192.0.2.1"), address("198.51.100.1"), address("::1"))
+    assert rows[0]["attributes"]["geo.country_iso_code"] == "NO"
+    assert missed == [0, 0, 1]
+    assert [row["missed_named.damaged"] for row in rows] == [0, 1, 0]
+    assert plan.miss_labels() == ("named", "named.damaged")
+
+
+@pytest.mark.parametrize("bits", [24, 28, 32])
+def test_records_of_a_tree_are_read_as_they_are_written(bits: int) -> None:
+    nodes = [(0, 1), ((1 << bits) - 1, 5), (2, (1 << bits) - 2)]
+    written = b""
+    for left, right in nodes:
+        if bits == 28:
+            written += (left & 0xFFFFFF).to_bytes(3) + bytes([left >> 24 << 4 | right >> 24])
+            written += (right & 0xFFFFFF).to_bytes(3)
+        else:
+            written += left.to_bytes(bits // 8) + right.to_bytes(bits // 8)
+    found = maxmind._records(written, len(nodes), bits)
+    assert found is not None
+    assert sorted(found.tolist()) == sorted(side for node in nodes for side in node)
+    assert maxmind._records(written[:-1], len(nodes), bits) is None
 
 
 def test_a_file_that_changes_is_another_version_and_old_ones_are_kept_for_a_while(tmp_path: Path) -> None:

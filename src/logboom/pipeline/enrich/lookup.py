@@ -4,7 +4,6 @@ A table is opened once per process; the values of a batch's keys are looked up o
 into the events column by column. Knows the files of the store. Must not know how they came there.
 """
 
-import ipaddress
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.pipeline.enrich.maxmind import DAMAGED, open_geoip
 from logboom.pipeline.event.attributes import with_member
 from logboom.pipeline.plan.tables import TableKind
 
@@ -24,14 +24,13 @@ Find = Callable[[str], dict[str, Any] | None]
 
 _encode = msgspec.json.Encoder().encode
 _OPEN_MAX: Final = 16
-_REMEMBERED_MAX: Final = 100_000
 
 
 def enrich_batch(
     kind: TableKind, path: str, keys: pa.Array, fields: Fields, batch: pa.RecordBatch
-) -> tuple[pa.RecordBatch, pa.Array]:
+) -> tuple[pa.RecordBatch, pa.Array, pa.Array]:
     """The events with what the table has for their keys, and by row (int) 1 where it has nothing for a key that is
-    there.
+    there, and where it is damaged at the key.
 
     A field that the event has already stays. `path`: a file of the store.
     """
@@ -42,13 +41,15 @@ def enrich_batch(
         values = [None if row is None else _inside(row, name) for row in rows]
         if any(value is not None for value in values):
             batch = _filled(batch, target, values, coded.indices)
-    is_missed = pa.array([row is None for row in rows], pa.bool_())
-    missed = pc.fill_null(is_missed.take(coded.indices).cast(pa.int32()), 0) if len(rows) else _none(batch.num_rows)
-    return batch, missed
+    missed = _by_row([row is None for row in rows], coded.indices)
+    return batch, missed, _by_row([row is DAMAGED for row in rows], coded.indices)
 
 
-def _none(rows: int) -> pa.Array:
-    return pa.array(np.zeros(rows, np.int32))
+def _by_row(is_so: Sequence[bool], index: pa.Array) -> pa.Array:
+    """By row 1 where it is so of its key, and 0 where it has none."""
+    if not any(is_so):
+        return pa.array(np.zeros(len(index), np.int32))
+    return pc.fill_null(pa.array(is_so, pa.bool_()).cast(pa.int32()).take(index), 0)
 
 
 def _filled(batch: pa.RecordBatch, target: str, values: Sequence[Any], index: pa.Array) -> pa.RecordBatch:
@@ -79,24 +80,7 @@ def _inside(row: dict[str, Any], name: str) -> Any:
 def opened(kind: TableKind, path: str) -> Find:
     """A table of this process, ready to be asked; the file is one version and never changes."""
     if kind == "geoip":
-        return _geoip(path)
+        return open_geoip(path)
     with open(path, "rb") as file:
         rows: dict[str, dict[str, Any]] = msgspec.json.decode(file.read(), type=dict[str, dict[str, Any]])
     return rows.get
-
-
-def _geoip(path: str) -> Find:
-    """MaxMind's files: the networks of addresses, IPv4 and IPv6; a text that is no address has nothing."""
-    import maxminddb
-
-    reader = maxminddb.open_database(path)  # its extension in C where that is installed
-
-    @lru_cache(maxsize=_REMEMBERED_MAX)
-    def find(key: str) -> dict[str, Any] | None:
-        try:
-            found = reader.get(ipaddress.ip_address(key.strip().strip("[]")))
-        except (ValueError, maxminddb.InvalidDatabaseError):
-            return None  # no address, or one of IPv6 where the file has IPv4 alone, or a damaged place of the file
-        return found if isinstance(found, dict) else None
-
-    return find

@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from logboom.base.units import MIB
+from logboom.pipeline.enrich.maxmind import damage_of
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.findings import hint
 from logboom.pipeline.plan.tables import TableRef
@@ -105,14 +106,14 @@ def _known_names(ref: TableRef, directory: Path) -> list[str] | None:
 
 
 def geoip_fault(path: Path) -> str | None:
-    """Why a file is none of MaxMind's, as the end of a sentence; opened as executors open it."""
+    """Why a file is none of MaxMind's, or is damaged inside, as the end of a sentence; opened as executors open it."""
     import maxminddb
 
     try:
         maxminddb.open_database(path).close()
+        return damage_of(path)
     except (*_UNREADABLE, maxminddb.InvalidDatabaseError) as error:
         return f"cannot be read as a file of MaxMind: {_said(error)}".replace(f" ({path})", "")
-    return None
 
 
 def _read_columns(ref: TableRef, directory: Path) -> pa.Table:

@@ -80,14 +80,24 @@ class EnrichTransform(KernelTransform, frozen=True, kw_only=True, tag="enrich"):
 
     @property
     def miss_labels(self) -> tuple[str, ...]:
-        return (self.name,)
+        return (self.name, self._damaged) if self.table.kind == "geoip" else (self.name,)
+
+    @property
+    def _damaged(self) -> str:
+        """Under which keys are counted at which the table is damaged."""
+        return f"{self.name}.damaged"
 
     def run(self, batch: pa.RecordBatch, keys: Mapping[str, bytes]) -> pa.RecordBatch:
         key_of = simple_value(self.on)
         assert key_of is not None, "the compiler has looked at it"
         texts = pa.array(key_of(batch), pa.string())
-        enriched, missed = enrich_batch(self.table.kind, keys[self.table.id].decode(), texts, self.fields, batch)
-        return enriched.append_column(missed_column(self.name), missed)
+        enriched, missed, damaged = enrich_batch(
+            self.table.kind, keys[self.table.id].decode(), texts, self.fields, batch
+        )
+        enriched = enriched.append_column(missed_column(self.name), missed)
+        if self.table.kind != "geoip":
+            return enriched
+        return enriched.append_column(missed_column(self._damaged), damaged)
 
 
 def _compile(model: EnrichModel, common: CommonFields, part: Part) -> EnrichTransform | None:
