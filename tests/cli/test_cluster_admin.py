@@ -111,6 +111,24 @@ def test_broker_joins_gets_its_share_gives_it_away_and_leaves(cluster: ClusterPr
     assert sorted(read.split()) == ["one", "two"]
 
 
+def test_who_drains_or_levels_out_while_a_partition_moves_changes_nothing_of_where_it_goes(tmp_path: Path) -> None:
+    """It has the old replicas beside the new ones meanwhile, and got another one for each old one."""
+    with ClusterProcess(tmp_path / "c") as cluster:
+        ok("streams", "create", "slow", "--replicas", "1", bootstrap=cluster.bootstrap)
+        ok("publish", "slow", bootstrap=cluster.bootstrap, stdin=f"{'x' * 1000}\n" * 1000)
+        (old,) = replicas_of(cluster, "slow")[0]
+        new, third = sorted({1, 2, 3} - {old})
+        cluster.do("reassign", "slow", "--to", new, "--throttle", "1KB", "--no-wait")
+        assert replicas_of(cluster, "slow")[0] == [new, old]
+        data = ("--data", str(cluster.folder))
+        assert "8 partitions" in refused("cluster", "drain", str(old), "--no-wait", *data), "of __consumer_offsets"
+        assert replicas_of(cluster, "slow")[0] == [new, old]
+        planned = ok("cluster", "rebalance", "--replicas", "--dry-run", "--json", *data).json
+        assert all(each["to"] == [third] for each in planned if each["stream"] == "slow")
+        cluster.do("unthrottle")
+        cluster.until(lambda _: replicas_of(cluster, "slow")[0] == [new])
+
+
 def test_a_leader_is_elected_on_request_and_refusals_say_why(cluster: ClusterProcess) -> None:
     data = ("--data", str(cluster.folder))
     ok("streams", "create", "voted", "--replicas", "3", bootstrap=cluster.bootstrap)

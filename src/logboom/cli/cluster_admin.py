@@ -69,6 +69,7 @@ def drain(
 ) -> None:
     """Move all replicas off a broker, so that it can be stopped for good; then `remove` it."""
     asked, rate = addresses(bootstrap, data), _rate(throttle)
+    going = _going(asked)
     cluster = _look(asked)
     drained = cluster.nodes.get(node)
     if drained is None and not any(node in replicas for replicas in cluster.placed.values()):
@@ -79,8 +80,9 @@ def drain(
     if undo:
         _say(as_json, {"node": node, "draining": False}, f"node {node} may hold replicas again")
         return
-    moves = evacuate(_placed(cluster), _rooms(cluster), {BrokerId(node)})
-    held = [partition for partition, replicas in cluster.placed.items() if node in replicas]
+    placed = _placed(cluster, going)
+    moves = evacuate(placed, _rooms(cluster), {BrokerId(node)})
+    held = [partition for partition, replicas in placed.items() if node in replicas]
     stuck = [f"{stream}:{index}" for stream, index in held if (stream, index) not in moves]
     _move_all(asked, moves, rate, cluster)
     if stuck:
@@ -124,8 +126,9 @@ def rebalance(
     After a broker was added, --replicas gives it its share: it moves data, as little as possible.
     """
     asked, rate = addresses(bootstrap, data), _rate(throttle)
+    going = _going(asked) if replicas else {}
     cluster = _look(asked)
-    moves = level(_placed(cluster), _rooms(cluster)) if replicas else {}
+    moves = level(_placed(cluster, going), _rooms(cluster)) if replicas else {}
     if dry_run:
         _show_moves(cluster, moves, as_json)
         return
@@ -403,16 +406,21 @@ def _move(asked: Sequence[str], wanted: Mapping[Partition, tuple[int, ...] | Non
             check(each.error_code, each.error_message, f"cannot move {result.name}:{each.partition_index}")
 
 
-def _moving(asked: Sequence[str], streams: Collection[str] | None) -> list[Partition]:
-    """The partitions of some streams, or of all, that are on the move."""
+def _under_way(asked: Sequence[str]) -> dict[Partition, Any]:
+    """What is told of each partition that is on the move."""
     reply = _ask(asked, _LIST_REASSIGNMENTS, 0, topics=None)
     check(reply.error_code, reply.error_message, "cannot tell how far it is")
-    return [
-        (str(topic.name), each.partition_index)
-        for topic in reply.topics
-        if streams is None or topic.name in streams
-        for each in topic.partitions
-    ]
+    return {(str(topic.name), each.partition_index): each for topic in reply.topics for each in topic.partitions}
+
+
+def _moving(asked: Sequence[str], streams: Collection[str] | None) -> list[Partition]:
+    """The partitions of some streams, or of all, that are on the move."""
+    return [partition for partition in _under_way(asked) if streams is None or partition[0] in streams]
+
+
+def _going(asked: Sequence[str]) -> dict[Partition, Collection[int]]:
+    """The replicas that moves take away. To be asked before the replicas are, which have fewer of them then."""
+    return {partition: each.removing_replicas for partition, each in _under_way(asked).items()}
 
 
 def _held(asked: Sequence[str], node: int) -> int:
@@ -421,8 +429,14 @@ def _held(asked: Sequence[str], node: int) -> int:
     return 0 if found is None else found.replicas + found.observers
 
 
-def _placed(cluster: Cluster) -> dict[Partition, Replicas]:
-    return {partition: tuple(map(BrokerId, replicas)) for partition, replicas in cluster.placed.items() if replicas}
+def _placed(cluster: Cluster, going: Mapping[Partition, Collection[int]]) -> dict[Partition, Replicas]:
+    """The replicas of each partition, without those that moves take away: a plan that took them for others would keep
+    them, and the partition had more replicas from then on than it was to have."""
+    return {
+        partition: tuple(BrokerId(one) for one in replicas if one not in going.get(partition, ()))
+        for partition, replicas in cluster.placed.items()
+        if replicas
+    }
 
 
 def _rooms(cluster: Cluster) -> dict[BrokerId, Room]:

@@ -30,6 +30,7 @@ _DELETE_TOPICS: Final[Api] = (20, 3)
 _ELECT_LEADERS: Final[Api] = (43, 1)
 _ALTER_CONFIGS: Final[Api] = (44, 0)
 _REASSIGN: Final[Api] = (45, 0)
+_LIST_REASSIGNMENTS: Final[Api] = (46, 0)
 _UNREGISTER: Final[Api] = (64, 0)
 _STREAM_RESOURCE, _BROKER_RESOURCE = 2, 4
 _SET, _DELETE = 0, 1
@@ -105,6 +106,15 @@ class Operator(Lane):
             for one in topic.partitions
         }
 
+    async def _going(self) -> Placed:
+        """The replicas that moves take away, as some broker knows."""
+        answer = await self.ask(_LIST_REASSIGNMENTS, timeout=milliseconds(_TIMEOUT_MS), topics=None)
+        return {
+            (topic.name, one.partition_index): one.removing_replicas
+            for topic in (answer.topics if answer is not None else ())
+            for one in topic.partitions
+        }
+
     async def move(self, wanted: Mapping[tuple[str, int], Sequence[int] | None]) -> None:
         """Ask for these replicas; None cancels."""
         topics: dict[str, list[dict[str, Any]]] = {}
@@ -121,12 +131,20 @@ class Operator(Lane):
         await self.ask(_ALTER_CONFIGS, resources=[resource], validate_only=False)
 
     async def evacuate(self, broker: BrokerId) -> None:
-        """Ask that a broker holds nothing, as far as there are others to take it."""
+        """Ask that a broker holds nothing, as far as there are others to take it.
+
+        What is on the move goes where it was to go. Whoever takes the replicas that it has meanwhile for those that it
+        is to have asks for more and more of them, also for one that is lost: such a move never ends.
+        """
+        going = await self._going()
         wanted: dict[tuple[str, int], Sequence[int]] = {}
         for where, replicas in (await self.placed()).items():
-            others = [one for one in self.holders if one not in replicas]
-            if broker in replicas and others:
-                wanted[where] = [self.chance.choice(others) if one == broker else one for one in replicas]
+            stay = [one for one in replicas if one not in going.get(where, ())]
+            others = [one for one in self.holders if one not in stay]
+            if broker in stay and len(stay) > self.replicas:
+                wanted[where] = [one for one in stay if one != broker]
+            elif broker in stay and others:
+                wanted[where] = [self.chance.choice(others) if one == broker else one for one in stay]
         if wanted:
             await self.move(wanted)
 
