@@ -169,14 +169,27 @@ def test_what_is_missing_of_offsets_is_what_was_not_added(
 
 
 @pytest.mark.parametrize(
-    ("at", "most"), [("parsed", 3), ("kept", 3 + 40), ("split.errors", None)], ids=["parse", "filter", "route"]
+    ("at", "most"), [("parsed", 3), ("kept", 3 + 40), ("split.errors", 200 - 62 - 5)], ids=["parse", "filter", "route"]
 )
-def test_what_was_dropped_on_the_way_is_known_but_behind_a_route(at: str, most: int | None) -> None:
+def test_what_was_dropped_on_the_way_is_known_and_behind_a_route_what_went_elsewhere(at: str, most: int | None) -> None:
     counted = replace_struct(
-        EMPTY, dropped={"parsed": 1, "kept": 40, "split.unmatched": 90}, dead={"parsed": 2, "errors": 7}
+        EMPTY,
+        records_in={"web": 200},
+        dropped={"parsed": 1, "kept": 40, "split.unmatched": 90, "split.errors": 5},
+        dead={"parsed": 2, "errors": 7},
+        out={"split.errors": 60},
+        routed={"stream": {"split.errors": 62}},
     )
     assert lost_max(PLAN, at, counted) == most
     assert lost_max(PLAN, at, None) is None
+
+
+def test_behind_a_route_nothing_is_known_where_a_record_may_be_at_the_output_twice() -> None:
+    again = "{type: mask, inputs: [split.errors, split.unmatched], rules: [{kind: email, action: redact}]}"
+    plan = compile_pipeline(FILE.replace("sinks:\n", f"  again: {again}\nsinks:\n"), "shop.yaml")
+    counted = replace_struct(EMPTY, records_in={"web": 200}, out={"again": 60})
+    assert lost_max(plan, "again", counted) is None
+    assert lost_max(plan, "split.errors", counted) == 200
 
 
 FILE = """\

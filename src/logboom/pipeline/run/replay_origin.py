@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from logboom.pipeline.checkpoint.ledger import Ledger
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.plan.nodes import Plan, Sink
+from logboom.pipeline.plan.nodes import KernelTransform, Plan, Sink
 from logboom.pipeline.plan.stateful import StatefulTransform
 from logboom.pipeline.plan.upstream import upstream
 from logboom.pipeline.run.archive_slices import Origin, origins_of
@@ -142,13 +142,31 @@ def _reached_without(plan: Plan, at: str) -> set[str]:
 
 def lost_max(plan: Plan, at: str, counted: Ledger | None) -> int | None:
     """How many records, at most, have not become events of an output since the pipeline began; None where the ledgers
-    do not say it, as of a route that takes some of its events elsewhere."""
-    way = upstream(plan, [at], ()).transforms
-    if counted is None or any(len(node.outputs) > 1 for node in way):
+    do not say it."""
+    if counted is None:
         return None
+    way = upstream(plan, [at], ()).transforms
+    if any(len(node.outputs) > 1 for node in way):
+        return _sent_elsewhere(upstream(plan, [at], ()), at, counted)
     names = {node.name for node in way}
     lost = (*counted.dropped.items(), *counted.dead.items(), *counted.held.items())
     return sum(count for rule, count in lost if rule.split(".")[0] in names)
+
+
+def _sent_elsewhere(way: Plan, at: str, counted: Ledger) -> int | None:
+    """Behind a route: the records that came in less the events that were at the output. None where a record may have
+    several there: split, or by two ways."""
+    ways = {edge: 1 for source in way.sources for edge in source.outputs}
+    for node in way.transforms:  # inputs come first
+        if isinstance(node, StatefulTransform) or (isinstance(node, KernelTransform) and node.splits):
+            return None
+        ways.update(dict.fromkeys(node.outputs, sum(ways.get(edge, 0) for edge in node.inputs)))
+    if ways.get(at, 0) > len(way.sources):
+        return None
+    # What has no reader is dropped under the output's own name, and a stream of the log is counted as a sink.
+    by_stream = [sent.get(at, 0) for sent in counted.routed.values()]
+    were_there = max([counted.out.get(at, 0), *by_stream]) + counted.dropped.get(at, 0)
+    return max(0, sum(counted.records_in.get(source.name, 0) for source in way.sources) - were_there)
 
 
 def held_parts(reader: ArchiveReader, asked: Replay, log: Mapping[Origin, LogPart]) -> dict[Origin, HeldPart]:
