@@ -20,6 +20,11 @@ from logboom.pipeline.sql.regex import OnRe2
 from logboom.pipeline.sql.tree import COLUMN, Tree
 
 _SECOND_TRY: Final = "_second_try"
+_WRITTEN_OUT: Final = {
+    "between": "_argument_0 >= _argument_1 AND _argument_0 <= _argument_2",
+    "nullif": "CASE WHEN _argument_0 = _argument_1 THEN NULL ELSE _argument_0 END",
+}
+"""Functions that Spark resolves to one with a common part (`With`), which cannot be resolved a second time."""
 
 
 class Verdicts:
@@ -61,11 +66,22 @@ class Verdicts:
             with catalyst.ansi():
                 if catalyst.folded(catalyst.project(self._plain(sql), columns)).sameResult(usual):
                     return None
-                resolved = catalyst.project(self._expression(sql), columns)
+                resolved = catalyst.project(self._written_out(self._expression(sql)), columns)
         except self._refusals:
             return None
         (alias,) = catalyst.listed(resolved.projectList())
         return self._by_name(alias.child())
+
+    def _written_out(self, node: Any) -> Any:
+        children = self._tree.children(node)
+        if not children:
+            return node
+        changed = [self._written_out(one) for one in children]
+        plain = _WRITTEN_OUT.get(self._tree.function(node) or "")
+        if plain is None:
+            return self._with_children(node, children, changed)
+        arguments = {f"_argument_{number}": one for number, one in enumerate(changed)}
+        return self._replaced(self._tree.parse(plain), arguments)
 
     def _by_name(self, node: Any) -> Any:
         """A resolved expression over columns of any table with the same names."""
