@@ -192,7 +192,11 @@ class Handover:
             if answer is not None:
                 given = [Unstored(Delivery(0, *each[1:]), each.by_all) for each in answer.given]
                 acks += answer.acks
-            intake.take_over(holding, given, epochs, one.epoch)
+            if holding.is_leaving:
+                # It was given up meanwhile, and others may have stored what this broker is told too late.
+                intake.replies.give_up(given or ())
+            else:
+                intake.take_over(holding, given, epochs, one.epoch)
         self._subscriptions.opened(one.stream_id, holding, one.epoch)
         return acks
 

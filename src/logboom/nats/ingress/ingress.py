@@ -276,6 +276,7 @@ class Ingress:
             del holdings[holding.index]
             if holding.is_leaving:
                 self._look_at(stream_id)  # this broker may lead again
+        holding.state = HoldingState.ENDED
         self._tell()
 
     async def left(self, stream_id: StreamId, index: int, epoch: int) -> HeldMessages | None:

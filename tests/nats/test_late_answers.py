@@ -1,0 +1,84 @@
+"""A leader that is told what the one before it held when it leads no more: over stand-ins of a link and a broker."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+from tests.nats.servers import on_a_loop
+
+from logboom.base.ids import BrokerId, StreamId
+from logboom.nats.ingress.handover import Gained, Handover
+from logboom.nats.ingress.handover_messages import Answer, Given, encode_answers
+from logboom.nats.ingress.holding import HeldMessages, HoldingState, Unstored
+from logboom.nats.ingress.ingress import Ingress
+from logboom.nats.ingress.intake import Intake
+
+STREAM = StreamId(UUID(int=7))
+THEIRS = Given(True, b"orders", b"", b"", b"theirs")
+
+
+class _Link:
+    is_clustered = False
+
+    def __init__(self) -> None:
+        self.up = asyncio.Event()
+        self.up.set()
+
+    def subscribe(self, *_: Any) -> int:
+        return 1
+
+    def unsubscribe(self, _: Any) -> None:
+        """Nothing comes in any case."""
+
+    def round_trip(self, *_: Any) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+
+@pytest.mark.parametrize("is_given_up", [False, True])
+@on_a_loop
+async def test_what_is_told_after_all_was_given_up_is_not_stored(
+    is_given_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holding, opened = HeldMessages(0), list[bytes]()
+    gone: list[Unstored] = []
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def call(*_: Any, **__: Any) -> memoryview:
+        asked.set()
+        await answers.wait()
+        return memoryview(encode_answers([Answer([THEIRS], [])]))
+
+    quiet = SimpleNamespace(info=lambda *_, **__: None, warning=lambda *_, **__: None, note=lambda *_, **__: None)
+    services = SimpleNamespace(
+        broker_id=BrokerId(1),
+        link=_Link(),
+        ids=SimpleNamespace(uuid=lambda: UUID(int=1)),
+        peers=SimpleNamespace(call=call),
+        metrics=SimpleNamespace(handovers=0, failed_handovers=0, unanswered=0, inflight_bytes=0),
+        budget=SimpleNamespace(took=lambda _: None, gave=lambda _: None),
+        log=quiet,
+        advisories=quiet,
+    )
+    intake = Intake("orders", cast("Any", None), {}, cast("Any", services))
+    monkeypatch.setattr(intake.replies, "give_up", gone.extend)
+    ingress = Ingress(cast("Any", services), cast("Any", SimpleNamespace(image=None)))
+    ingress._intakes[STREAM] = intake
+    ingress._holdings[STREAM] = {0: holding}
+    monkeypatch.setattr(intake, "publish_held", lambda one: opened.extend(each.message.payload for each in one.held))
+    log = SimpleNamespace(epochs=SimpleNamespace(entries=((1, 0), (2, 10))))
+    partition = cast("Any", SimpleNamespace(log=log, leads=True, leader_epoch=2))
+    gaining = asyncio.create_task(
+        Handover(cast("Any", services), ingress).gain(BrokerId(2), [Gained(STREAM, holding, partition, 2)])
+    )
+    await asked.wait()
+    if is_given_up:
+        ingress._give_up(STREAM, holding)
+    answers.set()
+    await gaining
+    assert opened == ([] if is_given_up else [b"theirs"])
+    assert [one.message.payload for one in gone] == ([b"theirs"] if is_given_up else [])
+    assert holding.state is (HoldingState.ENDED if is_given_up else HoldingState.PUBLISHING)
