@@ -12,6 +12,8 @@ from logboom.base.ports import Bytes
 from logboom.broker.peers import (
     Address,
     FrameKind,
+    PartHandler,
+    PartsRequestHandler,
     PeerIdentity,
     PeerUnavailableError,
     PostHandler,
@@ -52,13 +54,32 @@ class MemoryNetwork:
         return to in self.members and (sender, to) not in self.cuts
 
 
+class _Parts:
+    """Parts of one answer: once one is lost, so is everything behind it, as on a connection that breaks."""
+
+    def __init__(self, on_part: PartHandler | None, passes: Callable[[], bool]) -> None:
+        self._on_part = on_part
+        self._passes = passes
+        self.lost = self.ended = False
+
+    def send(self, part: Sequence[Bytes]) -> None:
+        self.lost = self.lost or not self._passes()
+        if not self.lost:
+            asyncio.get_running_loop().call_soon(self._deliver, b"".join(part))
+
+    def _deliver(self, part: bytes) -> None:
+        assert self._on_part is not None, "the caller takes no parts"
+        if not self.ended:
+            self._on_part(memoryview(part))
+
+
 class MemoryPeers:
     """`broker.peers.Peers` of one broker."""
 
     def __init__(self, network: MemoryNetwork, identity: PeerIdentity) -> None:
         self.identity = identity
         self._network = network
-        self._requests: dict[FrameKind, RequestHandler] = {}
+        self._requests: dict[FrameKind, PartsRequestHandler] = {}
         self._posts: dict[FrameKind, PostHandler] = {}
 
     @property
@@ -75,6 +96,9 @@ class MemoryPeers:
         """There are no handshakes."""
 
     def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
+        self._requests[kind] = lambda sender, body, _: handler(sender, body)
+
+    def serve_in_parts(self, kind: FrameKind, handler: PartsRequestHandler) -> None:
         self._requests[kind] = handler
 
     def serve_posts(self, kind: FrameKind, handler: PostHandler) -> None:
@@ -99,14 +123,22 @@ class MemoryPeers:
             if handler is not None:
                 handler(self.identity, memoryview(body))
 
-    async def call(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes], *, timeout_s: float) -> memoryview:
+    async def call(
+        self,
+        to: BrokerId,
+        kind: FrameKind,
+        body: Sequence[Bytes],
+        *,
+        timeout_s: float,
+        on_part: PartHandler | None = None,
+    ) -> memoryview:
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._call(to, kind, b"".join(body))
+                return await self._call(to, kind, b"".join(body), on_part)
         except TimeoutError:
             raise PeerUnavailableError(f"broker {to} did not answer within {timeout_s} s") from None
 
-    async def _call(self, to: BrokerId, kind: FrameKind, body: bytes) -> memoryview:
+    async def _call(self, to: BrokerId, kind: FrameKind, body: bytes, on_part: PartHandler | None) -> memoryview:
         await asyncio.sleep(0)
         member = self._network.members.get(to)
         if member is None:
@@ -116,8 +148,13 @@ class MemoryPeers:
             await lost.wait()
         while kind not in member._requests:
             await asyncio.sleep(0.01)
-        answer = b"".join(await member._requests[kind](self.identity, memoryview(body)))
-        if not self._network.passes(to, self.identity.broker_id):
+        parts = _Parts(on_part, lambda: self._network.passes(to, self.identity.broker_id))
+        try:
+            answer = b"".join(await member._requests[kind](self.identity, memoryview(body), parts.send))
+            await asyncio.sleep(0)  # parts come first
+        finally:
+            parts.ended = True
+        if parts.lost or not self._network.passes(to, self.identity.broker_id):
             await lost.wait()
         return memoryview(answer)
 

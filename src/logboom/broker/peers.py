@@ -102,6 +102,16 @@ its class, text and fields.
 The first buffer of a long answer in lane RECORDS holds what decides something, the others records: only the first is
 surely protected against somebody who changes bytes on the way."""
 
+PartHandler: TypeAlias = Callable[[memoryview], None]
+"""Takes a part of an answer, before the answer itself."""
+
+SendPart: TypeAlias = Callable[[Sequence[Bytes]], None]
+"""Sends a part of an answer before the answer itself. What is sent waits in memory where the other side does not read:
+whoever sends sees to it that this is not too much."""
+
+PartsRequestHandler: TypeAlias = Callable[[PeerIdentity, memoryview, SendPart], Awaitable[Sequence[Bytes]]]
+"""As `RequestHandler`; may send parts until it has answered, to a caller that takes them."""
+
 PostHandler: TypeAlias = Callable[[PeerIdentity, memoryview], None]
 """Takes a frame that is not answered. Bodies of both kinds may be kept, and are the handler's to change."""
 
@@ -130,6 +140,9 @@ class Peers(Protocol):
     def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
         """Answer requests of a kind with `handler`. Before that, they wait for it as long as their caller does."""
 
+    def serve_in_parts(self, kind: FrameKind, handler: PartsRequestHandler) -> None:
+        """As `serve`, with answers that may come in parts."""
+
     def serve_posts(self, kind: FrameKind, handler: PostHandler) -> None:
         """Give frames of a kind in `ONE_WAY` to `handler`. Before that, they are dropped."""
 
@@ -145,9 +158,19 @@ class Peers(Protocol):
         """Send a frame that is not answered. False where it was dropped at once: no address, no connection, or too much
         waits to be sent; a connection is then tried in the background. The buffers must not change afterwards."""
 
-    async def call(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes], *, timeout_s: float) -> memoryview:
+    async def call(
+        self,
+        to: BrokerId,
+        kind: FrameKind,
+        body: Sequence[Bytes],
+        *,
+        timeout_s: float,
+        on_part: PartHandler | None = None,
+    ) -> memoryview:
         """Send a request and wait for its answer. Raises PeerUnavailableError, or what the handler raised; and
-        InvalidRequestError where the body is too long. The buffers must not change afterwards."""
+        InvalidRequestError where the body is too long. The buffers must not change afterwards.
+
+        `on_part` is given parts of the answer, as they come and in their order; none comes once this has returned."""
 
     async def call_address(
         self, address: Address, kind: FrameKind, body: Sequence[Bytes], *, timeout_s: float
@@ -169,6 +192,9 @@ class NoPeers:
     def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
         """Nobody asks."""
 
+    def serve_in_parts(self, kind: FrameKind, handler: PartsRequestHandler) -> None:
+        """Nobody asks."""
+
     def serve_posts(self, kind: FrameKind, handler: PostHandler) -> None:
         """Nobody sends."""
 
@@ -183,7 +209,15 @@ class NoPeers:
         """There is no connection."""
         return False
 
-    async def call(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes], *, timeout_s: float) -> memoryview:
+    async def call(
+        self,
+        to: BrokerId,
+        kind: FrameKind,
+        body: Sequence[Bytes],
+        *,
+        timeout_s: float,
+        on_part: PartHandler | None = None,
+    ) -> memoryview:
         """There is no connection."""
         raise PeerUnavailableError(f"this broker does not speak to broker {to}: peer.listen is not set")
 

@@ -48,6 +48,8 @@ class What(IntEnum):
     """The answer is an error (`failures`)."""
     PING = 5
     PONG = 6
+    PART = 7
+    """Of an answer that follows, to a request whose sender takes parts."""
 
 
 _WHATS: Final = {int(what): what for what in What}

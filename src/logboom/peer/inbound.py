@@ -8,6 +8,7 @@ by side; a connection with too many of them, or with answers that are not read, 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from logboom.base.errors import LogboomError
@@ -19,9 +20,10 @@ from logboom.peer.frames import Frame, FrameError, What, length
 from logboom.peer.handshake import HandshakeError, ListenerHandshake, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
+    from logboom.base.ports import Bytes
     from logboom.peer.services import PeerServices
 
 UNAUTHENTICATED_MAX: Final = 64
@@ -149,11 +151,9 @@ class _Accepted:
         assert self._session is not None
         try:
             handler = await self._services.handlers.for_requests(kind, frame.timeout_ms / _MS_PER_S)
-            answer = await handler(self._session.other.identity, frame.body)
-            size_bytes = sum(map(length, answer))
-            if size_bytes > BODY_BYTES_MAX:
-                raise AssertionError(f"an answer of {size_bytes} bytes is longer than {BODY_BYTES_MAX}")
-            connection.send(What.ANSWER, answer, number=frame.number, covered=self._covered(size_bytes))
+            send_part = partial(self._send, connection, What.PART, frame.number)
+            answer = await handler(self._session.other.identity, frame.body, send_part)
+            self._send(connection, What.ANSWER, frame.number, answer)
         except LogboomError as error:
             self._refuse(connection, frame, error)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a request; a fault ends that request alone
@@ -163,6 +163,12 @@ class _Accepted:
             self._requests -= 1
             self._request_bytes -= len(frame.body)
             self._regulate(connection)
+
+    def _send(self, connection: Connection, what: What, number: int, body: Sequence[Bytes]) -> None:
+        size_bytes = sum(map(length, body))
+        if size_bytes > BODY_BYTES_MAX:
+            raise AssertionError(f"an answer of {size_bytes} bytes is longer than {BODY_BYTES_MAX}")
+        connection.send(what, body, number=number, covered=self._covered(size_bytes))
 
     def _covered(self, size_bytes: int) -> int | None:
         """How many buffers of an answer are under its seal; None for all."""

@@ -20,6 +20,7 @@ from logboom.broker.peers import (
     Address,
     FrameKind,
     Lane,
+    PartHandler,
     PeerIdentity,
     PeerRefusedError,
     PeerUnavailableError,
@@ -85,6 +86,7 @@ class Link:
         self._not_before_s = 0.0
         self._number = 0
         self._answers: dict[int, asyncio.Future[memoryview]] = {}
+        self._on_part: dict[int, PartHandler] = {}
         self._unsent: dict[int, _Unsent] = {}
         self._unsent_bytes = 0
         self._ended = False
@@ -127,7 +129,9 @@ class Link:
         self._counts.dropped_posts += 1
         return False
 
-    async def call(self, kind: FrameKind, body: Sequence[Bytes], timeout_s: float) -> memoryview:
+    async def call(
+        self, kind: FrameKind, body: Sequence[Bytes], timeout_s: float, on_part: PartHandler | None = None
+    ) -> memoryview:
         """Send a request; its answer. Raises as `Peers.call`."""
         size_bytes = sum(map(length, body))
         if size_bytes > BODY_BYTES_MAX:
@@ -139,6 +143,8 @@ class Link:
         number = self._number = self._number + 1 & NUMBER_MAX
         answer: asyncio.Future[memoryview] = self._loop.create_future()
         self._answers[number] = answer
+        if on_part is not None:
+            self._on_part[number] = on_part
         deadline = self._loop.call_later(timeout_s, self._expire, number, timeout_s)
         try:
             if self._up is not None:
@@ -151,6 +157,7 @@ class Link:
         finally:
             deadline.cancel()
             self._answers.pop(number, None)
+            self._on_part.pop(number, None)
             if (unsent := self._unsent.pop(number, None)) is not None:
                 self._unsent_bytes -= unsent.size_bytes
 
@@ -267,7 +274,7 @@ class Link:
             self._send(connection, number, request.kind, request.body, request.deadline_s - now_s)
 
     def received(self, connection: Connection, frame: Frame) -> None:
-        if frame.what not in (What.ANSWER, What.FAILURE):
+        if frame.what not in (What.PART, What.ANSWER, What.FAILURE):
             raise FrameError("a request on a connection for answers")
         answer = self._answers.get(frame.number)
         if answer is None or answer.done():
@@ -275,10 +282,23 @@ class Link:
         if frame.what is What.ANSWER:
             answer.set_result(frame.body)
             return
+        if frame.what is What.PART:
+            self._take_part(frame)
+            return
         try:
             answer.set_exception(decode_failure(frame.body))
         except ValueError as error:
             raise FrameError(f"an error that cannot be read: {error}") from None
+
+    def _take_part(self, frame: Frame) -> None:
+        on_part = self._on_part.get(frame.number)
+        if on_part is None:
+            raise FrameError("a part of an answer to a request that takes none")
+        try:
+            on_part(frame.body)
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a part; a fault ends its request alone
+            self._services.log.failure("a part of an answer failed", error, broker=self._to)
+            self._fail(frame.number, "a part of its answer was not taken: see the log")
 
     def unsent_changed(self, connection: Connection, too_much: bool) -> None:
         """Looked at whenever something is to be sent."""

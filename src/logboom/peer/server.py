@@ -15,7 +15,18 @@ from logboom.base.ids import BrokerId
 from logboom.base.limits import LimitUsage
 from logboom.base.ports import Bytes
 from logboom.base.settings import join_address, split_address
-from logboom.broker.peers import LANES, ONE_WAY, Address, FrameKind, Lane, PeerIdentity, PostHandler, RequestHandler
+from logboom.broker.peers import (
+    LANES,
+    ONE_WAY,
+    Address,
+    FrameKind,
+    Lane,
+    PartHandler,
+    PartsRequestHandler,
+    PeerIdentity,
+    PostHandler,
+    RequestHandler,
+)
 from logboom.broker.runtime import Runtime
 from logboom.peer.config import PeerConfig
 from logboom.peer.connection import TICK_S, UNSENT_BYTES_MAX, Connection
@@ -129,6 +140,10 @@ class PeerServer:
         """See `Peers`."""
         self._services.handlers.serve(kind, handler)
 
+    def serve_in_parts(self, kind: FrameKind, handler: PartsRequestHandler) -> None:
+        """See `Peers`."""
+        self._services.handlers.serve_in_parts(kind, handler)
+
     def serve_posts(self, kind: FrameKind, handler: PostHandler) -> None:
         """See `Peers`."""
         self._services.handlers.serve_posts(kind, handler)
@@ -187,10 +202,18 @@ class PeerServer:
         assert kind in ONE_WAY
         return self._link(to, kind).post(kind, body)
 
-    async def call(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes], *, timeout_s: float) -> memoryview:
+    async def call(
+        self,
+        to: BrokerId,
+        kind: FrameKind,
+        body: Sequence[Bytes],
+        *,
+        timeout_s: float,
+        on_part: PartHandler | None = None,
+    ) -> memoryview:
         """See `Peers`."""
         assert kind not in ONE_WAY
-        return await self._link(to, kind).call(kind, body, timeout_s)
+        return await self._link(to, kind).call(kind, body, timeout_s, on_part)
 
     async def call_address(
         self, address: Address, kind: FrameKind, body: Sequence[Bytes], *, timeout_s: float

@@ -14,6 +14,9 @@ One loop, from the assignment until the next one:
 - Its HW is the leader's, at most its own end. It goes back only where the leader's log says that records below it are
   not there: that takes an unclean election, which somebody asked for.
 - A fetch reports the durable end. What is appended and not yet synced does not count for the leader.
+- An answer may say that the fetch stands: the leader takes it as sent again from behind the records of the answer, and
+  this side asks again only where it did not take them. Answers to one fetch come in their order, and one that does not
+  begin where this log ends is dropped: what was before it was not taken.
 - Each report is as of a partition epoch. Outside the ISR only one as of the latest partition epoch counts, so a
   fetch is sent again when there is a later one: a message of a copy that was lost cannot speak for the next copy, which
   begins only after the controller has taken the lost one out, in a later partition epoch (KIP-903 does this for
@@ -65,6 +68,10 @@ class FetchAnswered:
     """Where the logs part; then there are no records."""
     records_end: Offset | None = None
     """The offset after the last record of the answer, whose first batch is at the offset that was asked for."""
+    offset: Offset | None = None
+    """Where the fetch was when this was its answer; None where that is the offset that was asked for."""
+    stands: bool = False
+    """Whether the fetch goes on behind this answer, without being sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +231,7 @@ class PartitionFollowing:
         """Take one event; give what must be done, in order."""
         match event:
             case FetchAnswered():
-                return self._answered(event) if self._is_due(event.number) else NOTHING
+                return self._answered(event) if self._is_due(event.number) and self._follows_on(event) else NOTHING
             case Appended(log_end) | Truncated(log_end):
                 return self._log_changed(log_end)
             case DurableEndMoved(offset):
@@ -243,6 +250,10 @@ class PartitionFollowing:
 
     def _is_due(self, number: int) -> bool:
         return self._fetching and number == self._number and self.leader != NO_BROKER
+
+    def _follows_on(self, event: FetchAnswered) -> bool:
+        """Whether all answers before this one were taken; what sends the fetch again is on its way otherwise."""
+        return event.offset is None or event.offset == self._log_end
 
     def _start(self, event: FollowingStarted) -> tuple[Effect, ...]:
         # The same epoch again where this broker was no replica for a while: a move that was taken back.
@@ -292,9 +303,9 @@ class PartitionFollowing:
         if event.log_start > self._log_end:
             self._waiting, self._last_answer = True, 0
             return (StartAt(event.log_start),)
-        self._reconciled, self._last_answer = True, event.number
+        self._reconciled, self._last_answer, self._fetching = True, event.number, event.stands
         if event.records_end is None:
-            return self._moved(event.high_watermark) + self._fetch()
+            return self._moved(event.high_watermark) + self._fetch_unless_it_stands()
         self._waiting = True
         # The mark of the answer holds for its records too, once they are in the log; the next answer repeats it.
         return (*self._moved(event.high_watermark), AppendRecords())
@@ -304,7 +315,10 @@ class PartitionFollowing:
         self._waiting = False
         self._log_end = log_end
         self._durable_end = min(self._durable_end, log_end)
-        return self._fetch() if self.leader != NO_BROKER else NOTHING
+        return self._fetch_unless_it_stands() if self.leader != NO_BROKER else NOTHING
+
+    def _fetch_unless_it_stands(self) -> tuple[Effect, ...]:
+        return NOTHING if self._fetching else self._fetch()
 
     def _durable_end_moved(self, offset: Offset) -> tuple[Effect, ...]:
         self._durable_end = max(self._durable_end, offset)

@@ -14,6 +14,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -209,6 +210,7 @@ class Fetcher:
             items=items,
             reports_sent=self._reports_sent,
             observer=self._observer,
+            takes_parts=not self._observer,  # the age of an observer is counted from when it asked
         )
 
     # --- answers ------------------------------------------------------------------------------------------------
@@ -221,6 +223,7 @@ class Fetcher:
                 FrameKind.FETCH,
                 wire.encode_request(request),
                 timeout_s=request.max_wait_ms / 1_000 + _GRACE_S,
+                on_part=partial(self._part, request.session, asked_s),
             )
             items, left = wire.decode_answer(answer)
         except LogboomError as error:
@@ -237,6 +240,19 @@ class Fetcher:
                 taken_bytes = 0
                 await asyncio.sleep(0)
 
+    def _part(self, session: int, asked_s: float, body: memoryview) -> None:
+        """A part of the answer to a request, which a leader keeps so small that it is taken at once."""
+        if session != self._session or self._stopped:
+            return
+        try:
+            items, _ = wire.decode_answer(body)
+        except LogboomError as error:
+            self._failed(session, error)
+            return
+        self._failures = 0
+        for item, records in items:
+            self._answered(item, records, asked_s)
+
     def _note_answer(self, asked_s: float, left: Sequence[ReplicaKey]) -> None:
         """Of what the leader neither answered nor deferred, nothing was new after the request had been sent."""
         self._answered_s = max(self._answered_s, asked_s)
@@ -247,7 +263,8 @@ class Fetcher:
         sent = self._sent.get(key)
         if sent is None or sent.number != item.number:
             return
-        del self._sent[key]
+        if not item.stands:
+            del self._sent[key]
         self._records_came(key, len(records))
         partition = self._find(key)
         if partition is None:
@@ -261,9 +278,16 @@ class Fetcher:
         diverging = None
         if item.diverging is not None:
             diverging = EpochEnd(Epoch(item.diverging[0]), Offset(item.diverging[1]))
-        elif item.log_start <= sent.offset:  # else the answer has no mark
+        elif item.log_start <= max(sent.offset, item.offset):  # else the answer has no mark
             follower.freshness.mark_received(Offset(item.high_watermark), asked_s)
-        answer = FetchAnswered(item.number, Offset(item.high_watermark), Offset(item.log_start), diverging=diverging)
+        answer = FetchAnswered(
+            item.number,
+            Offset(item.high_watermark),
+            Offset(item.log_start),
+            diverging=diverging,
+            offset=None if item.offset < 0 else Offset(item.offset),
+            stands=item.stands,
+        )
         follower.answered(answer, records)
 
     def _refused(self, key: ReplicaKey, partition: Partition, item: wire.AnswerItem) -> None:

@@ -95,7 +95,7 @@ class ReplicationService:
 
     def start(self) -> None:
         """Serve followers from now on."""
-        self._cluster.peers.serve(FrameKind.FETCH, self._serving.fetch)
+        self._cluster.peers.serve_in_parts(FrameKind.FETCH, self._serving.fetch)
         self._cluster.peers.serve_posts(FrameKind.DURABLE_END, self._serving.durable_ends)
 
     def _registered(self, broker: BrokerId) -> BrokerEpoch:

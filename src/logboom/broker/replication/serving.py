@@ -9,16 +9,23 @@ written may not.
 Where nothing but the high-water mark is new, the answer waits a little: mostly the next records come soon, and the mark
 goes with them for nothing.
 
+A fetch stands where its follower has what it was sent, or nearly: the leader answers it in parts of a request that goes
+on, and itself moves it behind the records of each. So in a steady stream each part costs one frame to the follower and
+one back, with its durable end, and records follow each other without waiting for either. `_AHEAD_BYTES_MAX` bounds what
+is on its way so; a fetch that finds it reached is answered once, and the follower sends the next one.
+
 Followers that are in sync go first, since producers wait for them. One that has more to catch up with gets a bounded
 part of an answer, one read at a time, so that what comes up for the others meanwhile waits for one read at most; under
 a throttle it may have to wait for its turn.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from msgspec import structs
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import (
@@ -33,7 +40,7 @@ from logboom.base.ports import Bytes, Clock
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
-from logboom.broker.peers import PeerIdentity
+from logboom.broker.peers import PeerIdentity, SendPart
 from logboom.broker.replication import wire
 from logboom.broker.replication.throttle import ReplicationThrottle
 from logboom.records import read_header
@@ -47,6 +54,10 @@ _LOOP_BYTES_PER_TURN: Final = 1 << 20
 """After so much for one request, others get their turn of the loop."""
 _PARTITIONS_PER_TURN: Final = 200
 """The same for partitions: a session that begins may name thousands, and heartbeats must not wait for all of them."""
+_PART_BYTES_MAX: Final = 1 << 20
+"""Of records in a part, which the follower takes in one go."""
+_AHEAD_BYTES_MAX: Final = 4 << 20
+"""What fetches of a session that stand were answered with, and the follower has not said to be durable."""
 _MARK_DELAY_S: Final = 0.02
 _SILENCE_MAX_S: Final = 5.0
 """After so long without a request a follower may be gone."""
@@ -79,6 +90,41 @@ class _SentMark(NamedTuple):
 _NOTHING_SENT: Final = _SentMark(0, Offset(-1), Offset(-1))
 
 
+class _Ahead:
+    """What was sent for fetches that stand, and is not durable at the follower as far as it has said."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._sent: dict[ReplicaKey, deque[tuple[Offset, int]]] = {}
+        """Up to which offset, and how many bytes."""
+
+    def __contains__(self, key: ReplicaKey) -> bool:
+        return key in self._sent
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether so much may be sent too."""
+        return self._bytes + size_bytes <= _AHEAD_BYTES_MAX
+
+    def add(self, key: ReplicaKey, end: Offset, size_bytes: int) -> None:
+        """Records below `end` were sent."""
+        sent = self._sent.get(key)
+        if sent is None:
+            sent = self._sent[key] = deque()
+        if size_bytes:
+            sent.append((end, size_bytes))
+            self._bytes += size_bytes
+
+    def durable(self, key: ReplicaKey, end: Offset) -> None:
+        """The follower has synced everything below `end`."""
+        sent = self._sent.get(key, ())
+        while sent and sent[0][0] <= end:
+            self._bytes -= sent.popleft()[1]
+
+    def forget(self, key: ReplicaKey) -> None:
+        """The fetch stands no more."""
+        self._bytes -= sum(size_bytes for _, size_bytes in self._sent.pop(key, ()))
+
+
 class _Session:
     """What one follower has asked for and was not answered yet."""
 
@@ -103,6 +149,7 @@ class _Session:
         """The durable ends that the follower reported beside a fetch."""
         self.ends_received = 0
         """How many messages with durable ends came in this session."""
+        self.ahead = _Ahead()
         self.mark_due: set[ReplicaKey] = set()
         self.mark_timer: asyncio.TimerHandle | None = None
         self.last_request_s = 0.0
@@ -150,9 +197,12 @@ class _Session:
         for item in items:
             key = wire.key_of(item.stream, item.index)
             self.pending[key] = item
-            sent = self.sent_marks.get(key)
-            if sent is not None and item.last_answer not in (sent.number, -1):
-                del self.sent_marks[key]  # that answer came too late for the follower, which dropped it
+            sent, stood = self.sent_marks.get(key), key in self.ahead
+            if stood:
+                self.ahead.forget(key)
+            if sent is not None and (stood or item.last_answer not in (sent.number, -1)):
+                # That answer came too late for the follower, which dropped it. Of a fetch that stood, who knows which.
+                del self.sent_marks[key]
             self.new.add(key)
             self.ready[key] = None
 
@@ -164,6 +214,17 @@ class _Session:
         beside = _has(reported)
         end, start = max(asked.durable_end, beside.durable_end), max(asked.log_start, beside.log_start)
         return _Has(end, beside.partition_epoch, start)
+
+    def answered(self, key: ReplicaKey, item: wire.FetchItem, stands: wire.FetchItem | None) -> None:
+        """A fetch was answered; `stands`: as which one it goes on."""
+        if self.pending.get(key) is not item:
+            return
+        self.new.discard(key)
+        if stands is not None:
+            self.pending[key] = stands
+        else:
+            del self.pending[key]
+            self.ahead.forget(key)
 
     def end(self) -> None:
         if self.mark_timer is not None:
@@ -206,7 +267,7 @@ class FetchServing:
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    async def fetch(self, identity: PeerIdentity, body: memoryview) -> Sequence[Bytes]:
+    async def fetch(self, identity: PeerIdentity, body: memoryview, send_part: SendPart) -> Sequence[Bytes]:
         """Answer a FETCH frame. Raises InvalidRequestError, UnknownBrokerError, StaleBrokerEpochError."""
         request = wire.decode_request(body)
         session = self._session_of(identity.broker_id, request)
@@ -216,6 +277,11 @@ class FetchServing:
         deadline_s = asyncio.get_running_loop().time() + min(request.max_wait_ms, _MAX_WAIT_MS) / 1_000
         while True:
             items, records = await self._answers(session, request)
+            if items and request.takes_parts:
+                send_part(wire.encode_answer(wire.AnswerHeader(items, session.left), records))
+                if session.has_ready:
+                    await asyncio.sleep(0)
+                items, records = [], []
             if items or not await self._waited(session, request, deadline_s):
                 return wire.encode_answer(wire.AnswerHeader(items, session.left), records)
 
@@ -265,7 +331,7 @@ class FetchServing:
     ) -> tuple[list[wire.AnswerItem], list[Bytes]]:
         items: list[wire.AnswerItem] = []
         records: list[Bytes] = []
-        left_bytes = min(request.max_bytes, _MAX_BYTES)
+        left_bytes = min(request.max_bytes, _PART_BYTES_MAX if request.takes_parts else _MAX_BYTES)
         turn_ends = left_bytes - _LOOP_BYTES_PER_TURN
         catch_up_bytes = request.partition_max_bytes
         looked_at = 0
@@ -275,19 +341,20 @@ class FetchServing:
             if looked_at % _PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
             most = min(left_bytes, catch_up_bytes if catches_up else request.partition_max_bytes)
-            answered = await self._answer(session, key, item, most, catches_up=catches_up)
+            may_stand = request.takes_parts and not catches_up
+            answered = await self._answer(session, key, item, most, catches_up=catches_up, may_stand=may_stand)
             if answered is None:
                 continue
-            if session.pending.get(key) is item:
-                del session.pending[key]
-                session.new.discard(key)
-            answer, data = answered
+            answer, data, stands = answered
+            session.answered(key, item, stands)
             items.append(answer)
             if data:
                 records.append(data)
                 left_bytes -= len(data)
                 catch_up_bytes -= len(data) if catches_up else 0
                 self._counters.replicated_bytes_out += len(data)
+            if request.takes_parts and len(items) >= _PARTITIONS_PER_TURN:
+                break
             if left_bytes <= turn_ends:
                 turn_ends = left_bytes - _LOOP_BYTES_PER_TURN
                 await asyncio.sleep(0)
@@ -321,9 +388,16 @@ class FetchServing:
         return partition.role.leads and session.replica not in leader.isr and item.offset < partition.log.written_end
 
     async def _answer(
-        self, session: _Session, key: ReplicaKey, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
-    ) -> tuple[wire.AnswerItem, Bytes] | None:
-        """The answer to a fetch; None where there is nothing to send yet."""
+        self,
+        session: _Session,
+        key: ReplicaKey,
+        item: wire.FetchItem,
+        max_bytes: int,
+        *,
+        catches_up: bool,
+        may_stand: bool,
+    ) -> tuple[wire.AnswerItem, Bytes, wire.FetchItem | None] | None:
+        """The answer to a fetch, its records, and as which fetch it stands; None where there is nothing to send yet."""
         try:
             partition = self._find(key)
             _check_leads(partition, item)
@@ -334,14 +408,14 @@ class FetchServing:
                 fetch_offset=Offset(item.offset),
             )
             if parted is not None:
-                return _elsewhere(item, partition.log_start_offset, (parted.epoch, parted.end_offset)), b""
+                return _elsewhere(item, partition.log_start_offset, (parted.epoch, parted.end_offset)), b"", None
             if key in session.new:
                 session.new.discard(key)
                 self._follower_has(partition, session, session.has(key, item))
             if item.offset < partition.log_start_offset:
                 begin = await self._first_batch(session, partition)
                 if item.offset < begin:
-                    return _elsewhere(item, begin), b""
+                    return _elsewhere(item, begin), b"", None
             throttled = catches_up and self._throttle.holds(key, session.replica)
             if throttled:
                 if (wait_s := self._throttle.wait_s()) > 0:
@@ -350,7 +424,7 @@ class FetchServing:
                 max_bytes = min(max_bytes, self._throttle.turn_bytes)
             # What lies below the log start is read with the batch that the log start is in.
             offset = Offset(max(item.offset, partition.log_start_offset))
-            data = await self._read(session, partition, offset, max_bytes)
+            data, end = await self._read(session, partition, offset, max_bytes)
             if throttled:
                 self._throttle.charge(len(data))
                 self._counters.throttled_bytes_out += len(data)
@@ -359,38 +433,51 @@ class FetchServing:
                 return None  # the follower has asked anew during the read: it takes no answer to this, nor its mark
         except LogboomError as error:
             refused = wire.AnswerItem(item.stream, item.index, item.number, refusal=f"{type(error).__name__}: {error}")
-            return refused, b""
+            return refused, b"", None
         if not data and not self._is_mark_due(session, key, partition):
             return None
-        return self._with_mark(session, key, item, partition, len(data)), data
+        stands = _standing(session, key, item, partition, len(data), end) if may_stand else None
+        return self._with_mark(session, key, item, partition, len(data), stands=stands is not None), data, stands
 
     async def _first_batch(self, session: _Session, partition: Partition) -> Offset:
         """Where a copy begins that has nothing: the log start may lie inside a batch, and batches come whole."""
         start = partition.log_start_offset
-        data = await self._read(session, partition, start, 1)
+        data, _ = await self._read(session, partition, start, 1)
         return min(start, read_header(data).base_offset) if data else start
 
     def _with_mark(
-        self, session: _Session, key: ReplicaKey, item: wire.FetchItem, partition: Partition, size_bytes: int
+        self,
+        session: _Session,
+        key: ReplicaKey,
+        item: wire.FetchItem,
+        partition: Partition,
+        size_bytes: int,
+        *,
+        stands: bool,
     ) -> wire.AnswerItem:
         # It takes no mark above the end that it asked from; with a log start above that, it would begin anew there.
         mark, start = partition.role.leader.high_watermark, min(partition.log_start_offset, Offset(item.offset))
         session.sent_marks[key] = _SentMark(item.number, min(mark, Offset(item.offset)), start)
         session.mark_due.discard(key)
-        return wire.AnswerItem(item.stream, item.index, item.number, mark, start, size_bytes)
+        return wire.AnswerItem(
+            item.stream, item.index, item.number, mark, start, size_bytes, offset=item.offset, stands=stands
+        )
 
-    async def _read(self, session: _Session, partition: Partition, offset: Offset, max_bytes: int) -> Bytes:
+    async def _read(
+        self, session: _Session, partition: Partition, offset: Offset, max_bytes: int
+    ) -> tuple[Bytes, Offset | None]:
+        """Records, and the offset behind them; None where they came from the disk, and more are likely to."""
         log = partition.log
         end = log.written_end
         if offset >= end:
-            return b""
+            return b"", offset
         found = log.reader.read_with_next_offset(offset, min(max_bytes, _ON_LOOP_BYTES), ceiling=end, cached_only=True)
         if found is not None:
-            return found[0]
+            return found
         async with self._disk_reads_of_observers if session.observer else self._disk_reads:
             data = await partition.reads.in_thread(partial(log.reader.read, offset, max_bytes, ceiling=end))
         assert data is not None, "only a read of what is in memory may find nothing"
-        return data
+        return data, None
 
     # --- what followers have ------------------------------------------------------------------------------------
 
@@ -415,6 +502,7 @@ class FetchServing:
                 continue
             in_epoch = partition.role.leads and partition.leader_epoch == one.epoch
             if in_epoch and one.durable_end <= partition.log_end_offset:
+                session.ahead.durable(key, Offset(one.durable_end))
                 session.ends[key] = one  # it may overtake the fetch, which is a task here
                 self._follower_has(partition, session, _has(one))
 
@@ -510,6 +598,21 @@ def _resolve(waiter: "asyncio.Future[None]") -> None:
 def _elsewhere(item: wire.FetchItem, log_start: Offset, diverging: tuple[int, int] | None = None) -> wire.AnswerItem:
     """The answer to a follower whose log is to be cut or begun anew first: of the high-water mark it takes nothing."""
     return wire.AnswerItem(item.stream, item.index, item.number, log_start=log_start, diverging=diverging)
+
+
+def _standing(
+    session: _Session, key: ReplicaKey, item: wire.FetchItem, partition: Partition, size_bytes: int, end: Offset | None
+) -> wire.FetchItem | None:
+    """As which fetch one goes on that is answered with so many bytes of records below `end`; None where it does not."""
+    if end is None or not session.ahead.has_room(size_bytes):
+        return None
+    session.ahead.add(key, end, size_bytes)
+    if not size_bytes:
+        return item
+    if end < partition.log.written_end:
+        session.ready[key] = None
+    last_epoch = partition.log.epochs.at(Offset(end - 1))
+    return structs.replace(item, offset=end, last_epoch=last_epoch, lacks_room=False)
 
 
 def _check_leads(partition: Partition, item: wire.FetchItem) -> None:

@@ -64,6 +64,9 @@ class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
     """How many `DurableEnds` went out in this session before: a leader that has fewer of them has lost some."""
     observer: bool = False
     """Whether this session is for copies that observe, which a broker asks for apart from its replicas."""
+    takes_parts: bool = False
+    """Whether answers may come in parts while the request waits, the last one empty. Followers of an earlier version
+    take none."""
 
 
 class AnswerItem(msgspec.Struct, frozen=True, array_like=True):
@@ -79,6 +82,10 @@ class AnswerItem(msgspec.Struct, frozen=True, array_like=True):
     diverging: tuple[_Epoch, _Count] | None = None
     refusal: str = ""
     """Why the fetch was not served, for people; it is to be sent again, later."""
+    offset: _CountOrNone = -1
+    """Where the fetch was when this was its answer; -1 is from leaders of an earlier version, which answer it once."""
+    stands: bool = False
+    """Whether the fetch goes on behind its records."""
 
 
 class AnswerHeader(msgspec.Struct, frozen=True, array_like=True):
