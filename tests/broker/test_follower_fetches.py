@@ -1,6 +1,7 @@
 """What followers and leaders tell each other, where messages are lost, overtake each other or are not taken."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from tests.broker.node import append, append_soon, batch
@@ -8,8 +9,11 @@ from tests.broker.replicated import Cluster, on_brokers, until
 
 from logboom.base.errors import InvalidRequestError
 from logboom.base.ids import BrokerId
-from logboom.broker.peers import FrameKind
-from logboom.broker.replication import wire
+from logboom.base.ports import Bytes
+from logboom.broker.partition import follower as partition_follower
+from logboom.broker.partition.replica import Partition
+from logboom.broker.peers import FrameKind, PeerIdentity, SendPart
+from logboom.broker.replication import serving, wire
 from logboom.metadata.membership import fence
 
 
@@ -100,6 +104,81 @@ async def test_a_mark_that_a_follower_did_not_take_is_told_again(cluster: Cluste
     assert await marks(2, offset=1, last_epoch=epoch, last_answer=1) == [1]
     assert await marks(3, offset=1, last_epoch=epoch, last_answer=1) == [1], "the second one was not taken"
     assert await marks(4, offset=1, last_epoch=epoch, last_answer=3) == [], "there is nothing new"
+
+
+class Tap:
+    """What broker 1 is asked for one stream by its followers, and what it answers in parts."""
+
+    def __init__(self, cluster: Cluster, stream: bytes) -> None:
+        peers = cluster.network.members[BrokerId(1)]
+        serve = peers.handler(FrameKind.FETCH)
+        self.asked: list[wire.FetchItem] = []
+        self.sent: list[tuple[int, int, bool]] = []
+        """Number, place and whether it stands of each answer that had records."""
+
+        async def tapped(sender: PeerIdentity, body: memoryview, send_part: SendPart) -> Sequence[Bytes]:
+            self.asked += [item for item in wire.decode_request(body).items if item.stream == stream]
+
+            def tapped_part(part: Sequence[Bytes]) -> None:
+                items = [item for item, records in wire.decode_answer(memoryview(b"".join(part)))[0] if records]
+                self.sent += [(item.number, item.offset, item.stands) for item in items if item.stream == stream]
+                send_part(part)
+
+            return await serve(sender, body, tapped_part)
+
+        peers.serve_in_parts(FrameKind.FETCH, tapped)
+
+
+async def tapped_pair(cluster: Cluster) -> tuple[Partition, Partition, Tap]:
+    """A leader, its follower in sync with one record, and what passes between them from then on."""
+    stream = await cluster.create("orders", [1, 2])
+    leader, copy = cluster.leader("orders"), cluster.partition(2, "orders")
+    tap = Tap(cluster, stream.id.bytes)
+    await append(leader, b"0")
+    await until(lambda: copy.reads.high_watermark == 1, "the follower knows that it is committed")
+    tap.asked.clear()
+    tap.sent.clear()
+    return leader, copy, tap
+
+
+@on_brokers(2)
+async def test_a_fetch_that_stands_brings_all_that_comes(cluster: Cluster) -> None:
+    leader, copy, tap = await tapped_pair(cluster)
+    for number in range(1, 4):
+        await append(leader, b"%d" % number)
+    await until(lambda: copy.reads.high_watermark == 4, "the mark comes alone when nothing else does")
+    assert [(offset, stands) for _, offset, stands in tap.sent] == [(1, True), (2, True), (3, True)]
+    assert tap.asked == [], "it was asked once, before"
+
+
+@on_brokers(2)
+async def test_no_fetch_stands_once_too_much_is_on_its_way(cluster: Cluster) -> None:
+    """A follower whose disk hangs would fill the memory of its leader."""
+    leader, copy, tap = await tapped_pair(cluster)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(serving, "_AHEAD_BYTES_MAX", 10)
+        await append(leader, b"1")
+    assert [(offset, stands) for _, offset, stands in tap.sent] == [(1, False)]
+    await append(leader, b"2")
+    assert [item.offset for item in tap.asked] == [2], "so the follower asks anew"
+    assert tap.sent[-1][1:] == (2, True)
+    await until(lambda: copy.reads.high_watermark == 3, "it knows that it is committed")
+
+
+@on_brokers(2)
+async def test_what_a_follower_could_not_take_comes_again_and_nothing_behind_it_before(cluster: Cluster) -> None:
+    leader, copy, tap = await tapped_pair(cluster)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(partition_follower, "crc_ok", lambda *_: False)
+        first = append_soon(leader, batch(b"1"))
+        await until(lambda: len(tap.sent) == 1, "it was sent")
+        await asyncio.sleep(0.01)
+    second = append_soon(leader, batch(b"2"))
+    await until(lambda: len(tap.sent) == 2, "what is behind it too")
+    assert copy.log_end_offset == 1
+    assert [(await first).base_offset, (await second).base_offset] == [1, 2]
+    assert [item.offset for item in tap.asked] == [1]
+    await until(lambda: copy.reads.high_watermark == 3, "it knows that both are committed")
 
 
 @on_brokers(3)

@@ -12,7 +12,7 @@ from tests.support.waiting import WAIT_S
 from logboom.base.errors import InvalidRecordError, InvalidRequestError, NotLeaderError
 from logboom.base.ids import BrokerId
 from logboom.base.units import KIB, MIB
-from logboom.broker.peers import BODY_BYTES_MAX, FrameKind, Lane, PeerIdentity, PeerUnavailableError
+from logboom.broker.peers import BODY_BYTES_MAX, FrameKind, Lane, PeerIdentity, PeerUnavailableError, SendPart
 from logboom.peer.frames import PREFIX_BYTES, SCRATCH_BYTES
 
 ONE, TWO = BrokerId(1), BrokerId(2)
@@ -51,6 +51,66 @@ def test_long_bodies_arrive_whole(on: Callable[[Body], None]) -> None:
                 *(one.call(TWO, FrameKind.FETCH, [part], timeout_s=60) for part in bodies),
             )
             assert [bytes(answer) for answer in answers] == [2 * part for part in bodies]
+
+    on(body)
+
+
+@everywhere
+def test_parts_of_an_answer_come_in_their_order_before_it(on: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        async with servers(identity(1), identity(2)) as (one, two):
+
+            async def counting(who: PeerIdentity, body: memoryview, send_part: SendPart) -> list[bytes]:
+                for number in range(3):
+                    send_part([b"%d" % number, bytes(number * 300 * KIB)])
+                    await asyncio.sleep(0)
+                return [b"answer"]
+
+            two.serve_in_parts(FrameKind.FETCH, counting)
+            came: list[bytes] = []
+            answer = await one.call(
+                TWO, FrameKind.FETCH, [b"?"], timeout_s=60, on_part=lambda part: came.append(bytes(part))
+            )
+            assert bytes(answer) == b"answer"
+            assert came == [b"%d" % number + bytes(number * 300 * KIB) for number in range(3)]
+
+    on(body)
+
+
+@everywhere
+def test_a_part_that_is_not_taken_fails_its_request_alone(on: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        async with servers(identity(1), identity(2)) as (one, two):
+
+            async def one_part(who: PeerIdentity, body: memoryview, send_part: SendPart) -> list[bytes]:
+                send_part([b"part"])
+                return [b"answer"]
+
+            def failing(part: memoryview) -> None:
+                raise ValueError("a bug")
+
+            two.serve_in_parts(FrameKind.FETCH, one_part)
+            with pytest.raises(PeerUnavailableError, match="was not taken"):
+                await one.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=WAIT_S, on_part=failing)
+            came: list[memoryview] = []
+            await one.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=WAIT_S, on_part=came.append)
+            assert came == [b"part"]
+
+    on(body)
+
+
+@everywhere
+def test_parts_for_somebody_who_takes_none_end_the_connection(on: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        async with servers(identity(1), identity(2)) as (one, two):
+
+            async def one_part(who: PeerIdentity, body: memoryview, send_part: SendPart) -> list[bytes]:
+                send_part([b"part"])
+                return [b"answer"]
+
+            two.serve_in_parts(FrameKind.FETCH, one_part)
+            with pytest.raises(PeerUnavailableError, match="takes none"):
+                await one.call(TWO, FrameKind.FETCH, [b"?"], timeout_s=WAIT_S)
 
     on(body)
 

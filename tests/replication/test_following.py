@@ -1,5 +1,7 @@
 """The follower's loop, step by step, and where two logs part."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +68,45 @@ def test_a_replica_outside_the_isr_asks_again_when_the_partition_has_another_sta
     assert core.step(DurableEndMoved(Offset(5))) == (
         ReportDurableEnd(3, LEADER, Epoch(5), Offset(5), PartitionEpoch(5)),
     )
+
+
+def part(number: int, offset: int, *, mark: int = 0, end: int | None = None) -> FetchAnswered:
+    """An answer after which the fetch stands."""
+    return replace(answer(number, mark=mark, end=end), offset=Offset(offset), stands=True)
+
+
+def test_a_fetch_that_stands_is_not_sent_again_and_durable_ends_are_told_beside_it() -> None:
+    core = started(history((4, 0)), end=3)
+    assert core.step(part(1, 3, mark=2, end=5)) == (HighWatermarkMoved(Offset(2)), AppendRecords())
+    assert core.step(Appended(Offset(5))) == ()
+    assert core.step(part(1, 5, mark=3, end=6)) == (HighWatermarkMoved(Offset(3)), AppendRecords())
+    assert core.step(Appended(Offset(6))) == ()
+    assert core.step(DurableEndMoved(Offset(6))) == (ReportDurableEnd(1, LEADER, Epoch(5), Offset(6)),)
+    assert core.step(part(1, 6, mark=6)) == (HighWatermarkMoved(Offset(6)),), "the mark alone"
+    last = replace(part(1, 6, mark=6, end=7), stands=False)
+    assert core.step(last) == (AppendRecords(),)
+    assert core.step(Appended(Offset(7))) == (
+        Fetch(2, LEADER, Epoch(5), Offset(7), Epoch(4), durable_end=Offset(6), last_answer=1),
+    )
+
+
+def test_of_a_fetch_that_stands_nothing_is_taken_behind_an_answer_that_was_not() -> None:
+    """Its records would lie behind a gap, and its mark above what this log has."""
+    core = started(history((4, 0)), end=3)
+    assert core.step(part(1, 5, mark=5, end=6)) == ()
+    assert core.step(part(1, 6, mark=6)) == ()
+    assert core.step(FetchFailed(1)) == (Fetch(2, LEADER, Epoch(5), Offset(3), Epoch(4), Offset(3)),)
+    assert core.step(part(1, 3, mark=3, end=5)) == (), "it is late"
+    assert core.step(part(2, 3, mark=3, end=5)) == (HighWatermarkMoved(Offset(3)), AppendRecords())
+
+
+def test_where_the_logs_part_no_fetch_stands() -> None:
+    core = started(history((4, 0)), end=3)
+    core.step(part(1, 3, end=5))
+    core.step(Appended(Offset(5)))
+    (cut,) = core.step(replace(answer(1, parted=(4, 4)), stands=True))
+    assert isinstance(cut, Truncate)
+    assert core.step(Truncated(Offset(4)))[0] == Fetch(2, LEADER, Epoch(5), Offset(4), Epoch(4), Offset(3))
 
 
 def test_it_asks_appends_and_asks_again_and_tells_its_durable_end_beside_a_waiting_fetch() -> None:

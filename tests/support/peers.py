@@ -101,6 +101,10 @@ class MemoryPeers:
     def serve_in_parts(self, kind: FrameKind, handler: PartsRequestHandler) -> None:
         self._requests[kind] = handler
 
+    def handler(self, kind: FrameKind) -> PartsRequestHandler:
+        """Who answers requests of a kind."""
+        return self._requests[kind]
+
     def serve_posts(self, kind: FrameKind, handler: PostHandler) -> None:
         self._posts[kind] = handler
 
