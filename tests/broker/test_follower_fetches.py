@@ -13,7 +13,7 @@ from logboom.base.ports import Bytes
 from logboom.broker.partition import follower as partition_follower
 from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind, PeerIdentity, SendPart
-from logboom.broker.replication import serving, wire
+from logboom.broker.replication import fetch_session, wire
 from logboom.metadata.membership import fence
 
 
@@ -156,7 +156,7 @@ async def test_no_fetch_stands_once_too_much_is_on_its_way(cluster: Cluster) -> 
     """A follower whose disk hangs would fill the memory of its leader."""
     leader, copy, tap = await tapped_pair(cluster)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(serving, "_AHEAD_BYTES_MAX", 10)
+        patched.setattr(fetch_session, "_AHEAD_BYTES_MAX", 10)
         await append(leader, b"1")
     assert [(offset, stands) for _, offset, stands in tap.sent] == [(1, False)]
     await append(leader, b"2")

@@ -11,8 +11,8 @@ goes with them for nothing.
 
 A fetch stands where its follower has what it was sent, or nearly: the leader answers it in parts of a request that goes
 on, and itself moves it behind the records of each. So in a steady stream each part costs one frame to the follower and
-one back, with its durable end, and records follow each other without waiting for either. `_AHEAD_BYTES_MAX` bounds what
-is on its way so; a fetch that finds it reached is answered once, and the follower sends the next one.
+one back, with its durable end, and records follow each other without waiting for either. What is on its way so has a
+bound (`fetch_session`); a fetch that finds it reached is answered once, and the follower sends the next one.
 
 Followers that are in sync go first, since producers wait for them. One that has more to catch up with gets a bounded
 part of an answer, one read at a time, so that what comes up for the others meanwhile waits for one read at most; under
@@ -20,12 +20,10 @@ a throttle it may have to wait for its turn.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
-from msgspec import structs
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import (
@@ -35,13 +33,14 @@ from logboom.base.errors import (
     StaleBrokerEpochError,
     UnknownBrokerError,
 )
-from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
+from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset
 from logboom.base.ports import Bytes, Clock
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import PeerIdentity, SendPart
 from logboom.broker.replication import wire
+from logboom.broker.replication.fetch_session import FetchSession, Has, SentMark, has_of, resolve
 from logboom.broker.replication.throttle import ReplicationThrottle
 from logboom.records import read_header
 from logboom.replication.leadership import FollowerFetched
@@ -56,186 +55,14 @@ _PARTITIONS_PER_TURN: Final = 200
 """The same for partitions: a session that begins may name thousands, and heartbeats must not wait for all of them."""
 _PART_BYTES_MAX: Final = 1 << 20
 """Of records in a part, which the follower takes in one go."""
-_AHEAD_BYTES_MAX: Final = 4 << 20
-"""What fetches of a session that stand were answered with, and the follower has not said to be durable."""
 _MARK_DELAY_S: Final = 0.02
 _SILENCE_MAX_S: Final = 5.0
 """After so long without a request a follower may be gone."""
 _MAX_WAIT_MS: Final = 60_000
 _MAX_BYTES: Final = 64 << 20
-_ABOVE_ALL: Final = Offset(2**63 - 1)
-"""Where the log of a follower begins that does not say it: nobody waits until it has deleted something."""
 _OBSERVERS_DISK_READS: Final = 1
 """Reads for observers that wait for the disk at a time, beside those for followers: readers wait for an observer,
 producers for a follower."""
-
-
-class _Has(NamedTuple):
-    """What a follower reports to have, and as of which state of the partition."""
-
-    durable_end: Offset
-    partition_epoch: PartitionEpoch
-    log_start: Offset
-    lacks_room: bool = False
-
-
-class _SentMark(NamedTuple):
-    """The high-water mark and the first offset of the log, as sent with the answer to the fetch of a number."""
-
-    number: int
-    mark: Offset
-    log_start: Offset
-
-
-_NOTHING_SENT: Final = _SentMark(0, Offset(-1), Offset(-1))
-
-
-class _Ahead:
-    """What was sent for fetches that stand, and is not durable at the follower as far as it has said."""
-
-    def __init__(self) -> None:
-        self._bytes = 0
-        self._sent: dict[ReplicaKey, deque[tuple[Offset, int]]] = {}
-        """Up to which offset, and how many bytes."""
-
-    def __contains__(self, key: ReplicaKey) -> bool:
-        return key in self._sent
-
-    def has_room(self, size_bytes: int) -> bool:
-        """Whether so much may be sent too."""
-        return self._bytes + size_bytes <= _AHEAD_BYTES_MAX
-
-    def add(self, key: ReplicaKey, end: Offset, size_bytes: int) -> None:
-        """Records below `end` were sent."""
-        sent = self._sent.get(key)
-        if sent is None:
-            sent = self._sent[key] = deque()
-        if size_bytes:
-            sent.append((end, size_bytes))
-            self._bytes += size_bytes
-
-    def durable(self, key: ReplicaKey, end: Offset) -> None:
-        """The follower has synced everything below `end`."""
-        sent = self._sent.get(key, ())
-        while sent and sent[0][0] <= end:
-            self._bytes -= sent.popleft()[1]
-
-    def forget(self, key: ReplicaKey) -> None:
-        """The fetch stands no more."""
-        self._bytes -= sum(size_bytes for _, size_bytes in self._sent.pop(key, ()))
-
-
-class _Session:
-    """What one follower has asked for and was not answered yet."""
-
-    def __init__(self, number: int, replica: BrokerId, observer: bool, broker_epoch: BrokerEpoch) -> None:
-        self.number = number
-        self.replica = replica
-        self.observer = observer
-        self.broker_epoch = broker_epoch
-        self.pending: dict[ReplicaKey, wire.FetchItem] = {}
-        self.new: set[ReplicaKey] = set()
-        """Those that were not looked at yet."""
-        self.ready: dict[ReplicaKey, None] = {}
-        """Those to look at, the one that has waited longest first."""
-        self.behind: dict[ReplicaKey, None] = {}
-        """Those of them that are not in sync and have records to catch up with: their turn is after all others'."""
-        self.held: dict[ReplicaKey, None] = {}
-        """Those that wait for the throttle."""
-        self.held_timer: asyncio.TimerHandle | None = None
-        self.sent_marks: dict[ReplicaKey, _SentMark] = {}
-        """The high-water marks that the follower knows, and the first offsets of the leader's log."""
-        self.ends: dict[ReplicaKey, wire.DurableEnd] = {}
-        """The durable ends that the follower reported beside a fetch."""
-        self.ends_received = 0
-        """How many messages with durable ends came in this session."""
-        self.ahead = _Ahead()
-        self.mark_due: set[ReplicaKey] = set()
-        self.mark_timer: asyncio.TimerHandle | None = None
-        self.last_request_s = 0.0
-        """When the last request came, on the monotonic clock."""
-        self.latest: wire.FetchRequest | None = None
-        """The request that waits, or is going to."""
-        self.waiter: asyncio.Future[None] | None = None
-
-    def wake(self) -> None:
-        waiter, self.waiter = self.waiter, None
-        if waiter is not None:
-            _resolve(waiter)
-
-    @property
-    def has_ready(self) -> bool:
-        """Whether there is a fetch to look at."""
-        return bool(self.ready or self.behind)
-
-    @property
-    def left(self) -> list[tuple[bytes, int]]:
-        """Fetches for which there may be something that was not sent yet; observers judge their age by it."""
-        if not self.observer:
-            return []
-        keys = {**self.ready, **self.behind, **self.held, **dict.fromkeys(self.mark_due)}
-        return [(stream.bytes, index) for stream, index in keys if (stream, index) in self.pending]
-
-    def hold(self, key: ReplicaKey, wait_s: float) -> None:
-        """Look at a fetch again after a while, with all that wait then."""
-        self.held[key] = None
-        if self.held_timer is None:
-            self.held_timer = asyncio.get_running_loop().call_later(wait_s, self._release)
-
-    def _release(self) -> None:
-        self.held_timer = None
-        held, self.held = self.held, {}
-        self.behind.update(held)
-        self.wake()
-
-    def is_behind(self, key: ReplicaKey, partition: Partition) -> bool:
-        """Whether the follower does not know yet how far the partition is committed, or where it begins."""
-        sent = self.sent_marks.get(key, _NOTHING_SENT)
-        return partition.role.leader.high_watermark > sent.mark or partition.log_start_offset > sent.log_start
-
-    def add(self, items: Sequence[wire.FetchItem]) -> None:
-        for item in items:
-            key = wire.key_of(item.stream, item.index)
-            self.pending[key] = item
-            sent, stood = self.sent_marks.get(key), key in self.ahead
-            if stood:
-                self.ahead.forget(key)
-            if sent is not None and (stood or item.last_answer not in (sent.number, -1)):
-                # That answer came too late for the follower, which dropped it. Of a fetch that stood, who knows which.
-                del self.sent_marks[key]
-            self.new.add(key)
-            self.ready[key] = None
-
-    def has(self, key: ReplicaKey, item: wire.FetchItem) -> _Has:
-        """What the follower reported last. The leadership itself forgets what a follower had that leaves the ISR."""
-        asked, reported = _has(item), self.ends.get(key)
-        if reported is None or reported.number != item.number or reported.partition_epoch < item.partition_epoch:
-            return asked
-        beside = _has(reported)
-        end, start = max(asked.durable_end, beside.durable_end), max(asked.log_start, beside.log_start)
-        return _Has(end, beside.partition_epoch, start)
-
-    def answered(self, key: ReplicaKey, item: wire.FetchItem, stands: wire.FetchItem | None) -> None:
-        """A fetch was answered; `stands`: as which one it goes on."""
-        if self.pending.get(key) is not item:
-            return
-        self.new.discard(key)
-        if stands is not None:
-            self.pending[key] = stands
-        else:
-            del self.pending[key]
-            self.ahead.forget(key)
-
-    def end(self) -> None:
-        if self.mark_timer is not None:
-            self.mark_timer.cancel()
-            self.mark_timer = None
-        if self.held_timer is not None:
-            self.held_timer.cancel()
-            self.held_timer = None
-        for keys in (self.pending, self.ready, self.behind, self.held):
-            keys.clear()
-        self.wake()
 
 
 class FetchServing:
@@ -260,7 +87,7 @@ class FetchServing:
         self._counters = counters
         self._throttle = throttle
         self._log = log
-        self._sessions: dict[tuple[BrokerId, bool], _Session] = {}
+        self._sessions: dict[tuple[BrokerId, bool], FetchSession] = {}
         """By broker, and whether it is for what that observes."""
         self._disk_reads = asyncio.Semaphore(disk_reads_max)
         self._disk_reads_of_observers = asyncio.Semaphore(_OBSERVERS_DISK_READS)
@@ -285,7 +112,7 @@ class FetchServing:
             if items or not await self._waited(session, request, deadline_s):
                 return wire.encode_answer(wire.AnswerHeader(items, session.left), records)
 
-    def _session_of(self, replica: BrokerId, request: wire.FetchRequest) -> _Session:
+    def _session_of(self, replica: BrokerId, request: wire.FetchRequest) -> FetchSession:
         registered = self._registered(replica)
         if registered < 0:
             raise UnknownBrokerError(f"no broker is registered as {replica} yet, as far as this one knows")
@@ -300,11 +127,11 @@ class FetchServing:
             raise InvalidRequestError("a fetch goes on with a session that this broker does not know")
         if session is not None:
             session.end()
-        fresh = _Session(request.session, replica, request.observer, BrokerEpoch(request.broker_epoch))
+        fresh = FetchSession(request.session, replica, request.observer, BrokerEpoch(request.broker_epoch))
         self._sessions[replica, request.observer] = fresh
         return fresh
 
-    async def _waited(self, session: _Session, request: wire.FetchRequest, deadline_s: float) -> bool:
+    async def _waited(self, session: FetchSession, request: wire.FetchRequest, deadline_s: float) -> bool:
         """Wait for something new. False where the request is to be answered as it is: it has waited long enough, or
         another one has taken its place."""
         loop = asyncio.get_running_loop()
@@ -314,20 +141,20 @@ class FetchServing:
         if session.has_ready:
             return True
         waiter = session.waiter = loop.create_future()
-        timer = loop.call_later(left_s, _resolve, waiter)
+        timer = loop.call_later(left_s, resolve, waiter)
         try:
             await waiter
         finally:
             timer.cancel()
         return session.has_ready
 
-    def _is_current(self, session: _Session) -> bool:
+    def _is_current(self, session: FetchSession) -> bool:
         return self._sessions.get((session.replica, session.observer)) is session
 
     # --- answers ------------------------------------------------------------------------------------------------
 
     async def _answers(
-        self, session: _Session, request: wire.FetchRequest
+        self, session: FetchSession, request: wire.FetchRequest
     ) -> tuple[list[wire.AnswerItem], list[Bytes]]:
         items: list[wire.AnswerItem] = []
         records: list[Bytes] = []
@@ -360,7 +187,7 @@ class FetchServing:
                 await asyncio.sleep(0)
         return items, records
 
-    def _next(self, session: _Session, *, catch_up: bool) -> tuple[ReplicaKey, wire.FetchItem, bool] | None:
+    def _next(self, session: FetchSession, *, catch_up: bool) -> tuple[ReplicaKey, wire.FetchItem, bool] | None:
         """The next fetch to look at, and whether it is one to catch up with; None where there is none for now."""
         while session.ready:
             key = next(iter(session.ready))
@@ -379,7 +206,7 @@ class FetchServing:
                 return key, item, True
         return None
 
-    def _catches_up(self, session: _Session, key: ReplicaKey, item: wire.FetchItem) -> bool:
+    def _catches_up(self, session: FetchSession, key: ReplicaKey, item: wire.FetchItem) -> bool:
         try:
             partition = self._find(key)
         except LogboomError:
@@ -389,7 +216,7 @@ class FetchServing:
 
     async def _answer(
         self,
-        session: _Session,
+        session: FetchSession,
         key: ReplicaKey,
         item: wire.FetchItem,
         max_bytes: int,
@@ -436,10 +263,10 @@ class FetchServing:
             return refused, b"", None
         if not data and not self._is_mark_due(session, key, partition):
             return None
-        stands = _standing(session, key, item, partition, len(data), end) if may_stand else None
+        stands = session.stand(key, item, partition, len(data), end) if may_stand else None
         return self._with_mark(session, key, item, partition, len(data), stands=stands is not None), data, stands
 
-    async def _first_batch(self, session: _Session, partition: Partition) -> Offset:
+    async def _first_batch(self, session: FetchSession, partition: Partition) -> Offset:
         """Where a copy begins that has nothing: the log start may lie inside a batch, and batches come whole."""
         start = partition.log_start_offset
         data, _ = await self._read(session, partition, start, 1)
@@ -447,7 +274,7 @@ class FetchServing:
 
     def _with_mark(
         self,
-        session: _Session,
+        session: FetchSession,
         key: ReplicaKey,
         item: wire.FetchItem,
         partition: Partition,
@@ -457,14 +284,14 @@ class FetchServing:
     ) -> wire.AnswerItem:
         # It takes no mark above the end that it asked from; with a log start above that, it would begin anew there.
         mark, start = partition.role.leader.high_watermark, min(partition.log_start_offset, Offset(item.offset))
-        session.sent_marks[key] = _SentMark(item.number, min(mark, Offset(item.offset)), start)
+        session.sent_marks[key] = SentMark(item.number, min(mark, Offset(item.offset)), start)
         session.mark_due.discard(key)
         return wire.AnswerItem(
             item.stream, item.index, item.number, mark, start, size_bytes, offset=item.offset, stands=stands
         )
 
     async def _read(
-        self, session: _Session, partition: Partition, offset: Offset, max_bytes: int
+        self, session: FetchSession, partition: Partition, offset: Offset, max_bytes: int
     ) -> tuple[Bytes, Offset | None]:
         """Records, and the offset behind them; None where they came from the disk, and more are likely to."""
         log = partition.log
@@ -504,9 +331,9 @@ class FetchServing:
             if in_epoch and one.durable_end <= partition.log_end_offset:
                 session.ahead.durable(key, Offset(one.durable_end))
                 session.ends[key] = one  # it may overtake the fetch, which is a task here
-                self._follower_has(partition, session, _has(one))
+                self._follower_has(partition, session, has_of(one))
 
-    def _follower_has(self, partition: Partition, session: _Session, has: _Has) -> None:
+    def _follower_has(self, partition: Partition, session: FetchSession, has: Has) -> None:
         partition.role.leader.replication_step(
             FollowerFetched(
                 session.replica,
@@ -557,7 +384,7 @@ class FetchServing:
             elif session.is_behind(key, partition):
                 self._send_mark_later(session, key)
 
-    def _is_mark_due(self, session: _Session, key: ReplicaKey, partition: Partition) -> bool:
+    def _is_mark_due(self, session: FetchSession, key: ReplicaKey, partition: Partition) -> bool:
         if not session.is_behind(key, partition):
             return False
         if key in session.mark_due:
@@ -565,13 +392,13 @@ class FetchServing:
         self._send_mark_later(session, key)
         return False
 
-    def _send_mark_later(self, session: _Session, key: ReplicaKey) -> None:
+    def _send_mark_later(self, session: FetchSession, key: ReplicaKey) -> None:
         session.mark_due.add(key)
         if session.mark_timer is None:
             loop = asyncio.get_running_loop()
             session.mark_timer = loop.call_later(_MARK_DELAY_S, self._send_marks, session)
 
-    def _send_marks(self, session: _Session) -> None:
+    def _send_marks(self, session: FetchSession) -> None:
         session.mark_timer = None
         session.ready.update(dict.fromkeys(key for key in session.mark_due if key in session.pending))
         if session.ready:
@@ -584,35 +411,9 @@ class FetchServing:
         self._sessions.clear()
 
 
-def _has(said: wire.FetchItem | wire.DurableEnd) -> _Has:
-    start = _ABOVE_ALL if said.log_start == -1 else Offset(said.log_start)
-    lacks_room = isinstance(said, wire.FetchItem) and said.lacks_room
-    return _Has(Offset(said.durable_end), PartitionEpoch(said.partition_epoch), start, lacks_room)
-
-
-def _resolve(waiter: "asyncio.Future[None]") -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
 def _elsewhere(item: wire.FetchItem, log_start: Offset, diverging: tuple[int, int] | None = None) -> wire.AnswerItem:
     """The answer to a follower whose log is to be cut or begun anew first: of the high-water mark it takes nothing."""
     return wire.AnswerItem(item.stream, item.index, item.number, log_start=log_start, diverging=diverging)
-
-
-def _standing(
-    session: _Session, key: ReplicaKey, item: wire.FetchItem, partition: Partition, size_bytes: int, end: Offset | None
-) -> wire.FetchItem | None:
-    """As which fetch one goes on that is answered with so many bytes of records below `end`; None where it does not."""
-    if end is None or not session.ahead.has_room(size_bytes):
-        return None
-    session.ahead.add(key, end, size_bytes)
-    if not size_bytes:
-        return item
-    if end < partition.log.written_end:
-        session.ready[key] = None
-    last_epoch = partition.log.epochs.at(Offset(end - 1))
-    return structs.replace(item, offset=end, last_epoch=last_epoch, lacks_room=False)
 
 
 def _check_leads(partition: Partition, item: wire.FetchItem) -> None:

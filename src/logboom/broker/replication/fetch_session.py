@@ -1,0 +1,215 @@
+"""What one follower has asked a leader for and was not answered yet, and what the leader knows of that follower.
+
+Knows fetches and what they were answered with; what is read for them, and when, is `serving`'s. On the loop.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from logboom.base.ids import BrokerEpoch, BrokerId, Offset, PartitionEpoch
+from logboom.broker.partition.replica import Partition
+from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.replication import wire
+
+_AHEAD_BYTES_MAX: Final = 4 << 20
+"""What fetches of a session that stand were answered with, and the follower has not said to be durable."""
+_ABOVE_ALL: Final = Offset(2**63 - 1)
+"""Where the log of a follower begins that does not say it: nobody waits until it has deleted something."""
+
+
+class Has(NamedTuple):
+    """What a follower reports to have, and as of which state of the partition."""
+
+    durable_end: Offset
+    partition_epoch: PartitionEpoch
+    log_start: Offset
+    lacks_room: bool = False
+
+
+class SentMark(NamedTuple):
+    """The high-water mark and the first offset of the log, as sent with the answer to the fetch of a number."""
+
+    number: int
+    mark: Offset
+    log_start: Offset
+
+
+_NOTHING_SENT: Final = SentMark(0, Offset(-1), Offset(-1))
+
+
+class _Ahead:
+    """What was sent for fetches that stand, and is not durable at the follower as far as it has said."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._sent: dict[ReplicaKey, deque[tuple[Offset, int]]] = {}
+        """Up to which offset, and how many bytes."""
+
+    def __contains__(self, key: ReplicaKey) -> bool:
+        return key in self._sent
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether so much may be sent too."""
+        return self._bytes + size_bytes <= _AHEAD_BYTES_MAX
+
+    def add(self, key: ReplicaKey, end: Offset, size_bytes: int) -> None:
+        """Records below `end` were sent."""
+        sent = self._sent.get(key)
+        if sent is None:
+            sent = self._sent[key] = deque()
+        if size_bytes:
+            sent.append((end, size_bytes))
+            self._bytes += size_bytes
+
+    def durable(self, key: ReplicaKey, end: Offset) -> None:
+        """The follower has synced everything below `end`."""
+        sent = self._sent.get(key, ())
+        while sent and sent[0][0] <= end:
+            self._bytes -= sent.popleft()[1]
+
+    def forget(self, key: ReplicaKey) -> None:
+        """The fetch stands no more."""
+        self._bytes -= sum(size_bytes for _, size_bytes in self._sent.pop(key, ()))
+
+
+class FetchSession:
+    """What one follower has asked for and was not answered yet."""
+
+    def __init__(self, number: int, replica: BrokerId, observer: bool, broker_epoch: BrokerEpoch) -> None:
+        self.number = number
+        self.replica = replica
+        self.observer = observer
+        self.broker_epoch = broker_epoch
+        self.pending: dict[ReplicaKey, wire.FetchItem] = {}
+        self.new: set[ReplicaKey] = set()
+        """Those that were not looked at yet."""
+        self.ready: dict[ReplicaKey, None] = {}
+        """Those to look at, the one that has waited longest first."""
+        self.behind: dict[ReplicaKey, None] = {}
+        """Those of them that are not in sync and have records to catch up with: their turn is after all others'."""
+        self.held: dict[ReplicaKey, None] = {}
+        """Those that wait for the throttle."""
+        self.held_timer: asyncio.TimerHandle | None = None
+        self.sent_marks: dict[ReplicaKey, SentMark] = {}
+        """The high-water marks that the follower knows, and the first offsets of the leader's log."""
+        self.ends: dict[ReplicaKey, wire.DurableEnd] = {}
+        """The durable ends that the follower reported beside a fetch."""
+        self.ends_received = 0
+        """How many messages with durable ends came in this session."""
+        self.ahead = _Ahead()
+        self.mark_due: set[ReplicaKey] = set()
+        self.mark_timer: asyncio.TimerHandle | None = None
+        self.last_request_s = 0.0
+        """When the last request came, on the monotonic clock."""
+        self.latest: wire.FetchRequest | None = None
+        """The request that waits, or is going to."""
+        self.waiter: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None:
+            resolve(waiter)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether there is a fetch to look at."""
+        return bool(self.ready or self.behind)
+
+    @property
+    def left(self) -> list[tuple[bytes, int]]:
+        """Fetches for which there may be something that was not sent yet; observers judge their age by it."""
+        if not self.observer:
+            return []
+        keys = {**self.ready, **self.behind, **self.held, **dict.fromkeys(self.mark_due)}
+        return [(stream.bytes, index) for stream, index in keys if (stream, index) in self.pending]
+
+    def hold(self, key: ReplicaKey, wait_s: float) -> None:
+        """Look at a fetch again after a while, with all that wait then."""
+        self.held[key] = None
+        if self.held_timer is None:
+            self.held_timer = asyncio.get_running_loop().call_later(wait_s, self._release)
+
+    def _release(self) -> None:
+        self.held_timer = None
+        held, self.held = self.held, {}
+        self.behind.update(held)
+        self.wake()
+
+    def is_behind(self, key: ReplicaKey, partition: Partition) -> bool:
+        """Whether the follower does not know yet how far the partition is committed, or where it begins."""
+        sent = self.sent_marks.get(key, _NOTHING_SENT)
+        return partition.role.leader.high_watermark > sent.mark or partition.log_start_offset > sent.log_start
+
+    def add(self, items: Sequence[wire.FetchItem]) -> None:
+        for item in items:
+            key = wire.key_of(item.stream, item.index)
+            self.pending[key] = item
+            sent, stood = self.sent_marks.get(key), key in self.ahead
+            if stood:
+                self.ahead.forget(key)
+            if sent is not None and (stood or item.last_answer not in (sent.number, -1)):
+                # That answer came too late for the follower, which dropped it. Of a fetch that stood, who knows which.
+                del self.sent_marks[key]
+            self.new.add(key)
+            self.ready[key] = None
+
+    def has(self, key: ReplicaKey, item: wire.FetchItem) -> Has:
+        """What the follower reported last. The leadership itself forgets what a follower had that leaves the ISR."""
+        asked, reported = has_of(item), self.ends.get(key)
+        if reported is None or reported.number != item.number or reported.partition_epoch < item.partition_epoch:
+            return asked
+        beside = has_of(reported)
+        end, start = max(asked.durable_end, beside.durable_end), max(asked.log_start, beside.log_start)
+        return Has(end, beside.partition_epoch, start)
+
+    def stand(
+        self, key: ReplicaKey, item: wire.FetchItem, partition: Partition, size_bytes: int, end: Offset | None
+    ) -> wire.FetchItem | None:
+        """As which fetch one goes on that is answered with so many bytes of records below `end`; None where it does
+        not, since they came from the disk or too much is on its way."""
+        if end is None or not self.ahead.has_room(size_bytes):
+            return None
+        self.ahead.add(key, end, size_bytes)
+        if not size_bytes:
+            return item
+        if end < partition.log.written_end:
+            self.ready[key] = None
+        last_epoch = partition.log.epochs.at(Offset(end - 1))
+        return structs.replace(item, offset=end, last_epoch=last_epoch, lacks_room=False)
+
+    def answered(self, key: ReplicaKey, item: wire.FetchItem, stands: wire.FetchItem | None) -> None:
+        """A fetch was answered; `stands`: as which one it goes on."""
+        if self.pending.get(key) is not item:
+            return
+        self.new.discard(key)
+        if stands is not None:
+            self.pending[key] = stands
+        else:
+            del self.pending[key]
+            self.ahead.forget(key)
+
+    def end(self) -> None:
+        if self.mark_timer is not None:
+            self.mark_timer.cancel()
+            self.mark_timer = None
+        if self.held_timer is not None:
+            self.held_timer.cancel()
+            self.held_timer = None
+        for keys in (self.pending, self.ready, self.behind, self.held):
+            keys.clear()
+        self.wake()
+
+
+def has_of(said: wire.FetchItem | wire.DurableEnd) -> Has:
+    start = _ABOVE_ALL if said.log_start == -1 else Offset(said.log_start)
+    lacks_room = isinstance(said, wire.FetchItem) and said.lacks_room
+    return Has(Offset(said.durable_end), PartitionEpoch(said.partition_epoch), start, lacks_room)
+
+
+def resolve(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
