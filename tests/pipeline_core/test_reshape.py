@@ -235,6 +235,8 @@ def test_values_of_spark_are_computed_where_the_event_is() -> None:
         ({"cast": {"body": "int"}}, "'body' cannot be changed here"),
         ({"flatten": ["body"]}, "'body' cannot be changed here"),
         ({"remove": ["attributes."]}, "unknown field 'attributes.'"),
+        ({"set": {"severity_number": "99999999999"}}, "severity_number cannot be 99999999999, so every event would be"),
+        ({"set": {"trace_id": "'zz'"}}, 'trace_id cannot be "zz", so every event would be a dead letter'),
     ],
 )
 def test_faults_of_a_file(keys: Mapping[str, Any], message: str) -> None:

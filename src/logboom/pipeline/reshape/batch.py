@@ -26,6 +26,7 @@ SET_FIELDS: Final = (*TEXT_FIELDS, "time", "severity_number", "trace_id", "span_
 
 _IDS: Final = {"trace_id": re.compile(r"[0-9a-f]{32}"), "span_id": re.compile(r"[0-9a-f]{16}")}
 _SEVERITY_MAX: Final = 24
+_CONSTANT: Final = re.compile(r"(?P<number>-?\d{1,30})|'(?P<text>[^'\\]*)'")
 _SHOWN_MAX: Final = 60
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
@@ -199,6 +200,23 @@ def _field_value(target: str, value: Any) -> Any:
     if not form.fullmatch(text) or not text.strip("0"):
         raise ValueError(target)
     return text
+
+
+def constant_fault(target: str, sql: str) -> str | None:
+    """Why no event could have what is set, where that is a constant number or text.
+
+    >>> constant_fault("severity_number", "17"), constant_fault("severity_number", "99")
+    (None, 'severity_number cannot be 99, so every event would be a dead letter')
+    """
+    found = _CONSTANT.fullmatch(sql.strip())
+    if found is None or target not in ("severity_number", *_IDS):
+        return None
+    value = found["text"] if found["number"] is None else int(found["number"])
+    try:
+        _field_value(target, value)
+    except ValueError:
+        return f"{target} cannot be {_short(value)}, so every event would be a dead letter"
+    return None
 
 
 def _time(value: Any) -> Any:

@@ -11,7 +11,15 @@ from pydantic import Field
 from logboom.base.settings import Settings, Texts
 from logboom.pipeline.findings import Part
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, KernelTransform
-from logboom.pipeline.reshape.batch import PREFIX, SET_FIELDS, TEXT_FIELDS, Edits, SetValues, reshape_batch
+from logboom.pipeline.reshape.batch import (
+    PREFIX,
+    SET_FIELDS,
+    TEXT_FIELDS,
+    Edits,
+    SetValues,
+    constant_fault,
+    reshape_batch,
+)
 from logboom.pipeline.reshape.edits import CASTS
 from logboom.pipeline.reshape.schemas import Schema, SchemaName, in_schema_batch
 from logboom.pipeline.reshape.splitting import ALL, Split, split_batch
@@ -186,6 +194,9 @@ def _split_field(part: Part, name: str, model: SplitModel) -> SetField:
 def _set_field(part: Part, name: str, index: int, target: str, sql: str) -> SetField:
     _check_field(part, ("set", target), target, SET_FIELDS)
     line = part.expression(("set", target), sql, wants=_WANTED.get(target, "any"))
+    fault = constant_fault(target, sql)
+    if fault is not None:
+        part.problem(("set", target), fault)
     return SetField(target=target, sql=sql, column=f"set_{name}_{index}", line=line)
 
 
