@@ -85,7 +85,7 @@ def test_what_nobody_can_have_stored_is_kept() -> None:
     for others in (None, [unstored(b"1"), unstored(b"other", by_all=False)]):
         holding = kept(2)
         assert holding.take_over(others, [(3, 0), (5, 100)], 5) == ()
-        assert payloads(holding.held) == [*([b"other"] if others else []), b"0", b"1", b"queue", b"new"]
+        assert payloads(holding.held) == [b"0", b"1", *([b"other"] if others else []), b"queue", b"new"]
         assert holding.size_bytes == sum(one.size_bytes for one in holding.held)
 
 
@@ -97,6 +97,16 @@ def test_what_was_taken_over_in_a_leadership_that_is_over_is_kept_for_the_next_o
     holding.hold(unstored(b"new"))
     assert holding.take_over(None, [(3, 0), (4, 100), (7, 100)], 7) == ()
     assert payloads(holding.held) == [b"theirs", b"new"]
+
+
+def test_what_a_lost_connection_has_left_out_comes_before_what_came_behind_it() -> None:
+    holding = HeldMessages(0)
+    holding.begin()
+    for payload in (b"2", b"3", b"6", b"new"):
+        holding.hold(unstored(payload))
+    holding.take_over([unstored(payload) for payload in (b"1", b"2", b"3", b"4", b"5", b"6")], STORED, 5)
+    assert payloads(holding.held) == [b"1", b"2", b"3", b"4", b"5", b"6", b"new"]
+    assert holding.size_bytes == sum(one.size_bytes for one in holding.held)
 
 
 def test_a_mark_of_an_earlier_question_says_nothing_about_the_next_one() -> None:

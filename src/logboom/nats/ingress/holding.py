@@ -13,7 +13,6 @@ is found by what it is, byte for byte, and counted: of ten equal messages here a
 alone.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
@@ -147,7 +146,7 @@ class HeldMessages:
         self._start, self._mark = 0, None
 
     def take_over(self, others: Sequence[Unstored] | None, epochs: Epochs, epoch: int) -> Sequence[Unstored]:
-        """Put what the leader before this one has held, in its order, before what arrived here, without what both have
+        """Put what the leader before this one has held, in its order, among what arrived here, without what both have
         received. None: it has told nothing. `epochs`: of the log of this broker, which leads in `epoch`.
 
         What arrived here before (`begin`) is the other one's to tell of where leaders have stored records since this
@@ -162,23 +161,42 @@ class HeldMessages:
             self.size_bytes -= sizes(self.held[: self._start])
             del self.held[: self._start]
             self._mark = None if self._mark is None else max(self._mark - self._start, 0)
-        more = self._unknown(others or ())
-        self.put_first([*more, *early])
+        self._insert(others or ())
+        self.put_first(early)
         self.unmark()
         self._since = epoch
         return gone if others is None else ()
 
-    def _unknown(self, others: Sequence[Unstored]) -> Sequence[Unstored]:
-        """What did not arrive here, too, up to the mark."""
-        known = Counter(one.message[1:] for one in self.held[: self._mark] if one.by_all)
-        more: list[Unstored] = []
+    def _insert(self, others: Sequence[Unstored]) -> None:
+        """Put what did not arrive here, too, where it stood among what did, up to the mark: a connection that was lost
+        for a moment leaves a gap here."""
+        places: dict[tuple[bytes, ...], list[int]] = {}
+        mark = len(self.held) if self._mark is None else self._mark
+        for place, one in enumerate(self.held[:mark]):
+            if one.by_all:
+                places.setdefault(one.message[1:], []).append(place)
+        before: int | None = None
+        more, last = list[tuple[int, Unstored]](), list[Unstored]()
         for one in reversed(others):  # the later of equal ones are those that arrived here, too
-            if one.by_all and known[one.message[1:]] > 0:
-                known[one.message[1:]] -= 1
+            known = places.get(one.message[1:]) if one.by_all else None
+            if known:
+                place = known.pop()
+                if before is None:
+                    more = [(place + 1, each) for each in last]
+                before = place if before is None else min(before, place)
+            elif before is None:
+                last.append(one)
             else:
-                more.append(one)
-        more.reverse()
-        return more
+                more.append((before, one))
+        if before is None:
+            more = [(0, each) for each in last]
+        merged, at = list[Unstored](), 0
+        for place, one in reversed(more):
+            merged += self.held[at:place]
+            merged.append(one)
+            at = place
+        self.held = [*merged, *self.held[at:]]
+        self.size_bytes += sizes([one for _, one in more])
 
     def put_first(self, more: Sequence[Unstored]) -> None:
         """Put messages before all that are held."""
