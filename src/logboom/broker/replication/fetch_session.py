@@ -205,11 +205,13 @@ class FetchSession:
 
 
 def has_of(said: wire.FetchItem | wire.DurableEnd) -> Has:
+    """What a message of a follower says that it has."""
     start = _ABOVE_ALL if said.log_start == -1 else Offset(said.log_start)
     lacks_room = isinstance(said, wire.FetchItem) and said.lacks_room
     return Has(Offset(said.durable_end), PartitionEpoch(said.partition_epoch), start, lacks_room)
 
 
 def resolve(waiter: "asyncio.Future[None]") -> None:
+    """Wake whoever waits, unless that was done."""
     if not waiter.done():
         waiter.set_result(None)
