@@ -106,7 +106,7 @@ def test_rows_are_there_with_the_commit_of_their_batch_and_each_once(cloud: Clou
     assert cloud.ids == ONCE
 
 
-PLACE = "type: bigquery, project: p, dataset: d, table: t, key_env: K"
+PLACE = "type: bigquery, project: shop-1234, dataset: d, table: t, key_env: K"
 
 
 def test_each_way_has_its_own_batches_and_requests_at_once() -> None:

@@ -45,7 +45,7 @@ each partition that has rows."""
 _COMMIT_RECORDS_MAX: Final = 500_000
 _COLUMN_NAME_MAX: Final = 300
 _NAMES: Final = {
-    "project": (re.compile(r"[a-z0-9.:-]{4,63}"), "small letters, digits and '-'"),
+    "project": (re.compile(r"[a-z0-9.:-]{4,63}"), "4 to 63 small letters, digits and '-'"),
     "dataset": (re.compile(r"[A-Za-z0-9_]{1,1024}"), "letters, digits and '_'"),
     "table": (re.compile(r"[A-Za-z0-9_-]{1,1024}"), "letters, digits, '_' and '-'"),
 }
