@@ -159,7 +159,7 @@ def add_partitions(
     placed: tuple[Assignment, ...] = ()
     if stream.assignments:
         factor = len([one for one in stream.assignments[0].replicas if one not in stream.assignments[0].adding])
-        placed = _placed(image, assignments, more, factor, stream.id.int + stream.partitions)
+        placed = _placed(image, assignments, more, factor, stream.id.int + stream.partitions, stream.assignments)
         placed = _with_observers(image, placed, observers)
     return (PartitionsAdded(id=stream.id, total=total, placed=tuple(map(Placed.of, placed)), **observed(placed)),)
 
@@ -224,9 +224,15 @@ def check_client_may_write(stream: Stream) -> None:
 
 
 def _placed(
-    image: Image, assignments: Sequence[Sequence[int]] | None, partitions: int, replication_factor: int, first: int
+    image: Image,
+    assignments: Sequence[Sequence[int]] | None,
+    partitions: int,
+    replication_factor: int,
+    first: int,
+    held: Sequence[Assignment] = (),
 ) -> tuple[Assignment, ...]:
-    """Who holds each new partition; nothing where no broker has registered yet, as on a single node before it did."""
+    """Who holds each new partition of a stream that has those of `held` already; nothing where no broker has registered
+    yet, as on a single node before it did."""
     if not image.brokers:
         if replication_factor != 1:
             raise InvalidReplicationFactorError(
@@ -235,7 +241,14 @@ def _placed(
         return ()
     if assignments is None:
         load = Load.of(one for stream in image for one in stream.assignments)
-        chosen = place(image.brokers, load, partitions=partitions, replication_factor=replication_factor, first=first)
+        chosen = place(
+            image.brokers,
+            load,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            first=first,
+            own=Load.of(held),
+        )
     else:
         chosen = _explicit(image, assignments, partitions)
     return tuple(start(replicas, image.brokers) for replicas in chosen)

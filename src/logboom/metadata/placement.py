@@ -4,7 +4,8 @@ The rules, in this order:
 
 1. No two replicas of a partition are in one failure domain: they would be lost together.
 2. Replicas are spread over as many racks as there are.
-3. Leaderships are even, then replicas are even, over all streams together.
+3. Leaderships are even among the partitions of the stream, so that all brokers share its load, then over all streams
+   together; then replicas are even over all streams together.
 4. Brokers that are active come before fenced ones; draining ones, those that shut down and observers get nothing.
 
 Where observers go is in `observers`.
@@ -44,9 +45,17 @@ class Load:
 
 
 def place(
-    brokers: Mapping[BrokerId, Broker], load: Load, *, partitions: int, replication_factor: int, first: int
+    brokers: Mapping[BrokerId, Broker],
+    load: Load,
+    *,
+    partitions: int,
+    replication_factor: int,
+    first: int,
+    own: Load | None = None,
 ) -> list[Replicas]:
-    """The replicas of each new partition, the preferred leader first. `load` is added to.
+    """The replicas of each new partition, the preferred leader first. `load`, of all streams, is added to.
+
+    `own`: what of it is the stream's own, where it has partitions already; added to as well.
 
     Raises InvalidReplicationFactorError where there are not as many failure domains as replicas.
     """
@@ -55,10 +64,12 @@ def place(
     if not 1 <= replication_factor <= len(domains):
         raise InvalidReplicationFactorError(_too_many(replication_factor, len(candidates), len(domains)))
     candidates.sort(key=lambda one: one.id)
+    own = Load() if own is None else own
     placed = []
     for number in range(partitions):
         turned = _turned(candidates, first + number)
-        replicas = _replicas_of_one(turned, load, replication_factor)
+        replicas = _replicas_of_one(turned, own, load, replication_factor)
+        own.add(replicas)
         load.add(replicas)
         placed.append(replicas)
     return placed
@@ -118,14 +129,16 @@ def _turned(brokers: Sequence[Broker], by: int) -> Sequence[Broker]:
     return (*brokers[by:], *brokers[:by])
 
 
-def _replicas_of_one(candidates: Sequence[Broker], load: Load, replication_factor: int) -> Replicas:
+def _replicas_of_one(candidates: Sequence[Broker], own: Load, load: Load, replication_factor: int) -> Replicas:
     chosen: list[Broker] = []
     while len(chosen) < replication_factor:
         racks, domains = {one.rack for one in chosen}, {one.domain for one in chosen}
-        counts = load.replicas if chosen else load.preferred
+        counts = (load.replicas,) if chosen else (own.preferred, load.preferred, load.replicas)
 
-        def cost(one: Broker, racks: set[str | None] = racks, counts: Counter[BrokerId] = counts) -> tuple[int, ...]:
-            return (one.fenced, one.rack in racks, counts[one.id], load.replicas[one.id])
+        def cost(
+            one: Broker, racks: set[str | None] = racks, counts: tuple[Counter[BrokerId], ...] = counts
+        ) -> tuple[int, ...]:
+            return (one.fenced, one.rack in racks, *(count[one.id] for count in counts))
 
         # `min` takes the first of equals, so the order of the candidates decides between them.
         chosen.append(min((one for one in candidates if one.domain not in domains), key=cost))
