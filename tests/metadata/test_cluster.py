@@ -6,7 +6,6 @@ a committed record as long as another replica has it.
 """
 
 import contextlib
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
 from uuid import UUID
@@ -527,19 +526,6 @@ def test_a_drained_broker_gets_nothing_new_and_stays_drained_after_a_restart() -
     assert {broker for replicas in placed for broker in replicas} == {2, 3}
     with pytest.raises(InvalidReplicationFactorError, match="3 cannot be had with 2 brokers"):
         place(image.brokers, Load(), partitions=1, replication_factor=3, first=0)
-
-
-def test_the_leaders_of_a_stream_are_spread_where_others_have_made_brokers_uneven() -> None:
-    """Else a stream would be on the emptier broker alone, whatever its load is."""
-    image = cluster(3)
-    load = Load(replicas=Counter({BROKERS[0]: 50}), preferred=Counter({BROKERS[0]: 50}))
-    placed = place(image.brokers, load, partitions=7, replication_factor=2, first=0)
-    assert sorted(Counter(replicas[0] for replicas in placed).values()) == [2, 2, 3]
-    own = Load()
-    for replicas in placed:
-        own.add(replicas)
-    place(image.brokers, load, partitions=2, replication_factor=1, first=0, own=own)
-    assert set(own.preferred.values()) == {3}
 
 
 def test_replicas_are_even_over_brokers_and_racks_and_never_share_a_failure_domain() -> None:
