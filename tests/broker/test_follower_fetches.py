@@ -1,7 +1,9 @@
 """What followers and leaders tell each other, where messages are lost, overtake each other or are not taken."""
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pytest
 from tests.broker.node import append, append_soon, batch
@@ -13,7 +15,7 @@ from logboom.base.ports import Bytes
 from logboom.broker.partition import follower as partition_follower
 from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind, PeerIdentity, SendPart
-from logboom.broker.replication import fetch_session, wire
+from logboom.broker.replication import fetch_session, serving, wire
 from logboom.metadata.membership import fence
 
 
@@ -149,6 +151,66 @@ async def test_a_fetch_that_stands_brings_all_that_comes(cluster: Cluster) -> No
     await until(lambda: copy.reads.high_watermark == 4, "the mark comes alone when nothing else does")
     assert [(offset, stands) for _, offset, stands in tap.sent] == [(1, True), (2, True), (3, True)]
     assert tap.asked == [], "it was asked once, before"
+
+
+@contextlib.contextmanager
+def held_ends(cluster: Cluster) -> Iterator[Callable[[], None]]:
+    """The durable ends of broker 2 wait until the function that this gives is called; what comes later does too."""
+    peers, held = cluster.network.members[BrokerId(2)], list[Callable[[], object]]()
+    post = peers.post
+
+    def hold(to: BrokerId, kind: FrameKind, body: Sequence[Bytes]) -> bool:
+        if kind is not FrameKind.DURABLE_END:
+            return post(to, kind, body)
+        held.append(lambda: post(to, kind, body))
+        return True
+
+    def release() -> None:
+        for one in held:
+            one()
+        held.clear()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(peers, "post", hold)
+        yield release
+    release()
+
+
+def _is_written(partition: Partition, end: int) -> bool:
+    return partition.log.written_end == end
+
+
+@on_brokers(2)
+async def test_little_waits_for_the_sync_of_what_is_on_its_way_and_goes_together(cluster: Cluster) -> None:
+    leader, copy, tap = await tapped_pair(cluster)
+    with held_ends(cluster) as release, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(serving, "_MARK_DELAY_S", 3_600.0)
+        acks = [append_soon(leader, batch(b"1"))]
+        await until(lambda: len(tap.sent) == 1, "nothing was on its way before it")
+        for number in (2, 3):
+            acks.append(append_soon(leader, batch(b"%d" % number)))
+            await until(partial(_is_written, leader, number + 1), "it is written")
+        await until(lambda: copy.log.durable_end == 2, "the follower has synced the first")
+        assert [offset for _, offset, _ in tap.sent] == [1]
+        release()
+        await until(lambda: copy.log_end_offset == 4, "both go as soon as that is told")
+        assert [offset for _, offset, _ in tap.sent] == [1, 2]
+        acks.append(append_soon(leader, batch(bytes(10_000))))
+        await until(lambda: copy.log_end_offset == 5, "more than a little does not wait")
+    assert [(await ack).base_offset for ack in acks] == [1, 2, 3, 4]
+    assert tap.asked == [], "it was asked once, before"
+
+
+@on_brokers(2)
+async def test_little_waits_no_longer_than_a_mark(cluster: Cluster) -> None:
+    """A follower that does not tell of its sync, since it hangs or began anew, holds nothing up for ever."""
+    leader, copy, tap = await tapped_pair(cluster)
+    with held_ends(cluster):
+        acks = [append_soon(leader, batch(b"1"))]
+        await until(lambda: len(tap.sent) == 1, "nothing was on its way before it")
+        acks.append(append_soon(leader, batch(b"2")))
+        await until(lambda: copy.log_end_offset == 3, "it goes after a while")
+    assert [(await ack).base_offset for ack in acks] == [1, 2]
 
 
 @on_brokers(2)

@@ -17,6 +17,9 @@ from logboom.broker.replication import wire
 
 _AHEAD_BYTES_MAX: Final = 4 << 20
 """What fetches of a session that stand were answered with, and the follower has not said to be durable."""
+_FEW_BYTES: Final = 8 << 10
+"""Fewer bytes of records than this wait while others of their partition are on their way: less than one request of a
+producer with the batch size that Kafka's have (16 KiB)."""
 _ABOVE_ALL: Final = Offset(2**63 - 1)
 """Where the log of a follower begins that does not say it: nobody waits until it has deleted something."""
 
@@ -48,6 +51,8 @@ class _Ahead:
         self._bytes = 0
         self._sent: dict[ReplicaKey, deque[tuple[Offset, int]]] = {}
         """Up to which offset, and how many bytes."""
+        self._position: dict[ReplicaKey, tuple[Offset, int]] = {}
+        """Where the leader's log ended when something was sent last: its last segment, and the bytes in that."""
 
     def __contains__(self, key: ReplicaKey) -> bool:
         return key in self._sent
@@ -56,7 +61,15 @@ class _Ahead:
         """Whether so much may be sent too."""
         return self._bytes + size_bytes <= _AHEAD_BYTES_MAX
 
-    def add(self, key: ReplicaKey, end: Offset, size_bytes: int) -> None:
+    def bytes_behind(self, key: ReplicaKey, partition: Partition) -> int | None:
+        """How much was written behind what is on its way; None where nothing is, or it is in another segment."""
+        if not self._sent.get(key):
+            return None
+        segment, position = self._position[key]
+        active = partition.log.segments[-1]
+        return active.size_bytes - position if active.base == segment else None
+
+    def add(self, key: ReplicaKey, partition: Partition, end: Offset, size_bytes: int) -> None:
         """Records below `end` were sent."""
         sent = self._sent.get(key)
         if sent is None:
@@ -64,6 +77,8 @@ class _Ahead:
         if size_bytes:
             sent.append((end, size_bytes))
             self._bytes += size_bytes
+            active = partition.log.segments[-1]
+            self._position[key] = active.base, active.size_bytes
 
     def durable(self, key: ReplicaKey, end: Offset) -> None:
         """The follower has synced everything below `end`."""
@@ -74,6 +89,7 @@ class _Ahead:
     def forget(self, key: ReplicaKey) -> None:
         """The fetch stands no more."""
         self._bytes -= sum(size_bytes for _, size_bytes in self._sent.pop(key, ()))
+        self._position.pop(key, None)
 
 
 class FetchSession:
@@ -113,6 +129,11 @@ class FetchSession:
         waiter, self.waiter = self.waiter, None
         if waiter is not None:
             resolve(waiter)
+
+    def look_at(self, key: ReplicaKey) -> None:
+        """There is something to send for this fetch."""
+        self.ready[key] = None
+        self.wake()
 
     @property
     def has_ready(self) -> bool:
@@ -166,6 +187,14 @@ class FetchSession:
         end, start = max(asked.durable_end, beside.durable_end), max(asked.log_start, beside.log_start)
         return Has(end, beside.partition_epoch, start)
 
+    def has_enough(self, key: ReplicaKey, item: wire.FetchItem, partition: Partition) -> bool:
+        """Whether there are records to send now. A few wait for the follower to sync those on their way, and go with
+        what comes until then: it would sync them behind those anyway (as TCP holds small segments, RFC 896)."""
+        if partition.log.written_end <= item.offset:
+            return False
+        behind = self.ahead.bytes_behind(key, partition)
+        return behind is None or behind >= _FEW_BYTES
+
     def stand(
         self, key: ReplicaKey, item: wire.FetchItem, partition: Partition, size_bytes: int, end: Offset | None
     ) -> wire.FetchItem | None:
@@ -173,7 +202,7 @@ class FetchSession:
         not, since they came from the disk or too much is on its way."""
         if end is None or not self.ahead.has_room(size_bytes):
             return None
-        self.ahead.add(key, end, size_bytes)
+        self.ahead.add(key, partition, end, size_bytes)
         if not size_bytes:
             return item
         if end < partition.log.written_end:

@@ -12,7 +12,8 @@ goes with them for nothing.
 A fetch stands where its follower has what it was sent, or nearly: the leader answers it in parts of a request that goes
 on, and itself moves it behind the records of each. So in a steady stream each part costs one frame to the follower and
 one back, with its durable end, and records follow each other without waiting for either. What is on its way so has a
-bound (`fetch_session`); a fetch that finds it reached is answered once, and the follower sends the next one.
+bound (`fetch_session`); a fetch that finds it reached is answered once, and the follower sends the next one. A few
+records wait while others of their partition are on their way, until the follower has synced those, for 20 ms at most.
 
 Followers that are in sync go first, since producers wait for them. One that has more to catch up with gets a bounded
 part of an answer, one read at a time, so that what comes up for the others meanwhile waits for one read at most; under
@@ -332,6 +333,13 @@ class FetchServing:
                 session.ahead.durable(key, Offset(one.durable_end))
                 session.ends[key] = one  # it may overtake the fetch, which is a task here
                 self._follower_has(partition, session, has_of(one))
+                self._send_gathered(session, key, partition)
+
+    def _send_gathered(self, session: FetchSession, key: ReplicaKey, partition: Partition) -> None:
+        """What has waited for the follower's sync, as soon as that is told."""
+        item = session.pending.get(key)
+        if item is not None and session.has_enough(key, item, partition):
+            session.look_at(key)
 
     def _follower_has(self, partition: Partition, session: FetchSession, has: Has) -> None:
         partition.role.leader.replication_step(
@@ -378,10 +386,9 @@ class FetchServing:
                 partition = self._find(key)
             except LogboomError:
                 partition = None
-            if partition is None or not partition.role.leads or partition.log.written_end > item.offset:
-                session.ready[key] = None
-                session.wake()
-            elif session.is_behind(key, partition):
+            if partition is None or not partition.role.leads or session.has_enough(key, item, partition):
+                session.look_at(key)
+            elif partition.log.written_end > item.offset or session.is_behind(key, partition):
                 self._send_mark_later(session, key)
 
     def _is_mark_due(self, session: FetchSession, key: ReplicaKey, partition: Partition) -> bool:
