@@ -171,6 +171,20 @@ async def test_a_copy_that_ends_below_the_leaders_first_record_begins_there(clus
 
 
 @on_brokers(2, minimum=1)
+async def test_a_copy_of_a_log_without_records_is_in_sync_where_it_begins_anew(cluster: Cluster) -> None:
+    """Nothing is ever synced there by which it could tell. Found by `logboom sim run --nodes 3 --seed 500023`."""
+    await cluster.create("orders", [1, 2])
+    await append(cluster.leader("orders"), b"first")
+    await cluster.stop(2)
+    leader = cluster.leader("orders")
+    await append(leader, b"second")
+    assert await leader.deletion.delete_records(2) == 2
+    await cluster.start(2)
+    await cluster.in_sync("orders")
+    assert cluster.partition(2, "orders").log_start_offset == 2
+
+
+@on_brokers(2, minimum=1)
 async def test_a_copy_begins_with_the_batch_that_the_leaders_first_record_is_in(cluster: Cluster) -> None:
     """It began at that record, was given the whole batch, went back to where that begins, and so on for ever."""
     await cluster.create("orders", [1, 2], segment_bytes="16384")

@@ -277,7 +277,7 @@ class Broker:
                     if below_high_watermark:
                         raise BrokenPromiseError(f"broker {self.id} truncates below its high-water mark")
                     self.log.truncate(offset)
-                    self._followed(self.follower.step(following.Truncated(self.log.end)))
+                    self._followed(self.follower.step(following.Truncated(self.log.end, Offset(self.log.durable_end))))
                 case following.HighWatermarkMoved():
                     self.cluster.check_reads(self)
                 case following.StartAt():

@@ -106,7 +106,7 @@ def test_where_the_logs_part_no_fetch_stands() -> None:
     core.step(Appended(Offset(5)))
     (cut,) = core.step(replace(answer(1, parted=(4, 4)), stands=True))
     assert isinstance(cut, Truncate)
-    assert core.step(Truncated(Offset(4)))[0] == Fetch(2, LEADER, Epoch(5), Offset(4), Epoch(4), Offset(3))
+    assert core.step(Truncated(Offset(4), Offset(3)))[0] == Fetch(2, LEADER, Epoch(5), Offset(4), Epoch(4), Offset(3))
 
 
 def test_it_asks_appends_and_asks_again_and_tells_its_durable_end_beside_a_waiting_fetch() -> None:
@@ -134,7 +134,7 @@ def test_each_request_names_the_last_answer_whose_mark_counts() -> None:
     assert isinstance(after_a_mark, Fetch)
     assert after_a_mark.last_answer == 2
     core.step(answer(3, parted=(4, 2)))
-    (after_a_cut,) = core.step(Truncated(Offset(2)))
+    (after_a_cut,) = core.step(Truncated(Offset(2), Offset(2)))
     assert isinstance(after_a_cut, Fetch)
     assert after_a_cut.last_answer == 0, "the mark went back with the log"
 
@@ -150,7 +150,7 @@ def test_it_truncates_where_the_leader_says_and_nowhere_else_and_asks_again() ->
     core = started(epochs, end=25, mark=10)
     assert core.step(answer(1, parted=(2, 17))) == (Truncate(Offset(10), below_high_watermark=False),)
     epochs.truncate_end(Offset(10))
-    assert core.step(Truncated(Offset(10))) == (
+    assert core.step(Truncated(Offset(10), Offset(10))) == (
         Fetch(2, LEADER, Epoch(5), Offset(10), Epoch(1), durable_end=Offset(10)),
     )
     assert core.step(answer(2, mark=99)) == (
@@ -194,9 +194,9 @@ def test_a_lost_request_is_sent_again_under_another_number() -> None:
 def test_a_log_that_ends_before_the_leaders_begins_is_started_anew() -> None:
     core = started(history((1, 0)), end=8)
     assert core.step(FetchAnswered(1, Offset(30), Offset(20))) == (StartAt(Offset(20)),)
-    (fetch,) = core.step(Truncated(Offset(20)))
+    (fetch,) = core.step(Truncated(Offset(20), Offset(20)))
     assert isinstance(fetch, Fetch)
-    assert fetch.offset == 20
+    assert (fetch.offset, fetch.durable_end) == (20, 20), "there may never be another record by which it could say so"
 
 
 def test_following_again_in_the_same_epoch_after_it_was_no_replica_for_a_while() -> None:

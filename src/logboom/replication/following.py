@@ -90,9 +90,10 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """The log was cut, or begun anew at another offset, durably."""
+    """The log was cut, or begun anew at another offset, durably: an empty one is durable to where it begins."""
 
     log_end: Offset
+    durable_end: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,10 @@ class PartitionFollowing:
         match event:
             case FetchAnswered():
                 return self._answered(event) if self._is_due(event.number) and self._follows_on(event) else NOTHING
-            case Appended(log_end) | Truncated(log_end):
+            case Appended(log_end):
+                return self._log_changed(log_end)
+            case Truncated(log_end, durable_end):
+                self._durable_end = max(self._durable_end, durable_end)
                 return self._log_changed(log_end)
             case DurableEndMoved(offset):
                 return self._durable_end_moved(offset)

@@ -339,7 +339,7 @@ class Follower:
             return
         self._shown.forget()
         self._show()
-        self._step(following.Truncated(self._log.log_end_offset))
+        self._step(following.Truncated(self._log.log_end_offset, self._log.durable_end))
 
     def _show(self) -> None:
         """Let readers read up to the mark, as far as this copy is safe."""

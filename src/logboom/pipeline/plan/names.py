@@ -41,7 +41,11 @@ DIALS_STREAM: Final = "__pipeline_dials"
 """The compacted stream in which the dials of all pipelines of a log are turned."""
 
 _BROKERS_OWN: Final = (
-    *("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", "__advisories"),
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+    "__cluster_metadata",
+    "__advisories",
 )
 _BROKERS_PREFIX: Final = "__logboom"
 

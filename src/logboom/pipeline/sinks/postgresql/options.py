@@ -32,9 +32,7 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "max_protocol_version": ("3.0", "3.2", "latest"),
 }
 _READ_ONLY: Final = ("read-only", "standby")
-_NUMBERS: Final = (
-    *("connect_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"),
-)
+_NUMBERS: Final = ("connect_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout")
 _TEXTS: Final = (
     *("host", "hostaddr", "port", "dbname", "user", "options", "application_name", "fallback_application_name"),
     *("sslcert", "sslkey", "sslrootcert", "sslcrl", "sslcrldir", "requirepeer", "krbsrvname", "require_auth"),
