@@ -26,7 +26,8 @@ from logboom.app.notify import notify_systemd
 from logboom.app.supervisor.nats_server import EmbeddedNats
 from logboom.base.errors import LogboomError
 from logboom.broker.disk.data_dir import NATS_SERVER_FILE
-from logboom.host import keep_buffers
+from logboom.broker.runtime import Runtime
+from logboom.host import IdlePoll, keep_buffers
 from logboom.nats.config import EMBEDDED
 
 START_CANCEL_MAX_S: Final = 1.0
@@ -80,13 +81,19 @@ async def _live(config: NodeConfig, log: FilteringBoundLogger, announce: Callabl
         collectors.append(EmbeddedNatsCollector(nats))
         config = config.model_copy(update={"nats": config.nats.model_copy(update={"servers": [nats.url]})})
     try:
-        node = Node(config, log, process_metrics=collectors, set_log_level=set_level)
+        node = Node(config, log, runtime=_runtime(config), process_metrics=collectors, set_log_level=set_level)
         if nats is not None:
             nats.on_slow_consumer = node.note_slow_consumer
         await _live_node(node, log, announce, signals)
     finally:
         if nats is not None:
             await nats.stop()
+
+
+def _runtime(config: NodeConfig) -> Runtime:
+    """The real machine, under a loop that polls for a while before it sleeps."""
+    poll_us = config.broker.idle_poll_us
+    return Runtime(worked=IdlePoll(asyncio.get_running_loop(), poll_us).worked) if poll_us else Runtime()
 
 
 async def _live_node(

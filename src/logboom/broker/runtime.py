@@ -25,6 +25,10 @@ class SecondLoop(Protocol):
         """End the loop and wait for its thread; not on an event loop."""
 
 
+def _sleeps_at_once() -> None:
+    """What is called after each piece of work where the loop sleeps as soon as it has nothing to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The machine behind one broker; by default the real one."""
@@ -34,3 +38,6 @@ class Runtime:
     workers: Workers = field(default_factory=SystemWorkers)
     start_loop: Callable[[str], SecondLoop] = LoopThread
     """Start a second event loop, whose thread gets this name: for work that must go on while the broker's hangs."""
+    worked: Callable[[], None] = _sleeps_at_once
+    """Called on the broker's loop where bytes of a client have come or gone: the next ones may follow soon, and a loop
+    that does not sleep at once has them earlier (`host.IdlePoll`)."""

@@ -5,6 +5,7 @@
 - `async_syncs`: fdatasync beside the event loop, by `io_uring` or `linux_aio`.
 - `write_out`: write-back of a part of a file, for what is written in bulk; `reclaim`: the room of large files that were
   removed, given back a piece at a time.
+- `idle_poll`: an event loop that looks for the next piece of work for a moment before it sleeps.
 - `clock`, `ids`, `workers`: time, random ids, threads; `loops`: an event loop on a thread of its own.
 - `helper`: a process of this program beside it.
 - `allocator`: settings of glibc's malloc for a process that reads and frees large buffers all the time.
@@ -16,11 +17,13 @@ handed a port. `sim` holds the counterparts for simulated time, threads and disk
 from logboom.host.allocator import keep_buffers
 from logboom.host.clock import SystemClock
 from logboom.host.disk import OsDisk, ReadOnlyDisk, make_directory
+from logboom.host.idle_poll import IdlePoll
 from logboom.host.ids import SystemIds
 from logboom.host.loops import LoopThread
 from logboom.host.workers import SystemWorkers
 
 __all__ = [
+    "IdlePoll",
     "LoopThread",
     "OsDisk",
     "ReadOnlyDisk",

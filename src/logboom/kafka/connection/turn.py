@@ -64,6 +64,7 @@ class ConnectionTurn:
         "_state",
         "_transport",
         "_was_free",
+        "_worked",
         "_yields_reading",
         "backlog",
         "buffered_bytes",
@@ -88,6 +89,7 @@ class ConnectionTurn:
         self._loop = loop
         self._metrics = services.server.metrics
         self._now_s = services.broker.clock.monotonic_s
+        self._worked = services.broker.runtime.worked
         self._transport: asyncio.Transport | None = None
         self._scheduled = False
         self._is_read = True
@@ -114,6 +116,7 @@ class ConnectionTurn:
         state = self._state
         if state.closed:
             return
+        self._worked()
         inflight, backlog = self._inflight, self.backlog
         if inflight:
             self.send()
@@ -226,6 +229,7 @@ class ConnectionTurn:
     def reply_ready(self, encoded: bool) -> None:
         """A request has its reply. A run's is sent at once if nothing else has to be done in a turn."""
         if encoded and not self.backlog and self._state.reads:
+            self._worked()
             self.send()
         else:
             self.schedule()
