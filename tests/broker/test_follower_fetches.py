@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.broker.node import append, append_soon, batch
 from tests.broker.replicated import Cluster, on_brokers, until
 
@@ -13,6 +15,7 @@ from logboom.base.errors import InvalidRequestError
 from logboom.base.ids import BrokerId
 from logboom.base.ports import Bytes
 from logboom.broker.partition import follower as partition_follower
+from logboom.broker.partition.reads import CommittedReads
 from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind, PeerIdentity, SendPart
 from logboom.broker.replication import fetch_session, serving, wire
@@ -213,6 +216,50 @@ async def test_little_waits_no_longer_than_a_mark(cluster: Cluster) -> None:
     assert [(await ack).base_offset for ack in acks] == [1, 2]
 
 
+@contextlib.contextmanager
+def slow_disk(cold: Partition) -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
+    """The records of a partition are not in memory: reads of its leader set the first event and wait for the second."""
+    reading, is_read = asyncio.Event(), asyncio.Event()
+    in_thread, reader = CommittedReads.in_thread, type(cold.log.reader)
+    read = reader.read_with_next_offset
+
+    async def slow(self: CommittedReads, work: Callable[[], Any]) -> Any:
+        if self is cold.reads:
+            reading.set()
+            await is_read.wait()
+        return await in_thread(self, work)
+
+    def not_in_memory(self: Any, *args: Any, **how: Any) -> Any:
+        return None if self is cold.log.reader and how.get("cached_only") else read(self, *args, **how)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(CommittedReads, "in_thread", slow)
+        patched.setattr(reader, "read_with_next_offset", not_in_memory)
+        yield reading, is_read
+
+
+@pytest.mark.uncompiled
+@on_brokers(2)
+async def test_nothing_overtakes_what_was_answered_before_it(cluster: Cluster) -> None:
+    """The leader reads another partition from the disk, and a second request comes meanwhile. What was read for the
+    first one came behind the records that follow on it: nothing was committed any more until the follower had left the
+    ISR for it."""
+    await cluster.create("cold", [1, 2])
+    leader, copy, tap = await tapped_pair(cluster)
+    cold = cluster.leader("cold")
+    with slow_disk(cold) as (reading, is_read):
+        acks = [append_soon(leader, batch(b"1")), append_soon(cold, batch(b"1"))]
+        await reading.wait()
+        acks.append(append_soon(leader, batch(bytes(10_000))))
+        await until(partial(_is_written, leader, 3), "it is written")
+        await cluster.create("asked-for-meanwhile", [1, 2])
+        await until(lambda: copy.log.durable_end == 3, "it came, though a disk is slow", within_s=1)
+        is_read.set()
+        assert [(await ack).base_offset for ack in acks] == [1, 0, 2]
+    assert [(offset, stands) for _, offset, stands in tap.sent] == [(1, True), (2, True)]
+    assert tap.asked == [], "it was asked once, before"
+
+
 @on_brokers(2)
 async def test_no_fetch_stands_once_too_much_is_on_its_way(cluster: Cluster) -> None:
     """A follower whose disk hangs would fill the memory of its leader."""
@@ -225,6 +272,31 @@ async def test_no_fetch_stands_once_too_much_is_on_its_way(cluster: Cluster) -> 
     assert [item.offset for item in tap.asked] == [2], "so the follower asks anew"
     assert tap.sent[-1][1:] == (2, True)
     await until(lambda: copy.reads.high_watermark == 3, "it knows that it is committed")
+
+
+@on_brokers(2, minimum=1)
+async def test_all_parts_of_a_request_have_the_bound_that_it_names(cluster: Cluster) -> None:
+    """They wait in the leader's memory until the follower reads them: without it, one request of a follower that has
+    thousands of partitions to catch up with brought a part of each."""
+    count, size_bytes = 20, 10_000
+    stream = await cluster.create("orders", [1, 2], partitions=count)
+    await cluster.stop(2)
+    for index in range(count):
+        await append(cluster.leader("orders", index), bytes(size_bytes))
+    follower, own_epoch = cluster.network.join(2), cluster.image.brokers[BrokerId(2)].epoch
+    epochs = [cluster.leader("orders", index).leader_epoch for index in range(count)]
+    items = [wire.FetchItem(stream.id.bytes, index, 1, epoch, 0, -1, 0) for index, epoch in enumerate(epochs)]
+
+    async def brought(*items: wire.FetchItem) -> int:
+        request = wire.FetchRequest(7, bool(items), own_epoch, 100, 5 * size_bytes, 1 << 20, list(items), 0)
+        body, parts = wire.encode_request(structs.replace(request, takes_parts=True)), list[memoryview]()
+        answer = await follower.call(BrokerId(1), FrameKind.FETCH, body, timeout_s=5, on_part=parts.append)
+        assert wire.decode_answer(answer)[0] == [], "what there is comes in parts"
+        return sum(len(records) for part in parts for _, records in wire.decode_answer(part)[0])
+
+    sizes = [await brought(*items), await brought(), await brought(), await brought(), await brought()]
+    assert max(sizes) < 6 * size_bytes, "the last answer may exceed it"
+    assert sum(sizes) > count * size_bytes, "each partition came"
 
 
 @on_brokers(2)

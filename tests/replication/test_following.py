@@ -93,9 +93,9 @@ def test_a_fetch_that_stands_is_not_sent_again_and_durable_ends_are_told_beside_
 def test_of_a_fetch_that_stands_nothing_is_taken_behind_an_answer_that_was_not() -> None:
     """Its records would lie behind a gap, and its mark above what this log has."""
     core = started(history((4, 0)), end=3)
-    assert core.step(part(1, 5, mark=5, end=6)) == ()
-    assert core.step(part(1, 6, mark=6)) == ()
-    assert core.step(FetchFailed(1)) == (Fetch(2, LEADER, Epoch(5), Offset(3), Epoch(4), Offset(3)),)
+    assert core.step(part(1, 5, mark=5, end=6)) == (Fetch(2, LEADER, Epoch(5), Offset(3), Epoch(4), Offset(3)),)
+    assert core.step(part(1, 6, mark=6)) == (), "it is late"
+    assert core.step(FetchFailed(1)) == (), "the fetch was sent again"
     assert core.step(part(1, 3, mark=3, end=5)) == (), "it is late"
     assert core.step(part(2, 3, mark=3, end=5)) == (HighWatermarkMoved(Offset(3)), AppendRecords())
 

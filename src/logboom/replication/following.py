@@ -16,7 +16,8 @@ One loop, from the assignment until the next one:
 - A fetch reports the durable end. What is appended and not yet synced does not count for the leader.
 - An answer may say that the fetch stands: the leader takes it as sent again from behind the records of the answer, and
   this side asks again only where it did not take them. Answers to one fetch come in their order, and one that does not
-  begin where this log ends is dropped: what was before it was not taken.
+  begin where this log ends is dropped: what was before it was not taken, and the fetch is sent again from there. All
+  that comes for the one before is late then.
 - Each report is as of a partition epoch. Outside the ISR only one as of the latest partition epoch counts, so a
   fetch is sent again when there is a later one: a message of a copy that was lost cannot speak for the next copy, which
   begins only after the controller has taken the lost one out, in a later partition epoch (KIP-903 does this for
@@ -232,7 +233,7 @@ class PartitionFollowing:
         """Take one event; give what must be done, in order."""
         match event:
             case FetchAnswered():
-                return self._answered(event) if self._is_due(event.number) and self._follows_on(event) else NOTHING
+                return self._answered(event) if self._is_due(event.number) else NOTHING
             case Appended(log_end):
                 return self._log_changed(log_end)
             case Truncated(log_end, durable_end):
@@ -254,10 +255,6 @@ class PartitionFollowing:
 
     def _is_due(self, number: int) -> bool:
         return self._fetching and number == self._number and self.leader != NO_BROKER
-
-    def _follows_on(self, event: FetchAnswered) -> bool:
-        """Whether all answers before this one were taken; what sends the fetch again is on its way otherwise."""
-        return event.offset is None or event.offset == self._log_end
 
     def _start(self, event: FollowingStarted) -> tuple[Effect, ...]:
         # The same epoch again where this broker was no replica for a while: a move that was taken back.
@@ -296,6 +293,8 @@ class PartitionFollowing:
         )
 
     def _answered(self, event: FetchAnswered) -> tuple[Effect, ...]:
+        if event.offset is not None and event.offset != self._log_end:
+            return self._fetch()  # an answer before this one was not taken
         self._fetching = False
         if event.diverging is not None:
             self._waiting, self._reconciled, self._last_answer = True, False, 0

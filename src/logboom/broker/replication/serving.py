@@ -41,6 +41,7 @@ from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import PeerIdentity, SendPart
 from logboom.broker.replication import wire
+from logboom.broker.replication.answering import Answering
 from logboom.broker.replication.fetch_session import FetchSession, Has, SentMark, has_of, resolve
 from logboom.broker.replication.throttle import ReplicationThrottle
 from logboom.records import read_header
@@ -54,13 +55,10 @@ _LOOP_BYTES_PER_TURN: Final = 1 << 20
 """After so much for one request, others get their turn of the loop."""
 _PARTITIONS_PER_TURN: Final = 200
 """The same for partitions: a session that begins may name thousands, and heartbeats must not wait for all of them."""
-_PART_BYTES_MAX: Final = 1 << 20
-"""Of records in a part, which the follower takes in one go."""
 _MARK_DELAY_S: Final = 0.02
 _SILENCE_MAX_S: Final = 5.0
 """After so long without a request a follower may be gone."""
 _MAX_WAIT_MS: Final = 60_000
-_MAX_BYTES: Final = 64 << 20
 _OBSERVERS_DISK_READS: Final = 1
 """Reads for observers that wait for the disk at a time, beside those for followers: readers wait for an observer,
 producers for a follower."""
@@ -103,15 +101,13 @@ class FetchServing:
         session.wake()  # a request that waits gives its place to this one
         session.add(request.items)
         deadline_s = asyncio.get_running_loop().time() + min(request.max_wait_ms, _MAX_WAIT_MS) / 1_000
+        answering = Answering(request, session, send_part)
         while True:
-            items, records = await self._answers(session, request)
-            if items and request.takes_parts:
-                send_part(wire.encode_answer(wire.AnswerHeader(items, session.left), records))
-                if session.has_ready:
-                    await asyncio.sleep(0)
-                items, records = [], []
-            if items or not await self._waited(session, request, deadline_s):
-                return wire.encode_answer(wire.AnswerHeader(items, session.left), records)
+            await self._answer_all(answering)
+            if answering.send() and session.has_ready:
+                await asyncio.sleep(0)
+            if answering.is_over or not await self._waited(session, request, deadline_s):
+                return answering.whole()
 
     def _session_of(self, replica: BrokerId, request: wire.FetchRequest) -> FetchSession:
         registered = self._registered(replica)
@@ -154,39 +150,26 @@ class FetchServing:
 
     # --- answers ------------------------------------------------------------------------------------------------
 
-    async def _answers(
-        self, session: FetchSession, request: wire.FetchRequest
-    ) -> tuple[list[wire.AnswerItem], list[Bytes]]:
-        items: list[wire.AnswerItem] = []
-        records: list[Bytes] = []
-        left_bytes = min(request.max_bytes, _PART_BYTES_MAX if request.takes_parts else _MAX_BYTES)
-        turn_ends = left_bytes - _LOOP_BYTES_PER_TURN
+    async def _answer_all(self, answering: Answering) -> None:
+        """Answer what there is something for, as far as it may be added."""
+        session, request = answering.session, answering.request
         catch_up_bytes = request.partition_max_bytes
-        looked_at = 0
-        while left_bytes > 0 and (found := self._next(session, catch_up=catch_up_bytes > 0)) is not None:
+        looked_at = turn_bytes = 0
+        while (left_bytes := answering.left_bytes) > 0:
+            found = self._next(session, catch_up=catch_up_bytes > 0)
+            if found is None:
+                return
             key, item, catches_up = found
             looked_at += 1
             if looked_at % _PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
+                await _others_turn(answering)
             most = min(left_bytes, catch_up_bytes if catches_up else request.partition_max_bytes)
-            may_stand = request.takes_parts and not catches_up
-            answered = await self._answer(session, key, item, most, catches_up=catches_up, may_stand=may_stand)
-            if answered is None:
-                continue
-            answer, data, stands = answered
-            session.answered(key, item, stands)
-            items.append(answer)
-            if data:
-                records.append(data)
-                left_bytes -= len(data)
-                catch_up_bytes -= len(data) if catches_up else 0
-                self._counters.replicated_bytes_out += len(data)
-            if request.takes_parts and len(items) >= _PARTITIONS_PER_TURN:
-                break
-            if left_bytes <= turn_ends:
-                turn_ends = left_bytes - _LOOP_BYTES_PER_TURN
-                await asyncio.sleep(0)
-        return items, records
+            size_bytes = await self._answer(answering, key, item, most, catches_up=catches_up)
+            catch_up_bytes -= size_bytes if catches_up else 0
+            turn_bytes += size_bytes
+            if turn_bytes >= _LOOP_BYTES_PER_TURN:
+                turn_bytes = 0
+                await _others_turn(answering)
 
     def _next(self, session: FetchSession, *, catch_up: bool) -> tuple[ReplicaKey, wire.FetchItem, bool] | None:
         """The next fetch to look at, and whether it is one to catch up with; None where there is none for now."""
@@ -216,61 +199,71 @@ class FetchServing:
         return partition.role.leads and session.replica not in leader.isr and item.offset < partition.log.written_end
 
     async def _answer(
-        self,
-        session: FetchSession,
-        key: ReplicaKey,
-        item: wire.FetchItem,
-        max_bytes: int,
-        *,
-        catches_up: bool,
-        may_stand: bool,
-    ) -> tuple[wire.AnswerItem, Bytes, wire.FetchItem | None] | None:
-        """The answer to a fetch, its records, and as which fetch it stands; None where there is nothing to send yet."""
+        self, answering: Answering, key: ReplicaKey, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
+    ) -> int:
+        """Answer a fetch, if there is something to send; how many bytes of records that was."""
+        session = answering.session
         try:
-            partition = self._find(key)
-            _check_leads(partition, item)
-            parted = divergence(
-                partition.log.epochs,
-                partition.log.written_end,
-                last_epoch=Epoch(item.last_epoch),
-                fetch_offset=Offset(item.offset),
-            )
-            if parted is not None:
-                return _elsewhere(item, partition.log_start_offset, (parted.epoch, parted.end_offset)), b"", None
-            if key in session.new:
-                session.new.discard(key)
-                self._follower_has(partition, session, session.has(key, item))
-            if item.offset < partition.log_start_offset:
-                begin = await self._first_batch(session, partition)
-                if item.offset < begin:
-                    return _elsewhere(item, begin), b"", None
-            throttled = catches_up and self._throttle.holds(key, session.replica)
-            if throttled:
-                if (wait_s := self._throttle.wait_s()) > 0:
-                    session.hold(key, wait_s)
-                    return None
-                max_bytes = min(max_bytes, self._throttle.turn_bytes)
-            # What lies below the log start is read with the batch that the log start is in.
-            offset = Offset(max(item.offset, partition.log_start_offset))
-            data, end = await self._read(session, partition, offset, max_bytes)
-            if throttled:
-                self._throttle.charge(len(data))
-                self._counters.throttled_bytes_out += len(data)
-            _check_leads(partition, item)
-            if session.pending.get(key) is not item:
-                return None  # the follower has asked anew during the read: it takes no answer to this, nor its mark
+            found = await self._found(answering, key, item, max_bytes, catches_up=catches_up)
         except LogboomError as error:
-            refused = wire.AnswerItem(item.stream, item.index, item.number, refusal=f"{type(error).__name__}: {error}")
-            return refused, b"", None
+            refusal = f"{type(error).__name__}: {error}"
+            found = wire.AnswerItem(item.stream, item.index, item.number, refusal=refusal), b"", None
+        if found is None:
+            return 0
+        answer, data, stands = found
+        session.answered(key, item, stands)
+        answering.add(answer, data)
+        self._counters.replicated_bytes_out += len(data)
+        return len(data)
+
+    async def _found(
+        self, answering: Answering, key: ReplicaKey, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
+    ) -> tuple[wire.AnswerItem, Bytes, wire.FetchItem | None] | None:
+        """The answer to a fetch, its records, and as which fetch it stands; None where there is nothing to send yet.
+        Raises LogboomError."""
+        session = answering.session
+        partition = self._find(key)
+        _check_leads(partition, item)
+        parted = divergence(
+            partition.log.epochs,
+            partition.log.written_end,
+            last_epoch=Epoch(item.last_epoch),
+            fetch_offset=Offset(item.offset),
+        )
+        if parted is not None:
+            return _elsewhere(item, partition.log_start_offset, (parted.epoch, parted.end_offset)), b"", None
+        if key in session.new:
+            session.new.discard(key)
+            self._follower_has(partition, session, session.has(key, item))
+        if item.offset < partition.log_start_offset:
+            begin = await self._first_batch(answering, partition)
+            if item.offset < begin:
+                return _elsewhere(item, begin), b"", None
+        throttled = catches_up and self._throttle.holds(key, session.replica)
+        if throttled:
+            if (wait_s := self._throttle.wait_s()) > 0:
+                session.hold(key, wait_s)
+                return None
+            max_bytes = min(max_bytes, self._throttle.turn_bytes)
+        # What lies below the log start is read with the batch that the log start is in.
+        offset = Offset(max(item.offset, partition.log_start_offset))
+        data, end = await self._read(answering, partition, offset, max_bytes)
+        if throttled:
+            self._throttle.charge(len(data))
+            self._counters.throttled_bytes_out += len(data)
+        _check_leads(partition, item)
+        if session.pending.get(key) is not item:
+            return None  # the follower has asked anew during the read: it takes no answer to this, nor its mark
         if not data and not self._is_mark_due(session, key, partition):
             return None
+        may_stand = answering.request.takes_parts and not catches_up
         stands = session.stand(key, item, partition, len(data), end) if may_stand else None
         return self._with_mark(session, key, item, partition, len(data), stands=stands is not None), data, stands
 
-    async def _first_batch(self, session: FetchSession, partition: Partition) -> Offset:
+    async def _first_batch(self, answering: Answering, partition: Partition) -> Offset:
         """Where a copy begins that has nothing: the log start may lie inside a batch, and batches come whole."""
         start = partition.log_start_offset
-        data, _ = await self._read(session, partition, start, 1)
+        data, _ = await self._read(answering, partition, start, 1)
         return min(start, read_header(data).base_offset) if data else start
 
     def _with_mark(
@@ -292,7 +285,7 @@ class FetchServing:
         )
 
     async def _read(
-        self, session: FetchSession, partition: Partition, offset: Offset, max_bytes: int
+        self, answering: Answering, partition: Partition, offset: Offset, max_bytes: int
     ) -> tuple[Bytes, Offset | None]:
         """Records, and the offset behind them; None where they came from the disk, and more are likely to."""
         log = partition.log
@@ -302,7 +295,8 @@ class FetchServing:
         found = log.reader.read_with_next_offset(offset, min(max_bytes, _ON_LOOP_BYTES), ceiling=end, cached_only=True)
         if found is not None:
             return found
-        async with self._disk_reads_of_observers if session.observer else self._disk_reads:
+        answering.send()
+        async with self._disk_reads_of_observers if answering.session.observer else self._disk_reads:
             data = await partition.reads.in_thread(partial(log.reader.read, offset, max_bytes, ceiling=end))
         assert data is not None, "only a read of what is in memory may find nothing"
         return data, None
@@ -416,6 +410,11 @@ class FetchServing:
         for session in self._sessions.values():
             session.end()
         self._sessions.clear()
+
+
+async def _others_turn(answering: Answering) -> None:
+    answering.send()
+    await asyncio.sleep(0)
 
 
 def _elsewhere(item: wire.FetchItem, log_start: Offset, diverging: tuple[int, int] | None = None) -> wire.AnswerItem:
