@@ -182,8 +182,13 @@ class Catalog:
         return self._stream(name, None)
 
     async def delete_stream(self, name: str) -> None:
-        """Delete a stream and all its records; once this returns its name is free and its files are out of the way."""
-        await self._channel.submit(commands.DeleteStream(name=name))
+        """Delete a stream and all its records; once this returns its name is free and its files are out of the way.
+
+        Raises UnknownStreamError, also where the stream that this broker knows by the name is gone and another one,
+        which it has not heard of yet, is there.
+        """
+        there = self._state.image.by_name.get(StreamName(name))
+        await self._channel.submit(commands.DeleteStream(name=name, id=None if there is None else there.id))
 
     def _stream(self, name: str, planned: bytes | None) -> Stream:
         return stream_after(self._state.image, name, planned)

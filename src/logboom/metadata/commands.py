@@ -200,9 +200,12 @@ def change_broker_config(
     return () if config == before else (BrokerConfigChanged(broker=broker, config=config),)
 
 
-def delete_stream(image: Image, name: str) -> tuple[StreamDeleted]:
-    """Delete a stream. Raises UnknownStreamError, or InvalidRequestError for an internal stream."""
+def delete_stream(image: Image, name: str, stream_id: StreamId | None = None) -> tuple[StreamDeleted]:
+    """Delete a stream; with an id, only the one that has it. Raises UnknownStreamError, or InvalidRequestError for an
+    internal stream."""
     stream = _existing(image, name)
+    if stream_id is not None and stream.id != stream_id:
+        raise UnknownStreamError(f"the stream {name!r} was deleted, and another one has its name")
     _check_not_internal(stream)
     return (StreamDeleted(id=stream.id),)
 

@@ -4,6 +4,9 @@ Where this broker is the controller the command is executed here, else it goes t
 group. While nobody is known to lead, or the one that led has gone, the command waits for another one, within its time.
 It may then have been executed already: every command can be repeated (`commands.settled_by`).
 
+A connection may bring a command late, when whoever sent it has long sent it again. So it names the controllership that
+it is meant for, and no later one executes it.
+
 An answer names the entry of the metadata log that holds the change. Whoever asked gets it once this broker has applied
 that entry: it reads its own writes.
 """
@@ -41,6 +44,10 @@ class ControllerView(Protocol):
     @property
     def controller(self) -> BrokerId | None:
         """The broker that is, as far as known."""
+
+    @property
+    def term(self) -> int:
+        """The term of the group in which that is so."""
 
     @property
     def failure(self) -> LogboomError | None:
@@ -132,7 +139,7 @@ class ControlChannel:
         controller = self._view.controller
         if controller is None:
             raise NotControllerError("no controller is known")
-        body = commands.encode(Request(command=command))
+        body = commands.encode(Request(command=command, term=self._view.term))
         call = asyncio.ensure_future(self._peers.call(controller, FrameKind.CONTROL, (body,), timeout_s=timeout_s))
         return commands.decode_answer(await self._unless_changed(call, controller))
 
@@ -158,6 +165,10 @@ class ControlChannel:
         request = commands.decode_request(body)
         if isinstance(request.command, commands.Discover):
             return (commands.encode(commands.answer(0, self._cluster_name)),)
+        if request.term not in (None, self._view.term):
+            raise NotControllerError(
+                f"this was sent to the controller of term {request.term}, and it is {self._view.term}"
+            )
         try:
             if self._view.serving or not request.forward:
                 return (commands.encode(await self._execute(request.command)),)

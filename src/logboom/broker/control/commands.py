@@ -82,6 +82,8 @@ class DeleteStream(Command, frozen=True, kw_only=True, tag="delete_stream"):
     """A stream goes, with all its records."""
 
     name: str
+    id: UUID | None = None
+    """As whoever asks knows it: another stream of this name, made since, stays. None where it knows of none."""
 
 
 # --- settings, quotas, producers -----------------------------------------------------------------------------------
@@ -309,6 +311,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     command: AnyCommand
     forward: bool = False
     """Whether a broker that is not the controller passes it on: for one that joins and knows nobody else."""
+    term: int | None = None
+    """The controllership that it is meant for, by the term of the consensus group: a connection may bring it late. None
+    from programs that do not say it, and where another broker is to pass it on."""
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

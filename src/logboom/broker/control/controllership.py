@@ -33,6 +33,11 @@ class Controllership:
         return None if leader is None else self._nodes.broker(leader)
 
     @property
+    def term(self) -> int:
+        """The term of the group in which that is so."""
+        return self._leadership.term
+
+    @property
     def leadership(self) -> Leadership:
         """The same, as the group has it."""
         return self._leadership

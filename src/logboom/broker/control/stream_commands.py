@@ -5,9 +5,10 @@ with. They raise what the functions of `logboom.metadata` raise.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
+from uuid import UUID
 
 from logboom.base.errors import InvalidConfigError, LogboomError
 from logboom.base.ids import StreamId, StreamName
@@ -43,7 +44,7 @@ _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 async def create(context: ControlContext, command: commands.CreateStream) -> bytes | None:
     """The records, where nothing is committed; None where the stream is there, by this command or by its repetition."""
-    records = _creation(context, context.image, command)
+    records = _creation(context, context.image, command, context.image.tombstones)
     if command.validate_only:
         return encode_all(records)
     await _commit_created(context, records)
@@ -57,11 +58,12 @@ async def create_many(context: ControlContext, command: commands.CreateStreams) 
     cost it its lease, and the controller its office before it has committed them.
     """
     image, records = context.image, list[StreamCreated]()
+    deleted = frozenset(image.tombstones)
     results: list[Refusal | None] = []
     for one in command.streams:
         await asyncio.sleep(0)  # each looks at all partitions there are; connections get their turn
         try:
-            made = _creation(context, image, one)
+            made = _creation(context, image, one, deleted)
         except LogboomError as error:
             results.append(Refusal.of(error))
             continue
@@ -75,10 +77,13 @@ async def create_many(context: ControlContext, command: commands.CreateStreams) 
     return results
 
 
-def _creation(context: ControlContext, image: Image, command: commands.CreateStream) -> tuple[StreamCreated, ...]:
-    """The record of a new stream; none where it is there, by this command or by its repetition."""
+def _creation(
+    context: ControlContext, image: Image, command: commands.CreateStream, deleted: Container[UUID]
+) -> tuple[StreamCreated, ...]:
+    """The record of a new stream; none where it is there, by this command or by its repetition, or was there. A
+    connection may bring the first of two late, when the stream was made by the second and deleted."""
     there = image.by_name.get(StreamName(command.name))
-    if there is not None and there.id == command.id:
+    if command.id in deleted or (there is not None and there.id == command.id):
         return ()
     partitions = command.partitions
     if partitions is None:
@@ -103,7 +108,7 @@ async def _commit_created(context: ControlContext, records: Sequence[StreamCreat
 
 async def ensure(context: ControlContext, command: commands.EnsureStream) -> None:
     """Create an internal stream where there is none."""
-    if StreamName(command.name) in context.image.by_name:
+    if StreamName(command.name) in context.image.by_name or command.id in context.image.tombstones:
         return
     wanted = CreateStream(
         name=command.name,
@@ -151,7 +156,7 @@ async def configure(context: ControlContext, command: commands.ChangeStreamConfi
 
 async def delete(context: ControlContext, command: commands.DeleteStream) -> None:
     """Delete a stream."""
-    records = delete_stream(context.image, command.name)
+    records = delete_stream(context.image, command.name, None if command.id is None else StreamId(command.id))
     await context.commit(records)
     context.log.info("stream deleted", stream=command.name, id=str(records[0].id))
 
