@@ -1,4 +1,5 @@
-"""A condition without an answer: what fails inside it is no silent "does not match", in a session and without one."""
+"""A condition without an answer, and a value that could not be computed: what fails inside is no silent "does not
+match", and no attribute that is gone, in a session and without one."""
 
 from typing import Any
 
@@ -59,6 +60,50 @@ tests:
     expect: [{at: "dead:some", count: 1}, {at: out, count: 1}, {at: "dropped:some", count: 1}]
 """
 
+SHAPED = r"""
+name: shop
+sources: {web: {type: stream, stream: web}}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  shaped:
+    type: reshape
+    inputs: [parsed]
+    set:
+      attributes.n: "CAST(attributes.n AS INT)"
+      attributes.part: "1000 / attributes.n"
+      attributes.kind: "coalesce(try_cast(attributes.kind AS INT), -1)"
+      attributes.none: "nullif(attributes.none, 'no')"
+      trace_id: attributes.trace
+    split: {of: "split(parse_json(attributes.list):x::string, ',')", into: attributes.x}
+  sampled:
+    type: sample
+    inputs: [shaped]
+    rate: 1.0000001
+    key: "CAST(attributes.user AS INT) BETWEEN 1 AND 5"
+  halved: {type: sample, inputs: [sampled], rate: 1.0000001, key: "parse_json(attributes.user):id::string"}
+sinks: {out: {type: console, inputs: [halved]}}
+tests:
+  - name: an attribute whose expression fails makes a dead letter, whole and as it came
+    input: {source: web, value: '{"n": "many", "kind": "x", "list": "{}"}'}
+    expect:
+      - {at: "dead:shaped", fields: {attributes.n: many, attributes.kind: x}, count: 1}
+      - {at: "dead:shaped", condition: "dead_reason LIKE 'attributes.n cannot be set%'"}
+  - name: null without a failure removes it, and what an expression makes of a failure is set
+    input: {source: web, value: '{"n": null, "kind": "x", "none": "no", "list": "{}"}'}
+    expect: {at: halved, fields: {attributes.kind: -1}, condition: "attributes.n IS NULL AND attributes.none IS NULL"}
+  - name: a division by zero, a value that the field does not hold, and a list that cannot be computed
+    input:
+      - {source: web, value: '{"n": 0, "list": "{}"}'}
+      - {source: web, value: '{"n": 1, "list": "{}", "trace": "x"}'}
+      - {source: web, value: '{"n": 1, "list": "{"}'}
+    expect: {at: "dead:shaped", count: 3}
+  - name: an event whose key fails is sampled by its id
+    input:
+      - {source: web, value: '{"n": 1, "list": "{\"x\": \"a,b\"}", "user": "ann"}'}
+      - {source: web, value: '{"n": 1, "list": "{}", "user": "7"}'}
+    expect: [{at: halved, count: 3}, {at: dead, count: 0}]
+"""
+
 VALUES = [
     "7",
     "a,b,x",
@@ -71,18 +116,64 @@ VALUES = [
 
 
 @pytest.mark.parametrize("in_session", [False, True])
-def test_what_has_no_answer_is_dead_or_goes_on(spark: Any, in_session: bool) -> None:
+@pytest.mark.parametrize("pipeline", [PIPELINE, SHAPED], ids=["conditions", "values"])
+def test_what_has_no_answer_is_dead_or_goes_on(spark: Any, in_session: bool, pipeline: str) -> None:
     collect = collect_on(spark) if in_session else collect_here
-    assert run_examples(compile_pipeline(PIPELINE, "shop.yaml"), {}, collect) == []
+    assert run_examples(compile_pipeline(pipeline, "shop.yaml"), {}, collect) == []
 
 
-def test_failures_are_counted_by_the_name_of_the_rule(spark: Any) -> None:
-    layout = Layout(compile_pipeline(PIPELINE, "shop.yaml"))
-    rows: list[Any] = [("web", "web", 0, number, None, None, value.encode(), []) for number, value in enumerate(VALUES)]
+def _failed(spark: Any, pipeline: str, values: list[str]) -> dict[str, int]:
+    """The counts of a batch of these values, which has to balance."""
+    layout = Layout(compile_pipeline(pipeline, "shop.yaml"))
+    rows: list[Any] = [("web", "web", 0, number, None, None, value.encode(), []) for number, value in enumerate(values)]
     raw = spark.createDataFrame(rows, ", ".join(f"`{name}` {kind}" for name, kind in RAW_COLUMNS))
     ledger = ledger_of(layout, Flow(spark, layout, {}).sent(raw, _Counting))
     ledger.check()
-    assert ledger.failed == {
+    return ledger.failed
+
+
+def test_failures_of_values_are_counted_by_stage_and_target(spark: Any) -> None:
+    given = [value.value or "" for test in compile_pipeline(SHAPED, "shop.yaml").tests for value in test.inputs]
+    assert _failed(spark, SHAPED, given) == {
+        "shaped (attributes.n)": 1,
+        "shaped (attributes.part)": 1,
+        "shaped (attributes.kind)": 0,
+        "shaped (attributes.none)": 0,
+        "shaped (trace_id)": 1,
+        "shaped (split)": 1,
+        "sampled (key)": 2,
+        "halved (key)": 2,
+    }
+
+
+ROUTED = """
+name: shop
+sources: {web: {type: stream, stream: web}}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  split:
+    type: route
+    inputs: [parsed]
+    routes:
+      slow: "CAST(attributes.ms AS INT) > 100"
+      good: "attributes.good = 'yes'"
+      large: "CAST(attributes.kb AS INT) > 9"
+sinks: {out: {type: console, inputs: ["split.*"]}}
+"""
+
+
+def test_each_condition_of_a_route_that_fails_is_counted(spark: Any) -> None:
+    values = [
+        '{"ms": "x", "kb": "y"}',
+        '{"ms": "x", "kb": "y", "good": "yes"}',
+        '{"ms": "1", "kb": "y"}',
+        '{"ms": "x"}',
+    ]
+    assert _failed(spark, ROUTED, values) == {"split.slow": 3, "split.good": 0, "split.large": 3}
+
+
+def test_failures_are_counted_by_the_name_of_the_rule(spark: Any) -> None:
+    assert _failed(spark, PIPELINE, VALUES) == {
         "parsed.third": 5,
         "parsed.early": 6,
         "kept": 1,
@@ -131,6 +222,9 @@ class _Counting:
         ("attributes.n > 5", "x", FALSE),
         ("attributes.n / 0.0 > 5", "x", FALSE),
         ("parse_json(body):a::int > 5", '{"a": "x"}', FAILED),
+        ("parse_json(body):a::string BETWEEN 'a' AND 'c'", '{"a": "b"}', TRUE),
+        ("parse_json(body):a::string BETWEEN 'a' AND 'c'", '{"a": ', FAILED),
+        ("nullif(parse_json(body):a::string, 'a') = 'b'", '{"a": ', FAILED),
     ],
 )
 def test_null_is_told_from_a_failure(spark: Any, sql: str, body: str | None, wanted: int) -> None:

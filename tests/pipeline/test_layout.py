@@ -72,7 +72,8 @@ def _routed(layer: Layer, code: int, verdicts: dict[str, int]) -> list[int]:
     """Where the layer itself sends one row for which Spark has given these verdicts."""
     given = {condition.column: verdicts.get(condition.sql, FALSE) for condition in layer.conditions}
     batch = pa.RecordBatch.from_pydict({"n": [0], **{column: pa.array([value]) for column, value in given.items()}})
-    after: list[int] = route_rows(Rows(batch, np.array([code], np.int32)), layer, answered=True).at.tolist()
+    rows, _ = route_rows(Rows(batch, np.array([code], np.int32)), layer, answered=True)
+    after: list[int] = rows.at.tolist()
     return after
 
 

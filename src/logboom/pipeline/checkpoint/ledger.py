@@ -73,7 +73,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     remembered: dict[str, int] = {}
     """Keys, windows and the like that a transform has in its state behind it."""
     failed: dict[str, int] = {}
-    """Conditions that had no answer because a part of them failed on a record or event, by the rule's name."""
+    """Expressions that had no answer or value because a part of them failed on a record or event, by name."""
     noted: dict[str, int] = {}
     """What else a transform counted, as `TRANSFORM.WHAT`."""
     out_bytes: dict[str, int] = {}
@@ -239,13 +239,7 @@ def ledger_of(layout: Layout, counts: Mapping[str, int]) -> Ledger:
 
 
 def _failed(layout: Layout, counts: Mapping[str, int]) -> dict[str, int]:
-    """Those on records were counted where they were evaluated; an event whose condition failed is at a place of its
-    own."""
-    found = {label: counts.get(f"{FAILURES}:{label}", 0) for label in layout.plan.failure_labels()}
-    for place in layout.places:
-        if place.rule:
-            found[place.rule] = found.get(place.rule, 0) + counts.get(f"{PLACE}:{place.code}", 0)
-    return found
+    return {rule: counts.get(f"{FAILURES}:{rule}", 0) for rule in layout.failure_rules()}
 
 
 def _counted_as(place: Place) -> str:

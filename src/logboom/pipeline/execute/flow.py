@@ -32,7 +32,6 @@ from logboom.pipeline.execute.stages import (
     flat_columns,
     record_conditions,
     sum_reports,
-    value_as_json,
 )
 from logboom.pipeline.execute.stateful import OpenPart, ResumedTask, ShardTask, StatefulBatch
 from logboom.pipeline.execute.verdicts import Verdicts
@@ -41,8 +40,7 @@ from logboom.pipeline.plan.nodes import EVENT_COLUMNS, RAW_COLUMNS, WHEN_COLUMNS
 from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.route.rows import AT
 from logboom.pipeline.spark.catalyst import Catalyst
-from logboom.pipeline.sql.attributes import PlainAttributes
-from logboom.pipeline.sql.regex import OnRe2
+from logboom.pipeline.sql.expression import record_expression
 from logboom.pipeline.sql.tree import Tree
 
 _CONDITIONS_MAX: Final = 1024
@@ -155,10 +153,7 @@ class Flow:
         """The rows with the values that one transform needs, where they wait for it."""
         here = F.col(AT).isin(*node.arrivals)
         seen = rows.withColumns({_TEXT: F.col("attributes"), "attributes": F.try_parse_json("attributes")})
-        values = {
-            column: F.when(here, _caught(self._spark, value_as_json(sql)))
-            for column, sql in node.transform.event_values
-        }
+        values = {column: F.when(here, guarded_value(self._spark, sql)) for column, sql in node.transform.event_values}
         names = [name for name, _ in flat_columns()]
         kept = [F.col(_TEXT).alias(name) if name == "attributes" else F.col(name) for name in names]
         return seen.withColumns(values).select(*kept, *values)
@@ -219,9 +214,20 @@ def guarded_condition(spark: SparkSession, sql: str, columns: Sequence[tuple[str
     return Column(_bridge(jvm).column(_verdict(_session_verdicts(spark.sparkContext), sql, tuple(columns))))
 
 
+def guarded_value(spark: SparkSession, sql: str, columns: Sequence[tuple[str, str]] = EVENT_COLUMNS) -> Column:
+    """The value of SQL as JSON (`KernelTransform.event_values`), null where it fails."""
+    jvm = spark._jvm  # noqa: SLF001 - as below
+    return Column(_bridge(jvm).column(_value(_session_verdicts(spark.sparkContext), sql, tuple(columns))))
+
+
 @lru_cache(maxsize=_CONDITIONS_MAX)
 def _verdict(verdicts: "_SessionVerdicts", sql: str, columns: tuple[tuple[str, str], ...]) -> Any:
     return verdicts.verdict(sql, columns)
+
+
+@lru_cache(maxsize=_CONDITIONS_MAX)
+def _value(verdicts: "_SessionVerdicts", sql: str, columns: tuple[tuple[str, str], ...]) -> Any:
+    return verdicts.value(sql, columns)
 
 
 @lru_cache(maxsize=1)
@@ -246,6 +252,11 @@ class _SessionVerdicts:
         with self._active():
             return self._verdicts.verdict(sql, columns)
 
+    def value(self, sql: str, columns: tuple[tuple[str, str], ...]) -> Any:
+        """The expression for a value over these columns."""
+        with self._active():
+            return self._verdicts.value(sql, columns)
+
     @contextlib.contextmanager
     def _active(self) -> Iterator[None]:
         before = self._sessions.getActiveSession()
@@ -259,23 +270,10 @@ class _SessionVerdicts:
                 self._sessions.clearActiveSession()
 
 
-def _caught(spark: SparkSession, sql: str) -> Column:
-    """The value of SQL, null where computing it raises."""
-    jvm = spark._jvm  # noqa: SLF001 - what the `try_` functions of SQL are made of has no name in Python
-    assert jvm is not None
-    caught = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(_expression(spark, sql))
-    return Column(_bridge(jvm).column(caught))
-
-
 def _unguarded(spark: SparkSession, sql: str) -> Column:
     """The value of SQL that cannot raise on the rows that it is evaluated for."""
-    return Column(_bridge(spark._jvm).column(_expression(spark, sql)))  # noqa: SLF001
-
-
-def _expression(spark: SparkSession, sql: str) -> Any:
-    """Catalyst's expression of SQL from a file, its regular expressions on RE2."""
-    tree = Tree(spark._jvm)  # noqa: SLF001
-    return OnRe2(tree).rewrite(PlainAttributes(tree).rewrite(tree.parse(sql)))
+    jvm = spark._jvm  # noqa: SLF001 - Catalyst's expressions have no other way in
+    return Column(_bridge(jvm).column(record_expression(Tree(jvm), sql)))
 
 
 def _bridge(jvm: Any) -> Any:

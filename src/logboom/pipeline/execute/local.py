@@ -26,7 +26,6 @@ from logboom.pipeline.execute.stages import (
     execution_stages,
     flat_schema,
     record_conditions,
-    value_as_json,
 )
 from logboom.pipeline.execute.stateful import StatefulBatch, run_shards
 from logboom.pipeline.execute.verdicts import Verdicts
@@ -37,9 +36,6 @@ from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.rows import AT
 from logboom.pipeline.route.sample_columns import true_rows
 from logboom.pipeline.spark.catalyst import Catalyst, open_catalyst
-from logboom.pipeline.sql.attributes import PlainAttributes
-from logboom.pipeline.sql.regex import OnRe2
-from logboom.pipeline.sql.tree import Tree
 
 _TYPED: Final[Mapping[str, str]] = {
     "string": "_text",
@@ -132,8 +128,11 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
     def _with_values(self, rows: pa.RecordBatch, node: KernelNode) -> pa.RecordBatch:
         """The rows with the values that one transform needs, where they wait for it."""
         wanted = node.transform.event_values
-        asked = [self._caught(value_as_json(sql)) for _, sql in wanted]
-        found = self._values(rows, asked, EVENT_COLUMNS) if rows.num_rows else []
+        found: list[list[Any]] = []
+        if rows.num_rows:
+            verdicts = Verdicts(self._spark())
+            asked = [verdicts.value(sql, EVENT_COLUMNS) for _, sql in wanted]
+            found = self._values(rows, asked, EVENT_COLUMNS)
         at = rows.column(AT).to_pylist()
         for number, (column, _) in enumerate(wanted):
             given = [answers[number] for answers in found]
@@ -150,7 +149,7 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
         found: list[float | None] = rows.column("weight").to_pylist()
         for weight in weights:
             # Where it raises its condition has failed, and the event keeps its weight among the dead letters.
-            grown = self._values(rows, [self._caught(weight.sql)], EVENT_COLUMNS)
+            grown = self._values(rows, [Verdicts(self._spark()).caught(weight.sql)], EVENT_COLUMNS)
             for number, (place, verdict) in enumerate(zip(at, verdicts[weight.column], strict=True)):
                 if place == weight.at and verdict == TRUE:
                     found[number] = grown[number][0]
@@ -179,14 +178,6 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
         table = [(name, _TYPED[kind]) for name, kind in columns]
         texts = [[_text_of(value) for value in _plain(rows.column(name))] for name, _ in columns]
         return self._spark().evaluate(table, list(zip(*texts, strict=True)), expressions)
-
-    def _caught(self, sql: str) -> Any:
-        """The value, null where computing it raises."""
-        return self._spark().of("expressions.TryEval")(self._expression(sql))
-
-    def _expression(self, sql: str) -> Any:
-        tree = Tree(self._spark().jvm)
-        return OnRe2(tree).rewrite(PlainAttributes(tree).rewrite(tree.parse(sql)))
 
     def _spark(self) -> Catalyst:
         if self._catalyst is None:

@@ -43,7 +43,6 @@ REMEMBERED: Final = "remembered"
 
 _COUNT_COLUMNS: Final = (mask_column(""), missed_column(""), failed_column(""))
 _SPLIT_PIECE_BYTES: Final = 4 << 20
-_TIMES: Final = r"yyyy-MM-dd\'T\'HH:mm:ss.SSSSSSXXX"
 
 Counts = dict[str, int]
 _encode = msgspec.json.Encoder().encode
@@ -127,11 +126,6 @@ def _with_record_conditions(stage: ExecutionStage, batch: pa.RecordBatch) -> pa.
         if answer is not None:
             batch = batch.append_column(column, answer(seen))
     return batch
-
-
-def value_as_json(sql: str) -> str:
-    """SQL for a value as `KernelTransform.event_values` has it; times have their microseconds."""
-    return f"to_json(named_struct('v', (\n{sql}\n)), map('timestampFormat', '{_TIMES}'))"
 
 
 class TaskEmitter(Protocol):
@@ -240,7 +234,9 @@ class _Task:
         return rows
 
     def _route(self, rows: Rows, layer: Layer, *, answered: bool) -> Rows:
-        after = route_rows(rows, layer, answered=answered)
+        after, failures = route_rows(rows, layer, answered=answered)
+        for rule, failed in failures.items():
+            count(self.counts, f"{FAILURES}:{rule}", failed)
         count(self.counts, COPIES, len(after) - len(rows))
         return after
 

@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from logboom.pipeline.plan.nodes import Consumer, KernelTransform, Plan, RoutingTransform, Sink, Transform
-from logboom.pipeline.plan.outcomes import Branches, Choice, Emit, Outcome, Union, failure_text
+from logboom.pipeline.plan.outcomes import (
+    Branches,
+    Choice,
+    Counted,
+    Emit,
+    Outcome,
+    Union,
+    failure_text,
+    rules_counted,
+)
 from logboom.pipeline.plan.sampling import Sampling, keep_condition, weight_expression
 from logboom.pipeline.plan.stateful import StatefulTransform, dropped_by
 
@@ -30,8 +39,7 @@ class Place:
 
     arc: waits for the transform `node`, having come by `edge`. fan: left by `edge`, to be copied to all readers of it.
     direct: for the stream of the sink `node`. edge: for the stream of `edge`, from which other sinks are delivered.
-    dropped: by the rule `node`. dead: at the stage `node`, for the reason `why` unless the record has one of its own;
-    with a `rule`, because the condition of that name failed.
+    dropped: by the rule `node`. dead: at the stage `node`, for the reason `why` unless the record has one of its own.
     """
 
     code: int
@@ -39,7 +47,6 @@ class Place:
     edge: str
     node: str
     why: str = ""
-    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,7 @@ class KernelPass:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Names under which its transforms count conditions that failed."""
+        """Names under which its transforms count expressions that failed."""
         return tuple(dict.fromkeys(label for node in self.nodes for label in node.transform.failure_labels))
 
     @property
@@ -148,12 +155,12 @@ Step = Layer | KernelPass | StatefulStep
 class _Places:
     """Assigns numbers to places, the same ones for the same plan."""
 
-    found: dict[tuple[Kind, str, str, str, str], Place] = field(default_factory=dict)
+    found: dict[tuple[Kind, str, str, str], Place] = field(default_factory=dict)
 
-    def code(self, kind: Kind, edge: str, node: str, why: str = "", rule: str = "") -> int:
-        key = (kind, edge, node, why, rule)
+    def code(self, kind: Kind, edge: str, node: str, why: str = "") -> int:
+        key = (kind, edge, node, why)
         if key not in self.found:
-            self.found[key] = Place(self._next(kind), kind, edge, node, why, rule)
+            self.found[key] = Place(self._next(kind), kind, edge, node, why)
         return self.found[key].code
 
     def _next(self, kind: Kind) -> int:
@@ -189,9 +196,15 @@ class Layout:
         """The transforms with a state, inputs first."""
         return tuple(node for node in self.plan.transforms if isinstance(node, StatefulTransform))
 
-    def dead_code(self, stage: str, why: str = "", rule: str = "") -> int:
-        """The place of records that die at this stage for this reason; `rule`: the condition that failed."""
-        return self._places.code("dead", "", stage, why, rule)
+    def failure_rules(self) -> tuple[str, ...]:
+        """The names of all expressions whose failures are counted, each once."""
+        layers = (step for step in self.steps if isinstance(step, Layer))
+        counted = (rule for layer in layers for _, outcome in layer.routing for rule in rules_counted(outcome))
+        return tuple(dict.fromkeys((*self.plan.failure_labels(), *counted)))
+
+    def dead_code(self, stage: str, why: str = "") -> int:
+        """The place of records that die at this stage for this reason."""
+        return self._places.code("dead", "", stage, why)
 
     def dropped_code(self, rule: str) -> int:
         """The place of records that this rule dropped."""
@@ -383,7 +396,7 @@ class _Scope:
         return Emit((self.builder.layout.dead_code(self.transform, why),))
 
     def failed(self, rule: str, sql: str) -> Outcome:
-        return Emit((self.builder.layout.dead_code(self.transform, failure_text(rule, sql), rule),))
+        return Counted(rule, self.dead(failure_text(rule, sql)))
 
 
 def is_direct(node: Consumer) -> bool:
@@ -395,6 +408,8 @@ def _codes(outcome: Outcome) -> set[int]:
     match outcome:
         case Emit(codes):
             return set(codes)
+        case Counted(_, then):
+            return _codes(then)
         case Choice(_, then, otherwise, failed):
             return _codes(then) | _codes(otherwise) | _codes(failed)
         case Branches(branches, unmatched, failed):

@@ -101,7 +101,7 @@ def missed_column(name: str) -> str:
 
 
 def failed_column(name: str) -> str:
-    """The int column in which a transform counts, by row, that a condition of this name failed."""
+    """The int column in which a transform counts, by row, that an expression of this name failed."""
     return f"failed_{name}"
 
 
@@ -229,8 +229,8 @@ class KernelTransform(Transform, frozen=True, kw_only=True):
     @property
     def event_values(self) -> tuple[tuple[str, str], ...]:
         """Text columns that it needs beside events: the name of each, and the SQL over EVENT_COLUMNS whose value
-        Spark puts there as JSON, `{"v": value}`, without `v` for null; null where computing it failed. With any, it
-        is the first of its pass."""
+        Spark puts there as JSON, `{"v": value}`, without `v` for null; null where computing it failed, or gave null for
+        a part that failed. With any, it is the first of its pass."""
         return ()
 
     @property
@@ -250,7 +250,7 @@ class KernelTransform(Transform, frozen=True, kw_only=True):
 
     @property
     def failure_labels(self) -> tuple[str, ...]:
-        """Names under which it counts, by row, conditions that failed (see `failed_column`)."""
+        """Names under which it counts, by row, expressions that failed (see `failed_column`)."""
         return ()
 
     @property
@@ -471,7 +471,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(label for kernel in kernels for label in kernel.miss_labels))
 
     def failure_labels(self) -> tuple[str, ...]:
-        """Names of all conditions on records that can fail."""
+        """Names of all expressions that can fail where kernels run."""
         kernels = (node for node in self.transforms if isinstance(node, KernelTransform))
         return tuple(dict.fromkeys(label for kernel in kernels for label in kernel.failure_labels))
 

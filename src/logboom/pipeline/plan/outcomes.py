@@ -37,6 +37,14 @@ class Emit:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """On by `then`, and counted as a failure of the expression that has this name."""
+
+    rule: str
+    then: Outcome
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """On by the value of a condition."""
 
@@ -48,7 +56,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """On by every condition that is true, by `unmatched` where none is; the first that failed adds its `failed`."""
+    """On by every condition that is true, by `unmatched` where none is; the first that failed adds its `failed`, and
+    of others that failed only what is Counted is counted."""
 
     branches: tuple[tuple[str, Outcome], ...]
     unmatched: Outcome
@@ -63,7 +72,7 @@ class Union:
     parts: tuple[Outcome, ...]
 
 
-Outcome = Emit | Choice | Branches | Union
+Outcome = Emit | Counted | Choice | Branches | Union
 
 
 class LayerScope(Protocol):
@@ -96,3 +105,20 @@ class LayerScope(Protocol):
     def failed(self, rule: str, sql: str) -> Outcome:
         """To the transform's dead letters, and counted as a failure of the condition that has this name and SQL."""
         ...
+
+
+def rules_counted(outcome: Outcome) -> tuple[str, ...]:
+    """The names of all expressions whose failures are counted on the way, each once."""
+    match outcome:
+        case Emit():
+            found: tuple[str, ...] = ()
+        case Counted(rule, then):
+            found = (rule, *rules_counted(then))
+        case Choice(_, then, otherwise, failed):
+            found = (*rules_counted(failed), *rules_counted(then), *rules_counted(otherwise))
+        case Branches(branches, unmatched, failed_each):
+            ways = (*failed_each, *(part for _, part in branches), unmatched)
+            found = tuple(rule for part in ways for rule in rules_counted(part))
+        case Union(parts):
+            found = tuple(rule for part in parts for rule in rules_counted(part))
+    return tuple(dict.fromkeys(found))

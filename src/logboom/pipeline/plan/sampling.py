@@ -17,6 +17,10 @@ SEED: Final = 42
 
 BITS: Final = 53
 SPACE: Final = 1 << BITS
+CAUGHT: Final = "_caught"
+"""Stands in SQL of our own for a function of one argument: its value, null where computing it raises. No file can name
+it, since `sql.review` refuses functions that it does not know."""
+
 _MASK: Final = (1 << 64) - 1
 _P1: Final = 0x9E3779B185EBCA87
 _P2: Final = 0xC2B2AE3D27D4EB4F
@@ -31,7 +35,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     rate: float
     """At least 1."""
     key: str
-    """A column or SQL expression; where it is null the event id decides."""
+    """A column or SQL expression; where it is null, or fails, the event id decides."""
     exclude: str | None = None
     """Events for which this is true are always kept, at their weight."""
     follows_weight: bool = False
@@ -59,8 +63,14 @@ def keeps(key: str, rate: float, weight: float = 1.0) -> bool:
     return xxh64(key.encode()) >> (64 - BITS) < int(SPACE / (weight * rate))
 
 
+def key_condition(sampling: Sampling) -> str:
+    """SQL over an event's columns that fails where the key does, and has no other meaning."""
+    return f"CAST(({sampling.key}) AS STRING) = ''"
+
+
 def _key(sampling: Sampling) -> str:
-    return f"coalesce(CAST(({sampling.key}) AS STRING), event_id)"
+    key = f"CAST(({sampling.key}) AS STRING)"
+    return f"coalesce({key if sampling.key.strip().isidentifier() else f'{CAUGHT}({key})'}, event_id)"
 
 
 def _threshold_sql(sampling: Sampling) -> str:

@@ -21,7 +21,9 @@ from logboom.pipeline.reshape.edits import CASTS, cast, flatten, remove, take, t
 PREFIX: Final = "attributes."
 TEXT_FIELDS: Final = ("body", "service", "host", "severity_text")
 """Fields that are any text: what can be renamed, to an attribute and from one."""
-SET_FIELDS: Final = (*TEXT_FIELDS, "time", "severity_number", "trace_id", "span_id")
+FORMED_FIELDS: Final = ("time", "severity_number", "trace_id", "span_id")
+"""Fields that do not hold every value."""
+SET_FIELDS: Final = (*TEXT_FIELDS, *FORMED_FIELDS)
 """Fields that can be set or removed."""
 
 _IDS: Final = {"trace_id": re.compile(r"[0-9a-f]{32}"), "span_id": re.compile(r"[0-9a-f]{16}")}
@@ -40,6 +42,8 @@ class SetValues(NamedTuple):
     """By row: plain data, None where the value is null."""
     failed: Sequence[int]
     """The rows for which it could not be computed."""
+    counted_as: str = ""
+    """The column that counts, by row, these and values that the field cannot hold; without a name there is none."""
 
 
 class Edits(NamedTuple):
@@ -66,6 +70,8 @@ class _Reshaping:
         self._reasons: dict[int, str] = {}
         self._columns: dict[str, list[Any]] = {}
         """Fields that change, as plain data."""
+        self._unset = {one.counted_as: set(one.failed) for one in sets if one.counted_as}
+        """By count: the rows for which a field could not be set."""
         self._attribute_sets = [one for one in sets if one.target.startswith(PREFIX)]
         self._field_sets = [one for one in sets if not one.target.startswith(PREFIX)]
         for one in sets:
@@ -83,7 +89,11 @@ class _Reshaping:
         for name, values in self._columns.items():
             kind = batch.schema.field(name).type
             batch = _replaced(batch, name, pa.array(values, kind))
-        return batch if not self._reasons else self._with_reasons(batch, stage)
+        batch = batch if not self._reasons else self._with_reasons(batch, stage)
+        for name, rows in self._unset.items():
+            counted = pa.array([int(row in rows) for row in range(batch.num_rows)], pa.int32())
+            batch = batch.append_column(name, counted)
+        return batch
 
     # --- attributes --------------------------------------------------------------------------------------------------
 
@@ -166,6 +176,7 @@ class _Reshaping:
             except ValueError:
                 column.append(None)
                 self._reasons.setdefault(row, f"{one.target} cannot be {_short(value)}")
+                self._unset.get(one.counted_as, set()).add(row)
         if one.target == "severity_number":
             column = [value or 0 for value in column]
         self._columns[one.target] = column

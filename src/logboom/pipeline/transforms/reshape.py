@@ -5,13 +5,15 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
 from logboom.base.settings import Settings, Texts
 from logboom.pipeline.findings import Part
-from logboom.pipeline.plan.nodes import EVENT_COLUMNS, KernelTransform
+from logboom.pipeline.plan.nodes import EVENT_COLUMNS, KernelTransform, failed_column
 from logboom.pipeline.reshape.batch import (
+    FORMED_FIELDS,
     PREFIX,
     SET_FIELDS,
     TEXT_FIELDS,
@@ -117,33 +119,50 @@ class ReshapeTransform(KernelTransform, frozen=True, kw_only=True, tag="reshape"
         return self.set if self.split is msgspec.UNSET else (*self.set, self.split)
 
     @property
+    def failure_labels(self) -> tuple[str, ...]:
+        return tuple(self._label(one) for one in self._computed if _can_fail(one))
+
+    def _label(self, one: SetField) -> str:
+        return f"{self.name} ({'split' if one is self.split else one.target})"
+
+    @property
     def event_values(self) -> tuple[tuple[str, str], ...]:
         asked = ((one.column, _typed(one)) for one in self._computed if simple_value(one.sql) is None)
         return tuple(asked)
 
     def run(self, batch: pa.RecordBatch, keys: Mapping[str, bytes]) -> pa.RecordBatch:
         edits = Edits(rename=self.rename, remove=self.remove, cast=self.cast, flatten=self.flatten)
-        changed = reshape_batch(edits, [_values(one, batch) for one in self.set], self.name, batch)
+        changed = reshape_batch(edits, [self._values(one, batch) for one in self.set], self.name, batch)
         if self.split is not msgspec.UNSET:
-            _, lists, failed = _values(self.split, batch)
+            lists = self._values(self.split, batch)
+            if lists.counted_as:
+                counted = np.zeros(batch.num_rows, np.int32)
+                counted[list(lists.failed)] = 1
+                changed = changed.append_column(lists.counted_as, pa.array(counted))
             split = Split(attribute_name(self.split.sql), self.split.target)
-            changed = split_batch(split, lists, failed, self.name, changed)
+            changed = split_batch(split, lists.values, lists.failed, self.name, changed)
         if self.schema is not msgspec.UNSET:
             changed = in_schema_batch(Schema(*self.schema), changed)
         return changed.drop_columns([column for column, _ in self.event_values])
 
+    def _values(self, one: SetField, batch: pa.RecordBatch) -> SetValues:
+        count = failed_column(self._label(one)) if _can_fail(one) else ""
+        simple = simple_value(one.sql)
+        if simple is not None:
+            return SetValues(one.target, simple(batch), (), count)
+        texts = batch.column(one.column).to_pylist()
+        failed = [row for row, text in enumerate(texts) if text is None]
+        values = [None if text is None else _decode(text).get("v") for text in texts]
+        return SetValues(one.target, values, failed, count)
+
+
+def _can_fail(one: SetField) -> bool:
+    """Whether it can fail on an event: Spark computes it, or its field does not hold every value."""
+    return simple_value(one.sql) is None or one.target in FORMED_FIELDS
+
 
 def _typed(one: SetField) -> str:
     return f"CAST((\n{one.sql}\n) AS TIMESTAMP)" if one.target == "time" else one.sql
-
-
-def _values(one: SetField, batch: pa.RecordBatch) -> SetValues:
-    simple = simple_value(one.sql)
-    if simple is not None:
-        return SetValues(one.target, simple(batch), ())
-    texts = batch.column(one.column).to_pylist()
-    failed = [row for row, text in enumerate(texts) if text is None]
-    return SetValues(one.target, [None if text is None else _decode(text).get("v") for text in texts], failed)
 
 
 def _compile(model: ReshapeModel, common: CommonFields, part: Part) -> ReshapeTransform | None:

@@ -11,14 +11,16 @@ from logboom.base.settings import DurationMs
 from logboom.pipeline.findings import Findings, Part
 from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.nodes import RoutingTransform, Transform
-from logboom.pipeline.plan.outcomes import Choice, LayerScope, Outcome
-from logboom.pipeline.plan.sampling import Sampling
+from logboom.pipeline.plan.outcomes import Choice, Counted, LayerScope, Outcome
+from logboom.pipeline.plan.sampling import Sampling, key_condition
+from logboom.pipeline.route.values import simple_value
 from logboom.pipeline.state.memory import SHARDS
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 from logboom.pipeline.transforms.dialled import Dialled, DialParts, exclude_dials, with_exclude
 from logboom.pipeline.transforms.sample_by_key import KEYS_MAX, OVER_MAX_MS, OVER_MIN_MS, PER_SECOND_MIN, SampleByKey
 from logboom.pipeline.transforms.stateful_parts import checked_condition, checked_text
 
+_UNDECIDED: Final = "whether it stays cannot be told"
 RATIO_MIN: Final = 1e-9
 """The smallest part that a dial takes."""
 
@@ -95,8 +97,13 @@ class SampleTransform(RoutingTransform, frozen=True, kw_only=True, tag="sample")
 
     def outcome(self, layer: LayerScope) -> Outcome:
         # What follows must see the new weight, so that its readers are not folded into this layer.
-        dead = layer.failed(f"{self.name} (exclude)", self.exclude or "")
-        return Choice(layer.sample(self.sampling), layer.leave(self.name), layer.dropped(), dead)
+        # A plan has the same places, and so the same streams, however its dials stand.
+        dead = layer.dead(_UNDECIDED) if self.exclude is None else layer.failed(f"{self.name} (exclude)", self.exclude)
+        decided = Choice(layer.sample(self.sampling), layer.leave(self.name), layer.dropped(), dead)
+        if simple_value(self.key) is not None:  # such a key cannot fail
+            return decided
+        key_failed = Counted(f"{self.name} (key)", decided)
+        return Choice(layer.condition(key_condition(self.sampling)), decided, decided, key_failed)
 
 
 def _compile(model: SampleModel, common: CommonFields, part: Part) -> SampleTransform | SampleByKey | None:
