@@ -48,6 +48,8 @@ _PIECES_MAX: Final = 10_000
 """Some seconds of checking: each part of an expression is asked for in the JVM."""
 _BRACKETS_MAX: Final = 100
 """Far from where Spark's parser, or that of a running pipeline, would overflow its stack."""
+_UNDER_ANSI, _NO_CAST = " with ANSI mode on", "cannot cast"
+"""Words of Spark's messages; the setting is not a user's to change."""
 _TOO_DEEP: Final = "is nested too deeply for Spark to read"
 _ONE_RECORD: Final = "aggregates, window functions and generators cannot be used on single records"
 
@@ -86,14 +88,30 @@ class SqlCheck:
         if (fault := _size_fault(expression.sql)) is not None:
             return fault
         try:
-            parsed = self._catalyst.parse(expression.sql)
-            if ("attributes", "variant") in expression.columns:
-                parsed = PlainAttributes(self._tree).rewrite(parsed)
-            return self._call_fault(parsed) or self._analysed_fault(parsed, expression)
+            parsed = self._parsed(expression)
+            return self._call_fault(parsed) or self._analysed_fault(parsed, expression) or self._types_fault(expression)
         except Py4JJavaError as error:
             return self._sentence(error.java_exception, expression)
         except RecursionError:
             return _TOO_DEEP
+
+    def _parsed(self, expression: Expression) -> Any:
+        parsed = self._catalyst.parse(expression.sql)
+        if ("attributes", "variant") not in expression.columns:
+            return parsed
+        return PlainAttributes(self._tree).rewrite(parsed)
+
+    def _types_fault(self, expression: Expression) -> str | None:
+        """What ANSI does not take by its types. A failure inside an expression is told from null by evaluating it as
+        ANSI has it, so there is no such expression that may run."""
+        try:
+            with self._catalyst.ansi():
+                self._catalyst.project(self._parsed(expression), expression.columns)
+        except Py4JJavaError as error:
+            sentence = self._sentence(error.java_exception, expression).replace(_UNDER_ANSI, "").rstrip(". ")
+            advice = "write a comparison instead" if _NO_CAST in sentence else "compare values of one type"
+            return f"{sentence}; {advice}"
+        return None
 
     def _pattern_fault(self, pattern: str) -> str | None:
         if fault := self._java_pattern_fault(pattern):
