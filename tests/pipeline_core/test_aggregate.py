@@ -186,6 +186,11 @@ def test_however_events_are_cut_into_batches_and_parts_the_metrics_are_the_same(
     assert len({key[:2] for key in values}) == len(wanted)
 
 
+def test_events_without_a_value_of_a_metric_are_counted_by_its_name() -> None:
+    _, _, (asked,) = _advance(_node(), (), [[("a", 10, 1, 1.0), ("a", 20, None, 1.0), ("b", 30, None, 1.0)]])
+    assert asked.counts == {"least.without": 2, "total.without": 2, "parts.without": 2}
+
+
 def test_windows_end_by_the_watermark_and_what_comes_later_is_late() -> None:
     node = _node(lateness_ms=30_000)
     state, made, _ = _advance(node, (), [[("a", 10, 1, 1.0), ("a", MINUTE, 1, 1.0)]], watermark_after_us=MINUTE)

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError, working_on
-from logboom.pipeline.execute.stages import PLACE, Counts, conform, count, flat_schema
+from logboom.pipeline.execute.stages import NOTED, PLACE, Counts, conform, count, flat_schema
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import StatefulNode, StatefulStep
 from logboom.pipeline.plan.stateful import EXIT, TAKEN, Advanced, Asked, BatchContext, State
@@ -129,7 +129,7 @@ class PartWriter:
             stream, partition, offset = (batch.column(name)[0].as_py() for name in ("stream", "partition", "offset"))
             self._first = stream, partition, offset
         for node in self._step.nodes:
-            batch = self._ask(node, batch)
+            batch = self._ask(node, batch, counts)
         if not self._keeps_dropped:
             batch = _without_dropped(batch, counts)
         if batch.num_rows:
@@ -142,7 +142,7 @@ class PartWriter:
         asks = {name: checksum for name, checksum in sums.items() if checksum is not None}
         return msgspec.json.encode(PartReport(self._part, self._token, counts, self._seen, asks, rows, self._first))
 
-    def _ask(self, node: StatefulNode, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _ask(self, node: StatefulNode, batch: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
         """The batch with those of the transform's rows at their exits that need no answer."""
         at = batch.column(AT).to_numpy()
         mine = np.flatnonzero(np.isin(at, node.places))
@@ -157,6 +157,8 @@ class PartWriter:
             asked = node.transform.ask(events, inputs, self._contexts[name])
         _see(self._seen[name], events, node.transform.time_column)
         self._keep_asked(name, asked)
+        for what, number in asked.counts.items():
+            count(counts, f"{NOTED}:{name}.{what}", number)
         if asked.exits is None:
             return batch
         return _moved(batch, mine, node, asked.exits)

@@ -82,6 +82,8 @@ class Asked:
     exits: Exits | None = None
     """By row of the batch: its exit, where that is known without the shards. None: `rows` has one row for each row of
     the batch, in order, and the shards answer."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What else it counts of the batch, noted as `TRANSFORM.WHAT`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,8 +125,9 @@ class AggregateTransform(StatefulTransform, frozen=True, kw_only=True, tag="aggr
             batch, windows = batch.filter(pa.array(~late)), windows[~late]
         if not batch.num_rows:
             return Asked(pa.RecordBatch.from_pylist([], ASKED), np.zeros(0, np.uint64), exits)
-        (rows,) = self._cells(batch, windows).to_batches()
-        return Asked(rows, rows.column(FIRST).to_numpy(), exits)
+        cells, without = self._cells(batch, windows)
+        (rows,) = cells.to_batches()
+        return Asked(rows, rows.column(FIRST).to_numpy(), exits, without)
 
     def _windows(self, batch: pa.RecordBatch, context: BatchContext) -> npt.NDArray[np.int64]:
         """The beginning of the window of each event, in microseconds."""
@@ -142,7 +143,8 @@ class AggregateTransform(StatefulTransform, frozen=True, kw_only=True, tag="aggr
         ended: npt.NDArray[np.bool_] = windows + (self.window_ms + self.lateness_ms) * _US_IN_MS <= mark_us
         return ended
 
-    def _cells(self, batch: pa.RecordBatch, windows: npt.NDArray[np.int64]) -> pa.Table:
+    def _cells(self, batch: pa.RecordBatch, windows: npt.NDArray[np.int64]) -> tuple[pa.Table, dict[str, int]]:
+        """What the events bring, and how many have no value of a metric, as `METRIC.without`."""
         columns = [_texts(sql, batch) for _, sql in self.by]
         names = [label for label, _ in self.by]
         weights = pc.fill_null(batch.column("weight"), 1.0).to_numpy(zero_copy_only=False)
@@ -154,11 +156,14 @@ class AggregateTransform(StatefulTransform, frozen=True, kw_only=True, tag="aggr
             return [_encode(dict(zip(names, row, strict=True))).decode() for row in zip(*texts, strict=True)]
 
         groups = Groups(windows, *fingerprints(columns, batch.num_rows))
-        brought = []
+        brought: list[Brought] = []
+        without: dict[str, int] = {}
         for position, metric in enumerate(self.metrics):
             there, found = _brought(metric, batch, weights)
             brought += [Brought(position, metric.operation, there, some) for some in found]
-        return cells_of_events(groups, weights, labels_of, brought)
+            if not there.all():
+                without[f"{metric.name}.without"] = int((~there).sum())
+        return cells_of_events(groups, weights, labels_of, brought), without
 
     def advance(self, state: State, asked: Sequence[pa.RecordBatch], context: BatchContext) -> Advanced:
         before, older = OpenWindows.of(self.metrics, state)
