@@ -27,6 +27,7 @@ from tests.pipeline.support import (
     records,
 )
 from tests.support.server import BrokerProcess
+from tests.support.thoroughness import TURN
 from tests.support.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.spark, needs_java]
@@ -136,21 +137,30 @@ class Lives:
         self.await_more(router, self.records_in, 1, "a batch after the broker came back")
         self.await_more(router, self.archived, 1, "a delivery after the broker came back")
 
-    def is_stopped(self, router: RouterProcess, send: Callable[[int], None]) -> None:
-        """The batch that runs comes to its end, and nothing outlives the driver."""
+    def is_stopped(self, router: RouterProcess) -> None:
+        """As a service manager does it, with a signal to each process: the batch that runs comes to its end, and
+        nothing outlives the driver. Of what it starts nothing is in the driver's own process group, so a signal to that
+        is one to the driver alone."""
         # Not the first batch of a life: on a busy machine that one takes longer than the 20 s that a stop waits for it.
         self.await_more(router, self.pinned, 2, "a batch begins")
         batch, started = self.pinned() - 1, _started_by(router)
-        send(router.process.pid)
+        assert router.process.pid not in map(_group_of, started)
+        _terminate_each(router.process.pid)
         assert router.wait() == 0, router.log_text()[-2_000:]
         assert (self.checkpoint / "router" / "commits" / str(batch)).exists(), router.log_text()[-2_000:]
         assert " INFO " not in router.log_text(), "Spark is silent where its log was not asked for"
         until(lambda: all_ended(started), "the JVM and its workers have ended")
 
-    def is_killed(self, router: RouterProcess, *, group: bool) -> None:
-        """Nothing outlives a driver: the JVM and its workers notice that it is gone."""
+    def is_killed(self, router: RouterProcess) -> None:
+        """Nothing outlives a driver: the JVM and its workers notice that it is gone.
+
+        It is killed while a batch goes through the router, or, in every other turn, behind a commit of the archive.
+        """
+        moment, what = (self.archived, "the archive commits") if TURN % 2 else (self.pinned, "a batch begins")
+        self.await_more(router, self.pinned, 1, "its first batch")
+        self.await_more(router, moment, 1, what)
         started = _started_by(router)
-        router.kill9(group=group)
+        router.kill9(group=False)
         until(lambda: all_ended(started), "the JVM and its workers have ended")
 
     def jvm_is_killed(self, router: RouterProcess) -> None:
@@ -181,15 +191,17 @@ def _started_by(router: RouterProcess) -> set[int]:
     return descendants(router.process.pid) - {router.process.pid}
 
 
+def _group_of(pid: int) -> int | None:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getpgid(pid)
+    return None
+
+
 def _leads_a_session(pid: int) -> bool:
     """Of what a router starts, the JVM alone does."""
     with contextlib.suppress(ProcessLookupError):
         return os.getsid(pid) == pid
     return False
-
-
-def _terminate_group(pid: int) -> None:
-    os.killpg(pid, signal.SIGTERM)
 
 
 def _terminate_each(pid: int) -> None:
@@ -211,18 +223,12 @@ def test_a_router_killed_under_load_loses_and_repeats_nothing(tmp_path: Path) ->
         load = Load(broker.kafka, lives.records_in)
         with lives.start() as router:
             lives.broker_is_killed(router)
-            lives.is_stopped(router, _terminate_group)
+            lives.is_stopped(router)
         with lives.start() as router:
-            lives.await_more(router, lives.pinned, 2, "a batch begins")
-            lives.is_killed(router, group=True)
-        with lives.start() as router:
-            lives.await_more(router, lives.archived, 1, "the archive commits")
-            lives.is_killed(router, group=False)
+            lives.is_killed(router)
         with lives.start() as router:
             lives.await_more(router, lives.pinned, 2, "a batch begins")
             lives.jvm_is_killed(router)
-        with lives.start() as router:
-            lives.is_stopped(router, _terminate_each)
         lines = load.finish()
         with lives.start("--once") as router:
             lives.ends_by_itself(router)
