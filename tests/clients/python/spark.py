@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 
-def session(jars: str) -> SparkSession:
+def session(class_path: str, java_options: str) -> SparkSession:
     return (
         SparkSession.builder.master("local[1]")
-        .config("spark.jars", jars)
+        .config("spark.driver.extraClassPath", class_path)
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+        .config("spark.driver.extraJavaOptions", java_options)
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
@@ -39,20 +39,21 @@ def produce(spark: SparkSession, bootstrap: str, topic: str, first: int, count: 
 
 def consume(spark: SparkSession, bootstrap: str, topic: str, count: int) -> None:
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
-    rows = spark.read.format("kafka").options(**options).load().orderBy("partition", "offset").collect()
+    read = spark.read.format("kafka").options(**options).load().orderBy("partition", "offset")
+    rows = read.select("key", "value", f.col("headers")[0]["value"].alias("header")).toArrow().to_pylist()
     last: dict[bytes, int] = {}
     for row in rows:
-        n = int(bytes(row.value).removeprefix(b"value-"))
-        assert bytes(row.headers[0].value) == str(n).encode()
-        assert n > last.get(bytes(row.key), -1), f"{row.key}: {n} after {last[bytes(row.key)]}"
-        last[bytes(row.key)] = n
+        key, n = row["key"], int(row["value"].removeprefix(b"value-"))
+        assert row["header"] == str(n).encode()
+        assert n > last.get(key, -1), f"{key}: {n} after {last[key]}"
+        last[key] = n
     assert len(rows) == count, f"saw {len(rows)} of {count}"
     print(f"ok consumed {len(rows)}", flush=True)
 
 
 if __name__ == "__main__":
-    jars, bootstrap = sys.argv[1:]
-    spark = session(jars)
+    class_path, java_options, bootstrap = sys.argv[1:]
+    spark = session(class_path, java_options)
     for line in sys.stdin:
         verb, topic, *rest = line.split()
         if verb == "produce":
