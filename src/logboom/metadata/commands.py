@@ -254,7 +254,12 @@ def _placed(
         )
     else:
         chosen = _explicit(image, assignments, partitions)
-    return tuple(start(replicas, image.brokers) for replicas in chosen)
+    placed = tuple(start(replicas, image.brokers) for replicas in chosen)
+    asleep = next((one.replicas for one in placed if not one.isr), None)
+    if asleep is not None:  # nobody would be in sync with anything, and so nobody ever lead
+        why = f"none of brokers {list(asleep)}, which would hold a partition, is active: wait until one is not fenced"
+        raise InvalidReplicationFactorError(why) if assignments is None else InvalidAssignmentError(why)
+    return placed
 
 
 def _with_observers(image: Image, placed: tuple[Assignment, ...], observers: int) -> tuple[Assignment, ...]:
