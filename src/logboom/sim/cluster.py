@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Final
 
-from logboom.base.ids import BrokerId, Offset
+from logboom.base.errors import NotLeaderError
+from logboom.base.ids import Offset
 from logboom.base.units import KIB
 from logboom.client.messages import Api
 from logboom.metadata.observers import OBSERVERS
@@ -456,11 +457,11 @@ class _Run:
         async with asyncio.timeout(_CALM_MAX_S):
             found = await self._as_client(self._described)
             for where in self._partitions:
-                final[where] = await self._compare_copies(where, found[where].replica_nodes)
+                final[where] = await self._compare_copies(where)
             await self._check_compacted(found)
         return final
 
-    async def _compare_copies(self, where: TopicPartition, replicas: Sequence[BrokerId]) -> list[tuple[Offset, int]]:
+    async def _compare_copies(self, where: TopicPartition) -> list[tuple[Offset, int]]:
         """All records of one partition, of which no replica may have other bytes."""
 
         async def read(client: SimClient) -> list[tuple[Offset, int]]:
@@ -469,7 +470,14 @@ class _Run:
         while True:
             final: list[tuple[Offset, int]] = await self._as_client(read)
             end = Offset(final[-1][0] + 1) if final else Offset(0)
-            held = await self._held_bytes([self._operator.members[broker] for broker in replicas], where, end)
+            replicas = (await self._as_client(self._described))[where].replica_nodes
+            try:
+                held = await self._held_bytes([self._operator.members[broker] for broker in replicas], where, end)
+            except NotLeaderError:
+                await asyncio.sleep(
+                    _ASK_AGAIN_S
+                )  # a move has ended meanwhile, or whoever was asked knew an earlier one
+                continue
             if all(data == held[0] for data in held):
                 return final
             if await self._as_client(read) == final:
