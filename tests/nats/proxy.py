@@ -20,6 +20,7 @@ class Proxy:
         self._flows: set[asyncio.Task[None]] = set()
         self._open = asyncio.Event()
         self._open.set()
+        self._refusing = False
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accepted, "127.0.0.1", self.port)
@@ -39,7 +40,14 @@ class Proxy:
     async def come_back(self) -> None:
         """End what was silent, and hand on what is connected from now on."""
         await self._end_flows()
+        self._refusing = False
         self._open.set()
+
+    def refuse(self) -> None:
+        """End all connections, and new ones at once, until `come_back`."""
+        self._refusing = True
+        for flow in self._flows:
+            flow.cancel()
 
     async def reset(self) -> None:
         """End all connections; new ones are made at once."""
@@ -52,6 +60,9 @@ class Proxy:
         await asyncio.gather(*flows, return_exceptions=True)
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refusing:
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         assert task is not None
         self._flows.add(task)

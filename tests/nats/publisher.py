@@ -15,9 +15,10 @@ _NOT_NOW = (nats.errors.Error, nats.js.errors.Error, OSError)
 class Publisher:
     """Publishes numbers with ids, each until it is acked, some at a time, until it is told to end."""
 
-    def __init__(self, client: Client, subject: str, padding: bytes = b"") -> None:
-        """`padding`: behind each number."""
+    def __init__(self, client: Client, subject: str, padding: bytes = b"", *, name: str = "n") -> None:
+        """`padding`: behind each number; `name`: before it in the id, where there are several publishers."""
         self._padding = padding
+        self._name = name
         self._jetstream = client.jetstream()
         self._subject = subject
         self._next = 0
@@ -47,7 +48,10 @@ class Publisher:
             while number not in self.acked:
                 try:
                     ack = await self._jetstream.publish(
-                        self._subject, self._payload(number), timeout=1, headers={"Nats-Msg-Id": f"n{number}"}
+                        self._subject,
+                        self._payload(number),
+                        timeout=1,
+                        headers={"Nats-Msg-Id": f"{self._name}{number}"},
                     )
                 except _NOT_NOW:
                     self.tried_again += 1

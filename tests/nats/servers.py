@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import functools
 import json
+import signal
 import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Self
 
@@ -40,9 +41,12 @@ class NatsServer:
     def __init__(self, directory: Path, *lines: str) -> None:
         """`lines`: of its configuration."""
         self.port = free_port()
-        self.url = f"nats://127.0.0.1:{self.port}"
+        self.address = f"127.0.0.1:{self.port}"
+        self.url = f"nats://{self.address}"
+        self._monitor = f"127.0.0.1:{free_port()}"
         self._config = directory / f"nats-{self.port}.conf"
-        self._config.write_text("\n".join([f'listen: "127.0.0.1:{self.port}"', *lines]) + "\n")
+        listen = (f'listen: "{self.address}"', f'http: "{self._monitor}"')
+        self._config.write_text("\n".join([*listen, *lines]) + "\n")
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -75,15 +79,63 @@ class NatsServer:
             self._process.wait(WAIT_S)
             self._process = None
 
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    def leave(self) -> None:
+        """Lame duck mode, as by `nats-server --signal ldm`: it takes no new clients, tells those that it has, and ends
+        their connections later."""
+        self._signal(signal.SIGUSR2)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def brokers(self) -> set[int]:
+        """The numbers of the brokers that are connected to it."""
+        names = [str(one.get("name", "")) for one in self._monitored("connz")["connections"]]
+        return {int(name.removeprefix("logboom-")) for name in names if name.startswith("logboom-")}
+
+    def others(self) -> list[str]:
+        """The addresses of the others of its cluster, as it tells them to clients."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S) as client:
+            greeting = client.makefile("rb").readline()
+        found: list[str] = json.loads(greeting.removeprefix(b"INFO ")).get("connect_urls", [])
+        return [one for one in found if one != self.address]
+
+    def _monitored(self, what: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://{self._monitor}/{what}", timeout=WAIT_S) as reply:
+            told: dict[str, Any] = json.load(reply)
+        return told
+
 
 @contextlib.contextmanager
-def nats_cluster(directory: Path) -> Iterator[tuple[NatsServer, NatsServer]]:
-    """Two servers of one cluster; each tells its clients of the other."""
-    ports = free_port(), free_port()
-    routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in ports)
-    lines = [f'cluster {{ name: "two", listen: "127.0.0.1:{port}", routes: [{routes}] }}' for port in ports]
-    with NatsServer(directory, lines[0]) as first, NatsServer(directory, lines[1]) as second:
-        yield first, second
+def nats_cluster(
+    directory: Path, *lines: str, ports: Sequence[int] = (), reached_at: Sequence[int] = ()
+) -> Iterator[tuple[NatsServer, ...]]:
+    """Servers of one cluster, two if `ports` names no others; each tells its clients of the others. `ports`: where they
+    listen for each other; `reached_at`: where they find each other, if not there. `lines`: of the configuration of
+    each."""
+    ports = ports or (free_port(), free_port())
+    reached_at = reached_at or ports
+    routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in reached_at)
+    with contextlib.ExitStack() as running:
+        yield tuple(
+            running.enter_context(
+                NatsServer(
+                    directory,
+                    f'cluster {{ name: "one", listen: "127.0.0.1:{port}", advertise: "127.0.0.1:{at}", '
+                    f"routes: [{routes}] }}",
+                    *lines,
+                )
+            )
+            for port, at in zip(ports, reached_at, strict=True)
+        )
 
 
 class Stored(NamedTuple):

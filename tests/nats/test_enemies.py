@@ -120,7 +120,7 @@ def test_servers_of_names_that_no_host_can_have(host: str) -> None:
     """Whoever looks for one is told by an exception of another kind, which ended all attempts to connect: a server told
     of it once, and the broker took nothing more from NATS after its next reconnection."""
     pool = ServerPool(["nats://127.0.0.1:4222"])
-    pool.told([f"{host}:4222", f"nats://{host}:4222", "there:4222"])
+    pool.told([f"{host}:4222", f"nats://{host}:4222", "there:4222"], by=pool.next())
     assert {pool.next().host for _ in range(4)} == {"127.0.0.1", "there"}
     with pytest.raises(ValidationError, match="should be addresses such as"):
         NatsConfig(servers=[f"nats://{host}:4222"])

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from tests.faults.test_disk_mounts import Loop
+from tests.nats.flow import lead
 from tests.nats.publisher import Publisher
 from tests.nats.servers import NatsServer, needs_nats_server, on_a_loop, taken
-from tests.nats.test_handover import lead
 from tests.support.brokers import ClusterBrokers, Place
 from tests.support.waiting import WAIT_S
 

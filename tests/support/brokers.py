@@ -51,8 +51,10 @@ class ClusterBrokers:
         count: int = 3,
         lease_ms: int = 5_000,
         places: Mapping[int, Place] | None = None,
+        own_settings: Mapping[int, str] | None = None,
     ) -> None:
-        """`places`: where those brokers run that do not run beside the others."""
+        """`places`: where those brokers run that do not run beside the others; `own_settings`: one that a broker has
+        for itself."""
         places = places or {}
         key = directory / "cluster.key"
         key.write_text(secrets.token_hex(32) + "\n")
@@ -63,6 +65,7 @@ class ClusterBrokers:
         self.brokers: dict[int, BrokerProcess] = {}
         self._directory = directory
         self._settings = (f"peer.key_file={key}", f"broker.lease_ms={lease_ms}", *settings)
+        self._own_settings = own_settings or {}
         self._peers: list[str] = []
         for number, port in enumerate(sorted(ports), 1):
             self._make(number, port, places.get(number, Place()))
@@ -70,6 +73,8 @@ class ClusterBrokers:
     def _make(self, number: int, port: int, place: Place) -> None:
         peer = f"{place.host}:{port}"
         given = [*self._settings, f"peer.listen={peer}", f"broker.broker_id={number}"]
+        if number in self._own_settings:
+            given.append(self._own_settings[number])
         if self._peers:
             given.append("broker.join=" + ",".join(self._peers))
         self._peers.append(peer)

@@ -17,6 +17,7 @@ _GAUGES: Final = {
 }
 _COUNTERS: Final = {
     "connections": "Connections to NATS that were made.",
+    "moves": "Connections left for one to another server, because a server was about to leave its cluster.",
     "failed_connections": "Attempts to connect that failed.",
     "reading_pauses": "Times that the connection was not read for a moment, because a limit was reached.",
     "received": "Messages received.",

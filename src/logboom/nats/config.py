@@ -85,8 +85,13 @@ class NatsConfig(Settings):
     """Which NATS this broker takes messages from, and as whom."""
 
     servers: Annotated[list[str], BeforeValidator(_listed), AfterValidator(_checked)] = Field(default=[])
-    """Addresses of the servers of one NATS, `nats://HOST:PORT,...`; others of their cluster are learnt from them.
-    `embedded` starts a nats-server on this machine. Empty: this broker takes nothing from NATS."""
+    """Addresses of the servers of one NATS, `nats://HOST:PORT,...`, tried in this order, round and round; others of
+    their cluster are learnt from them. `embedded` starts a nats-server on this machine. Empty: this broker takes
+    nothing from NATS."""
+
+    discover_servers: bool = True
+    """Connect to servers too that are not in `servers`, but that one of these tells of as others of its cluster. False
+    where the addresses that they tell cannot be reached from here."""
 
     embedded_listen: str = "127.0.0.1:4222"
     """Where an embedded nats-server listens; port 0 asks the system for a free one. Whoever reaches it may publish."""

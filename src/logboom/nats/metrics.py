@@ -14,6 +14,8 @@ class NatsMetrics:
     """Gauge: 1 while a server takes what this broker says, else 0."""
     connections: int = 0
     """Connections that were made, log-in included."""
+    moves: int = 0
+    """Connections that were left for one to another server, since theirs was about to end them; nothing is lost."""
     failed_connections: int = 0
     """Attempts that failed."""
     disconnects: Counter[str] = field(default_factory=Counter)

@@ -54,6 +54,7 @@ from logboom.nats.ingress.holding import Epochs, HeldMessages, HoldingState, Uns
 from logboom.nats.ingress.intake import Intake
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link import commands
+from logboom.nats.link.changeover import SETTLED_CLUSTER_S
 from logboom.nats.link.connection import ConnectionLostError
 from logboom.nats.link.frames import Delivery
 
@@ -66,9 +67,8 @@ _ASKED_S: Final = 2.0
 _CUT_S: Final = 1.0
 """How much of that is for a mark that stands in one place for both."""
 _SETTLED_S: Final = 0.02
-"""A server that gives out a message while it takes a subscription, or the end of one, may act on what was before."""
-_SETTLED_CLUSTER_S: Final = 0.15
-"""The same for servers that are several, which tell each other."""
+"""A server that gives out a message while it takes a subscription, or the end of one, may act on what was before.
+Servers that are several take longer."""
 _ANSWER_BYTES_MAX: Final = 48 * MIB
 _INBOX: Final = "_INBOX.logboom."
 
@@ -218,7 +218,7 @@ class Handover:
             await asyncio.wait_for(link.up.wait(), GAIN_S)
             with contextlib.suppress(ConnectionLostError):
                 await link.round_trip()
-                await asyncio.sleep(_SETTLED_CLUSTER_S if link.is_clustered else _SETTLED_S)
+                await asyncio.sleep(SETTLED_CLUSTER_S if link.is_clustered else _SETTLED_S)
                 return
 
     async def _ask(self, before: BrokerId, gained: Sequence[Gained], inbox: str) -> Sequence[Answer | None]:
@@ -229,7 +229,7 @@ class Handover:
         async with asyncio.timeout(GAIN_S):
             answer = await self._services.peers.call(before, FrameKind.HANDOVER, (question,), timeout_s=GAIN_S)
         if link.is_clustered:
-            await asyncio.sleep(_SETTLED_CLUSTER_S)
+            await asyncio.sleep(SETTLED_CLUSTER_S)
         with contextlib.suppress(ConnectionLostError):  # then all has arrived here that ever will
             await link.round_trip()
         return read_answers(answer, len(gained))

@@ -40,7 +40,7 @@ class ConnectionUser(Protocol):
         """Messages that came one behind the other, all of this read up to the next notice."""
 
     def told(self, info: Mapping[str, Any]) -> None:
-        """What the server says of itself, once more."""
+        """What the server says of itself, once more after the log-in."""
 
     def refused(self, text: str) -> None:
         """An error of the server, which may close the connection or not."""
@@ -63,6 +63,7 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._info: asyncio.Future[Mapping[str, Any]] = self._loop.create_future()
+        self._last_info: Mapping[str, Any] = {}
         self._pongs: deque[tuple[asyncio.Future[None], Callable[[], None] | None]] = deque()
         self._pings_unanswered = 0
         self._ticker: asyncio.TimerHandle | None = None
@@ -72,6 +73,10 @@ class Connection(asyncio.Protocol):
         self._is_reading = True
         self._reason: str | None = None
         self._is_up = False
+
+    def tell(self, user: ConnectionUser) -> None:
+        """This one uses the connection from now on."""
+        self._user = user
 
     # --- asyncio ------------------------------------------------------------------------------------------------
 
@@ -131,7 +136,7 @@ class Connection(asyncio.Protocol):
     ) -> Mapping[str, Any]:
         """Speak TLS where `tls` is given, then log in with what `options` makes of the greeting.
 
-        What the server said of itself. Raises ConnectionLostError; OSError where TLS fails.
+        What the server has said of itself last. Raises ConnectionLostError; OSError where TLS fails.
         """
         info = await self.greeting()
         if tls is not None:
@@ -144,7 +149,7 @@ class Connection(asyncio.Protocol):
         await self.round_trip()
         self._is_up = True
         self._ticker = self._loop.call_later(self._ping_interval_s, self._tick)
-        return info
+        return self._last_info
 
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(self._ping_interval_s, self._tick)
@@ -187,10 +192,11 @@ class Connection(asyncio.Protocol):
             info = None
         if not isinstance(info, dict):
             raise FrameError("an INFO line that is no JSON object")
-        if self._info.done():
-            self._user.told(info)
-        else:
+        self._last_info = info
+        if not self._info.done():
             self._info.set_result(info)
+        elif self._is_up:
+            self._user.told(info)
 
     def hold(self, why: str) -> None:
         """Do not read until every reason was taken back."""
@@ -230,6 +236,14 @@ class Connection(asyncio.Protocol):
         outgoing, self._outgoing = self._outgoing, []
         if self._transport is not None:
             self._transport.write(b"".join(outgoing))
+
+    def subscribe(self, sid: int, subject: str, queue: str | None) -> None:
+        """Messages of a subject come with this `sid` from now on."""
+        self.send(commands.subscribe(sid, subject, queue))
+
+    def unsubscribe(self, sid: int) -> None:
+        """No more of them, but those that are on their way."""
+        self.send(commands.unsubscribe(sid))
 
     def round_trip(self, at_once: Callable[[], None] | None = None) -> asyncio.Future[None]:
         """Done once the server has handled all that was sent so far, and what it sent before was received; with

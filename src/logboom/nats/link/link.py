@@ -3,6 +3,8 @@
     DOWN      no connection; the next attempt comes after a pause that doubles, with some chance in it
     DIALLING  connecting and logging in, to the next server of the pool
     UP        subscriptions are in force, what is published goes out
+    MOVING    the server is about to leave its cluster (lame duck mode): a connection to another one takes the place of
+              this one, without a gap (`changeover`)
 
 Subscriptions are wishes: they are made anew on each connection. What is published while none is up is lost, as it
 would be on the way: NATS keeps nothing.
@@ -10,22 +12,19 @@ would be on the way: NATS keeps nothing.
 
 import asyncio
 import contextlib
-import importlib.metadata
-import ssl
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from logboom.base.errors import LogboomError
 from logboom.base.ports import Ids
 from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.nats.config import NatsConfig
-from logboom.nats.link import commands
+from logboom.nats.link.changeover import Changeover, Way
 from logboom.nats.link.connection import Connection, ConnectionLostError
-from logboom.nats.link.credentials import Credentials
+from logboom.nats.link.dialing import Dialer, DialError
 from logboom.nats.link.frames import Run
-from logboom.nats.link.servers import ServerAddress, ServerPool, tls_context
+from logboom.nats.link.servers import ServerAddress, ServerPool
 from logboom.nats.metrics import NatsMetrics
 
 PAUSE_MIN_S: Final = 0.05
@@ -51,16 +50,14 @@ class Link:
     def __init__(self, config: NatsConfig, name: str, *, ids: Ids, log: RateLimitedLog, metrics: NatsMetrics) -> None:
         """`name`: what servers know this client by. Raises LogboomError where a file of a secret cannot be used."""
         self._config = config
-        self._name = name
         self._ids = ids
         self._log = log
         self._metrics = metrics
-        self._credentials = Credentials(config)
-        self._credentials.check()
-        self._servers = ServerPool(config.servers)
-        self._tls: ssl.SSLContext | None = tls_context(config.tls) if config.tls.wanted else None
-        self._version = importlib.metadata.version("logboom")
-        self._connection: Connection | None = None
+        self._dialer = Dialer(config, name)
+        self._servers = ServerPool(config.servers, discovers=config.discover_servers)
+        self._server: ServerAddress | None = None
+        self._server_id: object = None
+        self._connection: Way | None = None
         self.up = asyncio.Event()
         """Set while a server takes what is said."""
         self._lost: asyncio.Future[str] | None = None
@@ -68,9 +65,8 @@ class Link:
         self._ending: dict[int, Receive] = {}
         self._last_sid = 0
         self._keeper: asyncio.Task[None] | None = None
-        self._is_clustered = False
-        self.on_up: Callable[[], None] = lambda: None
-        """Called whenever a connection is up, after its subscriptions were asked for."""
+        self._mover: asyncio.Task[None] | None = None
+        self._is_clustered = self._is_leaving = False
         self.on_lost: Callable[[str, str], None] = lambda kind, why: None
         """Called whenever a connection that was up is lost: the kind of reason, a word of metrics, and what was the
         matter."""
@@ -83,9 +79,10 @@ class Link:
 
     async def stop(self) -> None:
         """Say no more. Idempotent."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        tasks = [task for task in (self._keeper, self._mover) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._connection is not None:
             self._connection.end("this broker is stopping")
 
@@ -103,85 +100,80 @@ class Link:
         pause_s = PAUSE_MIN_S
         while True:
             server = self._servers.next()
-            reason = await self._dial(server)
-            if reason is None:
-                pause_s = PAUSE_MIN_S
-                assert self._lost is not None
-                reason = await self._lost
-                self._metrics.disconnects[_kind(reason)] += 1
-                self.on_lost(_kind(reason), reason)
-                self._log.warning("lost", "the connection to NATS was lost", server=str(server), why=reason)
-            else:
+            try:
+                connection, info = await self._dialer.dial(server, self)
+            except DialError as error:
+                reason = str(error)
                 self._metrics.failed_connections += 1
                 self._log.warning(f"dial {server}", "NATS cannot be reached", server=str(server), why=reason)
+            else:
+                pause_s = PAUSE_MIN_S
+                self._lost = asyncio.get_running_loop().create_future()
+                for sid, wish in self._subscriptions.items():
+                    connection.subscribe(sid, wish.subject, wish.queue)
+                self._use(connection, info, server)
+                self._note_lost(await self._lost)
             await asyncio.sleep(pause_s * (0.5 + self._ids.below(_JITTER_STEPS) / (2 * _JITTER_STEPS)))
             pause_s = min(2 * pause_s, self._config.reconnect_pause_max_s)
 
-    async def _dial(self, server: ServerAddress) -> str | None:
-        """Connect and log in; why that failed, if it did."""
-        connection = self._new_connection()
-        try:
-            async with asyncio.timeout(self._config.connect_timeout_s):
-                loop = asyncio.get_running_loop()
-                await loop.create_connection(lambda: connection, server.host, server.port)
-                info = await connection.log_in(self._options, await self._tls_for(server, connection), server.host)
-        except TimeoutError:
-            reason = "it does not answer"
-        except ssl.SSLError as error:
-            reason = f"TLS failed: {error.reason or error}"
-        except OSError as error:
-            reason = error.strerror or str(error)
-        except LogboomError as error:
-            reason = str(error)
-        else:
-            self._is_up_now(connection, info, server)
-            return None
-        finally:
-            if self._connection is not connection:
-                connection.abort("the attempt to connect has ended")
-        return reason
-
-    def _new_connection(self) -> Connection:
-        return Connection(
-            self, max_unsent_bytes=self._config.max_unsent_bytes, ping_interval_s=self._config.ping_interval_s
-        )
-
-    async def _tls_for(self, server: ServerAddress, connection: Connection) -> ssl.SSLContext | None:
-        info = await connection.greeting()
-        if self._tls is None and (server.tls or info.get("tls_required")):
-            self._tls = tls_context(self._config.tls)
-        wanted = server.tls or self._config.tls.wanted or bool(info.get("tls_required"))
-        if wanted and not (info.get("tls_required") or info.get("tls_available")):
-            raise ConnectionLostError("TLS is asked for by the settings, and the server does not speak it")
-        return self._tls if wanted else None
-
-    def _options(self, info: Mapping[str, Any]) -> Mapping[str, object]:
-        nonce = info.get("nonce")
-        return {
-            "verbose": False,
-            "pedantic": False,
-            "lang": "python",
-            "version": self._version,
-            "name": self._name,
-            "protocol": 1,
-            "headers": True,
-            "no_responders": True,
-            "echo": False,  # a stream on every subject is not to hold the acks of its own messages
-            **self._credentials.options(nonce if isinstance(nonce, str) else None),
-        }
-
-    def _is_up_now(self, connection: Connection, info: Mapping[str, Any], server: ServerAddress) -> None:
+    def _use(self, connection: Connection, info: Mapping[str, Any], server: ServerAddress) -> None:
+        """This connection is up, and subscribed."""
         self._connection = connection
+        self._server, self._server_id = server, info.get("server_id")
+        self._servers.moved(server)
         self.up.set()
-        self._lost = asyncio.get_running_loop().create_future()
-        self._servers.stay()
         self._metrics.connections += 1
         self._metrics.connected = 1
-        self.told(info)
-        for sid, wish in self._subscriptions.items():
-            connection.send(commands.subscribe(sid, wish.subject, wish.queue))
         self._log.info("up", "connected to NATS", server=str(server), version=info.get("version"))
-        self.on_up()
+        self.told(info)
+
+    def _note_lost(self, reason: str) -> None:
+        self._metrics.disconnects[_kind(reason)] += 1
+        self.on_lost(_kind(reason), reason)
+        self._log.warning("lost", "the connection to NATS was lost", server=str(self._server), why=reason)
+
+    # --- to another server --------------------------------------------------------------------------------------
+
+    async def _move(self) -> None:
+        """Use a connection to another server before this one ends its own."""
+        pause_s = PAUSE_MIN_S
+        while self._is_leaving and self._server is not None:
+            for server in self._servers.others(self._server):
+                if self._is_leaving and await self._change_over(server):
+                    break
+            await asyncio.sleep(pause_s * (0.5 + self._ids.below(_JITTER_STEPS) / (2 * _JITTER_STEPS)))
+            pause_s = min(2 * pause_s, self._config.reconnect_pause_max_s)
+
+    async def _change_over(self, server: ServerAddress) -> bool:
+        """Go on with a connection to this server; whether that came about."""
+        old = self._connection
+        if not isinstance(old, Connection):
+            return False
+        limit_bytes = self._config.max_inflight_bytes
+        changeover = Changeover(old, self, lost=self._note_lost, limit_bytes=limit_bytes)
+        try:
+            new, info = await self._dialer.dial(server, changeover.newcomer)
+        except DialError as error:
+            self._log.warning(f"dial {server}", "NATS cannot be reached", server=str(server), why=str(error))
+            self._metrics.failed_connections += 1
+            return False
+        if self._connection is not old or info.get("server_id") == self._server_id:
+            new.abort("it is of no use")
+            return False
+
+        is_moved = False
+
+        def over(connection: Connection) -> None:
+            nonlocal is_moved
+            self._connection, is_moved = connection, connection is new
+            if is_moved:
+                self._metrics.moves += 1
+                self._use(connection, changeover.info, server)
+
+        changeover.begin(new, info, {sid: wish[:2] for sid, wish in self._subscriptions.items()}, over)
+        self._connection = changeover
+        await changeover.run()
+        return is_moved
 
     # --- subscriptions and messages -----------------------------------------------------------------------------
 
@@ -194,7 +186,7 @@ class Link:
         self._subscriptions[sid] = _Subscription(subject, queue, receive, refused)
         self._metrics.subscriptions = len(self._subscriptions)
         if self._connection is not None:
-            self._connection.send(commands.subscribe(sid, subject, queue))
+            self._connection.subscribe(sid, subject, queue)
         return sid
 
     def unsubscribe(self, sids: Iterable[int]) -> asyncio.Future[None]:
@@ -206,7 +198,7 @@ class Link:
             if self._connection is not None:
                 ending.append(sid)
                 self._ending[sid] = wish.receive
-                self._connection.send(commands.unsubscribe(sid))
+                self._connection.unsubscribe(sid)
         self._metrics.subscriptions = len(self._subscriptions)
         trip = self.round_trip()
         trip.add_done_callback(lambda _: self._ended(ending))
@@ -270,7 +262,12 @@ class Link:
         self._is_clustered = bool(info.get("cluster"))
         urls = info.get("connect_urls")
         if isinstance(urls, list):
-            self._servers.told([url for url in urls if isinstance(url, str)])
+            assert self._server is not None
+            self._servers.told([url for url in urls if isinstance(url, str)], self._server)
+        self._is_leaving = bool(info.get("ldm"))
+        if self._is_leaving and (self._mover is None or self._mover.done()):
+            self._log.info("leaving", "a server of NATS is leaving its cluster", server=str(self._server))
+            self._mover = asyncio.create_task(self._move())
 
     def refused(self, text: str) -> None:
         self._metrics.errors[_kind(text)] += 1
@@ -284,6 +281,7 @@ class Link:
 
     def lost(self, reason: str) -> None:
         self._connection = None
+        self._is_leaving = False
         self.up.clear()
         self._metrics.connected = 0
         if self._lost is not None and not self._lost.done():

@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from logboom.base.errors import LogboomError
@@ -22,6 +23,8 @@ class ServerAddress(NamedTuple):
     port: int
     tls: bool
     """Whether its address says so."""
+    tls_name: str | None = None
+    """The name that its certificate is to be of, where its address has none; see `ServerPool.told`."""
 
     def __str__(self) -> str:
         return join_address(self.host, self.port)
@@ -36,29 +39,46 @@ def server_address(url: str) -> ServerAddress:
 
 
 class ServerPool:
-    """The servers in the order in which they are tried, round and round."""
+    """The servers in the order in which they are tried, round and round: after one comes the next, also where it was
+    lost, since one that stands still would be waited for again."""
 
-    def __init__(self, urls: Sequence[str]) -> None:
-        self._configured = [server_address(url) for url in urls]
+    def __init__(self, urls: Sequence[str], *, discovers: bool = True) -> None:
+        """`discovers`: whether those are tried too that servers tell of."""
+        self._configured = list(dict.fromkeys(server_address(url) for url in urls))
+        self._discovers = discovers
         self._told: list[ServerAddress] = []
-        self._next = 0
+        self._last: ServerAddress | None = None
 
     def next(self) -> ServerAddress:
         """The one to try now."""
         servers = [*self._configured, *self._told]
-        self._next %= len(servers)
-        server = servers[self._next]
-        self._next += 1
-        return server
+        # One that is not there any more was at the end, where those are that servers tell of.
+        at = servers.index(self._last) + 1 if self._last in servers else 0
+        self._last = servers[at % len(servers)]
+        return self._last
 
-    def stay(self) -> None:
-        """The one that was tried last is tried first the next time."""
-        self._next -= 1
+    def others(self, than: ServerAddress) -> list[ServerAddress]:
+        """The others, those behind this one first; itself where there are none, since behind the name of one address
+        there may be several servers."""
+        servers = [*self._configured, *self._told]
+        at = servers.index(than) if than in servers else 0
+        return [one for one in [*servers[at:], *servers[:at]] if one != than] or [than]
 
-    def told(self, urls: Iterable[str]) -> None:
-        """A server has told where others of its cluster are, as `HOST:PORT`; what cannot be read is left out."""
+    def moved(self, to: ServerAddress) -> None:
+        """This one was connected to, out of turn."""
+        self._last = to
+
+    def told(self, urls: Iterable[str], by: ServerAddress) -> None:
+        """A server has told where others of its cluster are, as `HOST:PORT`; what cannot be read is left out.
+
+        They mostly tell IP addresses, which no certificate is of. Then it is to be of the name of the server that has
+        told, as the clients of NATS have it.
+        """
+        if not self._discovers:
+            return
         known = {(server.host, server.port) for server in self._configured}
         uses_tls = any(server.tls for server in self._configured)
+        tls_name = by.tls_name or (None if _is_ip(by.host) else by.host)
         found = []
         for url in urls:
             try:
@@ -66,8 +86,16 @@ class ServerPool:
             except ValueError:
                 continue
             if (server.host, server.port) not in known:
-                found.append(server._replace(tls=uses_tls))
-        self._told = found[:_TOLD_MAX]
+                found.append(server._replace(tls=uses_tls, tls_name=tls_name if _is_ip(server.host) else None))
+        self._told = list(dict.fromkeys(found))[:_TOLD_MAX]
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def tls_context(tls: NatsTls) -> ssl.SSLContext:

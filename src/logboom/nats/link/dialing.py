@@ -1,0 +1,79 @@
+"""Makes connections to servers: connect, TLS, log-in."""
+
+import asyncio
+import importlib.metadata
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from logboom.base.errors import LogboomError
+from logboom.nats.config import NatsConfig
+from logboom.nats.link.connection import Connection, ConnectionLostError, ConnectionUser
+from logboom.nats.link.credentials import Credentials
+from logboom.nats.link.servers import ServerAddress, tls_context
+
+
+class DialError(LogboomError):
+    """A server cannot be reached, or does not take this client; the text says why."""
+
+
+class Dialer:
+    """See the module. Keeps no connection."""
+
+    def __init__(self, config: NatsConfig, name: str) -> None:
+        """`name`: what servers know this client by. Raises LogboomError where a file of a secret cannot be used."""
+        self._config = config
+        self._name = name
+        self._credentials = Credentials(config)
+        self._credentials.check()
+        self._tls: ssl.SSLContext | None = tls_context(config.tls) if config.tls.wanted else None
+        self._version = importlib.metadata.version("logboom")
+
+    async def dial(self, server: ServerAddress, user: ConnectionUser) -> tuple[Connection, Mapping[str, Any]]:
+        """A connection that is logged in, and what its server says of itself. Raises DialError."""
+        config = self._config
+        connection = Connection(user, max_unsent_bytes=config.max_unsent_bytes, ping_interval_s=config.ping_interval_s)
+        is_made = False
+        try:
+            async with asyncio.timeout(config.connect_timeout_s):
+                loop = asyncio.get_running_loop()
+                await loop.create_connection(lambda: connection, server.host, server.port)
+                tls = await self._tls_for(server, connection)
+                info = await connection.log_in(self._options, tls, server.tls_name or server.host)
+            is_made = True
+        except TimeoutError:
+            raise DialError("it does not answer") from None
+        except ssl.SSLError as error:
+            raise DialError(f"TLS failed: {error.reason or error}") from None
+        except OSError as error:
+            raise DialError(error.strerror or str(error)) from None
+        except LogboomError as error:
+            raise DialError(str(error)) from None
+        finally:
+            if not is_made:
+                connection.abort("the attempt to connect has ended")
+        return connection, info
+
+    async def _tls_for(self, server: ServerAddress, connection: Connection) -> ssl.SSLContext | None:
+        info = await connection.greeting()
+        if self._tls is None and (server.tls or info.get("tls_required")):
+            self._tls = tls_context(self._config.tls)
+        wanted = server.tls or self._config.tls.wanted or bool(info.get("tls_required"))
+        if wanted and not (info.get("tls_required") or info.get("tls_available")):
+            raise ConnectionLostError("TLS is asked for by the settings, and the server does not speak it")
+        return self._tls if wanted else None
+
+    def _options(self, info: Mapping[str, Any]) -> Mapping[str, object]:
+        nonce = info.get("nonce")
+        return {
+            "verbose": False,
+            "pedantic": False,
+            "lang": "python",
+            "version": self._version,
+            "name": self._name,
+            "protocol": 1,
+            "headers": True,
+            "no_responders": True,
+            "echo": False,  # a stream on every subject is not to hold the acks of its own messages
+            **self._credentials.options(nonce if isinstance(nonce, str) else None),
+        }

@@ -1,0 +1,82 @@
+"""What two connections bring of the same subscriptions while both are there, each message once. Pure.
+
+    the old one    |---- heard by it alone ----|------------ heard by both ------------|
+    the new one                                |------------ heard by both ------------|---- heard by it alone ----
+
+What the old one brings goes on as it comes. What the new one brings is kept, without what the old one has brought too,
+until that brings nothing more; what is left then is what the new one alone has heard. Servers number nothing, so a
+message is told by its bytes, and equal ones are counted.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from typing import Final
+
+from logboom.nats.link.frames import Delivery
+
+_MESSAGE_BYTES: Final = 400
+"""What a message takes that is kept, beside its bytes."""
+
+
+class Overlap:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._heard = (Counter[Delivery](), Counter[Delivery]())
+        """Messages of the old connection that the new one has not brought yet: those of before `mark`, the others."""
+        self._is_marked = False
+        self._kept: dict[int, Delivery] = {}
+        """Messages of the new connection that the old one has not brought, by the order in which they came."""
+        self._places: dict[Delivery, deque[int]] = {}
+        self._next_place = 0
+        self.size_bytes = 0
+        """The memory of what is kept, or remembered."""
+
+    def old(self, messages: Iterable[Delivery]) -> None:
+        """The old connection has brought these."""
+        heard = self._heard[self._is_marked]
+        for message in messages:
+            places = self._places.get(message)
+            if places is None:
+                heard[message] += 1
+                self.size_bytes += _size_bytes(message)
+                continue
+            del self._kept[places.popleft()]
+            self.size_bytes -= _size_bytes(message)
+            if not places:
+                del self._places[message]
+
+    def new(self, messages: Iterable[Delivery]) -> None:
+        """The new connection has brought these."""
+        for message in messages:
+            heard = next((one for one in self._heard if message in one), None)
+            if heard is None:
+                self._kept[self._next_place] = message
+                self._places.setdefault(message, deque()).append(self._next_place)
+                self._next_place += 1
+                self.size_bytes += _size_bytes(message)
+                continue
+            self.size_bytes -= _size_bytes(message)
+            heard[message] -= 1
+            if not heard[message]:
+                del heard[message]
+
+    def mark(self) -> None:
+        """What is published from now on both connections bring."""
+        self._is_marked = True
+
+    def forget_before_mark(self) -> None:
+        """The new connection has brought what it ever will of what the old one had brought before the mark: an equal
+        message that it brings later is another one."""
+        before = self._heard[0]
+        self.size_bytes -= sum(_size_bytes(message) * count for message, count in before.items())
+        before.clear()
+
+    def left(self) -> list[Delivery]:
+        """What the new connection alone has brought, in its order."""
+        return list(self._kept.values())
+
+
+def _size_bytes(message: Delivery) -> int:
+    _, subject, reply, header, payload = message
+    return len(subject) + len(reply) + len(header) + len(payload) + _MESSAGE_BYTES

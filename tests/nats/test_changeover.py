@@ -1,0 +1,100 @@
+"""From a server that leaves its cluster to another one: nothing is lost, and nothing comes twice."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nats.aio.client import Client
+from tests.nats.flow import Flow, check_each_once, check_order, connected
+from tests.nats.links import linked, up
+from tests.nats.servers import nats_cluster, needs_nats_server, on_a_loop
+from tests.support.waiting import WAIT_S
+
+from logboom.nats.link.frames import Delivery
+from logboom.nats.link.overlap import Overlap
+from logboom.nats.metrics import NatsMetrics
+
+
+def message(number: int) -> Delivery:
+    return Delivery(1, b"a", b"", b"", b"%d" % number)
+
+
+@given(st.integers(0, 8), st.integers(0, 8), st.integers(0, 8), st.integers(0, 8), st.randoms())
+def test_each_message_once(only_old: int, both_before: int, both: int, only_new: int, chance: object) -> None:
+    """Whatever is heard first by which of the two."""
+    first, second = only_old + both_before, only_old + both_before + both
+    old = [message(number) for number in range(second)]
+    new = [message(number) for number in range(only_old, second + only_new)]
+    overlap, heard = Overlap(), list[Delivery]()
+    while old or new:
+        if heard and len(heard) == first and not new:
+            overlap.mark()
+        if new and (not old or chance.random() < 0.5):  # type: ignore[attr-defined]
+            overlap.new([new.pop(0)])
+        else:
+            heard.append(old.pop(0))
+            overlap.old([heard[-1]])
+    assert [*heard, *overlap.left()] == [message(number) for number in range(second + only_new)]
+    overlap.mark()
+    overlap.forget_before_mark()
+    assert Overlap().size_bytes == 0
+    if not only_old and not only_new:
+        assert overlap.size_bytes == 0
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.booleans())
+def test_equal_messages_are_counted(only_old: int, both_before: int, both: int, only_new: int, ahead: bool) -> None:
+    """Those that the old connection alone has heard, from before the mark, are none of the new one's."""
+    overlap, one = Overlap(), message(0)
+    overlap.old([one] * (only_old + both_before))
+    overlap.mark()
+    overlap.new([one] * both_before)
+    overlap.forget_before_mark()
+    for step in (overlap.new, overlap.old) if ahead else (overlap.old, overlap.new):
+        step([one] * both)
+    overlap.new([one] * only_new)
+    assert overlap.left() == [one] * only_new
+
+
+async def heard_by(client: Client, arrived: list[Delivery]) -> None:
+    """Return once what a client publishes arrives."""
+    async with asyncio.timeout(WAIT_S):
+        while not arrived:
+            await client.publish("orders.probe", b"probe")
+            await asyncio.sleep(0.02)
+
+
+@needs_nats_server
+@pytest.mark.parametrize("queue", [None, "workers"])
+@on_a_loop
+async def test_a_server_that_leaves_its_cluster(tmp_path: Path, queue: str | None) -> None:
+    metrics, arrived = NatsMetrics(), list[Delivery]()
+    with nats_cluster(tmp_path) as (first, second):
+        async with linked(metrics, servers=[first.url]) as link, connected(second.url, first.url) as clients:
+            link.subscribe("orders.*", queue, arrived.extend)
+            await up(link)
+            await heard_by(clients[0], arrived)
+            flow = Flow(clients[:1], lambda number, count: f"orders.{number}")  # the others are of the leaving server
+            await flow.after(40)
+            first.leave()
+            async with asyncio.timeout(WAIT_S):
+                while not metrics.moves:
+                    await asyncio.sleep(0.01)
+            later = link.subscribe("late", None, arrived.extend)
+            await flow.after(40)
+            first.kill()
+            await flow.after(40)
+            await clients[0].publish("late", b"late")
+            count = await flow.end()
+            async with asyncio.timeout(WAIT_S):
+                while sum(one.payload != b"probe" for one in arrived) < count + 1:
+                    await asyncio.sleep(0.01)
+            await link.unsubscribe([later])
+    assert not metrics.disconnects
+    assert metrics.connections == 2
+    values = [one.payload for one in arrived if one.payload not in (b"probe", b"late")]
+    check_each_once([values], flow.sent)
+    if queue is None:  # of a queue those of the moment are in two places
+        check_order(values)
