@@ -1,11 +1,12 @@
 """Several streams take one subject: each stores or refuses a message by itself, and answers for itself."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from nats.aio.client import Client
 from tests.nats.envelopes import fields, message, sealed
-from tests.nats.servers import alter, attach, end, metrics, needs_nats_server, on_a_loop, stored, taken
+from tests.nats.servers import NatsServer, alter, attach, end, metrics, needs_nats_server, on_a_loop, stored, taken
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S
 
@@ -101,3 +102,20 @@ async def test_a_refused_envelope_is_answered_as_it_asks_or_not_at_all(broker: B
     told = dict(fields(got.data[8:]))
     assert (got.subject, told[6], told[10]) == (f"{inbox}.1", b"1", 1), "an error in Liftbridge's words"
     assert (last.subject, last.data) == (f"{inbox}.last", b'{"stream":"letters","seq":2}')
+
+
+@on_a_loop
+async def test_a_stream_of_jetstream_answers_as_well(tmp_path: Path) -> None:
+    """Each stores a message, and says so in its own name."""
+    store = f'jetstream {{ store_dir: "{tmp_path}/js" }}'
+    with NatsServer(tmp_path, store) as server, BrokerProcess(tmp_path / "data", "--nats", server.url) as broker:
+        async with await nats.connect(server.url) as client:
+            await attached(broker, client, "here", "joint")
+            await client.jetstream().add_stream(name="THERE", subjects=["joint"])
+            assert await answers(client, "joint", b"1", 2) == [
+                {"stream": "THERE", "seq": 1},
+                {"stream": "here", "seq": 2},
+            ]
+            there, here = await answers(client, "joint", b"2", 2, Nats_Expected_Stream="here")
+            assert (there["error"]["err_code"], here["seq"]) == (10060, 3)
+        assert [one.value for one in stored(broker.kafka, "here", 3)][1:] == [b"1", b"2"]

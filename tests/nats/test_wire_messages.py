@@ -186,7 +186,7 @@ def test_an_envelope_is_opened_and_says_where_the_ack_goes() -> None:
         ([("Nats-Batch-Id", "b")], 400, 10174, "atomic publish is disabled"),
         ([("Nats-Schedule", "@every 1s")], 400, 10188, "message schedules is disabled"),
         ([("Nats-Expected-Last-Subject-Sequence", "1")], 400, 10003, "bad request: sequences of single subjects"),
-        ([("Nats-Expected-Last-Sequence", "-1")], 400, 10003, "bad request: b'-1' is no sequence"),
+        ([("Nats-Expected-Last-Sequence", "-1")], 400, 10003, "bad request: '-1' is no sequence"),
         ([("Nats-Expected-Last-Sequence", "1" * 20)], 400, 10003, "is no sequence"),
         ([("Logboom-Ack", "all")], 400, 10003, "should be commit, leader or none"),
         ([("logboom-expected-offset", "1")], 400, 10003, "is for producers of Kafka"),

@@ -33,7 +33,7 @@ def read_fields(block: bytes) -> Fields:
     for line in lines:
         name, colon, value = line.partition(b":")
         if not (colon and name.isascii() and name.decode("ascii").isprintable() and name.strip() == name != b""):
-            raise HeaderError(f"bad request: {line[:_SHOWN_MAX]!r} has no name of a header")
+            raise HeaderError(f"bad request: {shown(line)} has no name of a header")
         fields.append((name, value.strip(b" \t")))
     return fields
 
@@ -47,3 +47,12 @@ def write_fields(fields: Fields) -> bytes:
     if not fields:
         return b""
     return b"".join((VERSION, _END, *(b"%b: %b\r\n" % field for field in fields), _END))
+
+
+def shown(text: bytes) -> str:
+    """The first of what a publisher has written, as an error quotes it.
+
+    >>> shown(b"all")
+    "'all'"
+    """
+    return repr(text[:_SHOWN_MAX].decode("utf-8", "replace"))

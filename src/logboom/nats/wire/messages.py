@@ -24,7 +24,7 @@ from logboom.metadata.attachment import KeySource, PartitionerKind, read_key, re
 from logboom.nats.wire.acks import answerable
 from logboom.nats.wire.envelope import MAGIC, AckPolicy, Envelope, read_envelope
 from logboom.nats.wire.errors import MessageRefusedError, UnsupportedTermError, WrongStreamError
-from logboom.nats.wire.headers import Fields, read_fields
+from logboom.nats.wire.headers import Fields, read_fields, shown
 from logboom.nats.wire.partitioning import Partitioner
 from logboom.records import EXPECTED_OFFSET, MESSAGE_ID, record_content, varint
 
@@ -51,7 +51,6 @@ _NOT_DONE: Final = {
 _DEFAULTS: Final = StreamConfig()
 """A broker has none of its own for what is asked here, since all have to agree."""
 _SEQUENCE_DIGITS_MAX: Final = 19
-_SHOWN_MAX: Final = 40
 _SUBJECTS_KNOWN_MAX: Final = 4_096
 """Subjects of which the packed header is remembered; most publishers use few."""
 _NO_KEY: Final = varint(-1)
@@ -325,7 +324,7 @@ def _terms(first: Mapping[bytes, bytes]) -> Terms | None:
 def _sequence(text: bytes) -> Offset:
     """The end of the log that a publisher expects: sequence n is offset n - 1, behind which is n."""
     if not text.isdigit() or len(text) > _SEQUENCE_DIGITS_MAX:
-        raise UnsupportedTermError(f"bad request: {text[:_SHOWN_MAX]!r} is no sequence")
+        raise UnsupportedTermError(f"bad request: {shown(text)} is no sequence")
     return Offset(int(text))
 
 
@@ -334,5 +333,5 @@ def _acks(word: bytes) -> int:
         return ACKS[word.decode()]
     except (KeyError, UnicodeDecodeError):
         raise UnsupportedTermError(
-            f"bad request: {ACK.decode()} is {word[:_SHOWN_MAX]!r}, and should be commit, leader or none"
+            f"bad request: {ACK.decode()} is {shown(word)}, and should be commit, leader or none"
         ) from None
