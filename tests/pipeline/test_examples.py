@@ -134,3 +134,19 @@ def test_the_demo_passes_its_own_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     file = Path(__file__).parents[2] / "examples" / "demo" / "pipeline.yaml"
     plan = compile_pipeline(file.read_text(), str(file))
     assert run_examples(plan, {"env:LOGBOOM_MASK_KEY": b"0123456789abcdef"}, collect_here) == []
+
+
+def test_a_record_of_a_later_year_than_states_number_passes_through_one() -> None:
+    text = """
+name: shop
+sources: {web: {type: stream, stream: web}}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  whole: {type: tail_sample, inputs: [parsed], keep: {all: "service = 'a'"}}
+sinks: {out: {type: console, inputs: [whole]}}
+tests:
+  - name: from a clock that is wrong
+    input: {source: web, value: '{"service": "a"}', timestamp: '9999-12-31T23:59:59Z'}
+    expect: {at: whole, count: 1}
+"""
+    assert run_examples(compile_pipeline(text, "p.yaml"), {}, collect_here) == []

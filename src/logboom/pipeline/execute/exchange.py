@@ -38,6 +38,8 @@ _PARTS: Final = b"parts"
 _ORIGINS_IN_MS: Final = 1 << 22
 _EPOCH_MS: Final = 1_577_836_800_000
 """2020-01-01: offsets of rows that leave from shards count milliseconds from here, times `_ORIGINS_IN_MS`."""
+WALL_MS_MAX: Final = _EPOCH_MS + (1 << 63) // _ORIGINS_IN_MS - 1
+"""The last moment for which there are such offsets, in milliseconds since 1970: in the year 2089."""
 
 Positions = npt.NDArray[np.int64]
 
