@@ -25,6 +25,7 @@ from logboom.base.settings import (
     parse_yaml,
     split_address,
 )
+from logboom.base.units import GIB
 
 
 class Door(Settings):
@@ -150,6 +151,25 @@ def test_negative_quantities_are_refused() -> None:
     with pytest.raises(SettingsError) as caught:
         load(Door, {"keep_ms": -1, "wait_s": -1, "buffer_bytes": -1})
     assert len(caught.value.problems) == 3
+
+
+class Bounded(Settings):
+    every: Annotated[DurationMs, Field(ge=1_000, le=86_400_000)] = 1_000
+    pause: Annotated[DurationS, Field(gt=0.1)] | None = None
+    room: Annotated[SizeBytes, Field(lt=GIB)] = 1
+    rate: float | None = None
+    switch: bool | int = 0
+
+
+def test_bounds_of_quantities_are_told_in_their_units_and_true_is_no_number() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(Bounded, {"every": 0, "pause": "50ms", "room": "2GiB", "rate": True, "switch": True})
+    assert sorted(f"{problem.where}: {problem.message}" for problem in caught.value.problems) == [
+        "every: should be at least 1s, got 0",
+        "pause: should be more than 100ms, got '50ms'",
+        "rate: should be a number, got true",
+        "room: should be less than 1GiB, got '2GiB'",
+    ]
 
 
 @given(st.integers(0, 10**15))

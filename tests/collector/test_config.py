@@ -84,7 +84,7 @@ inputs:
             "two inputs cannot share the socket /x",
         ),
         ("inputs: {a: {type: unix_datagram, path: /x, stream: s, multiline: {start: x}}}", "not for datagrams"),
-        ("inputs: {a: {type: stdin, stream: s, max_line_bytes: 2MB}}", "less than or equal"),
+        ("inputs: {a: {type: stdin, stream: s, max_line_bytes: 2MB}}", "should be at most "),
     ],
 )
 def test_contradicting_settings_are_errors(text: str, message: str) -> None:

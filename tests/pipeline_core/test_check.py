@@ -413,7 +413,8 @@ def test_executors_elsewhere_need_a_working_directory_that_they_see() -> None:
     ("text", "message"),
     [
         (f"batch: {{max_records: {10**30}}}", "p.yaml:4: batch.max_records: should be less than or equal to 10000000"),
-        ("batch: {interval: 3000d}", "p.yaml:4: batch.interval: should be less than or equal to 86400000"),
+        ("batch: {interval: true}", "p.yaml:4: batch.interval: should be a number, got true"),
+        ("batch: {interval: 3000d}", "p.yaml:4: batch.interval: should be at most 1d"),
     ],
 )
 def test_a_batch_that_spark_could_not_count_or_time(text: str, message: str) -> None:

@@ -10,12 +10,12 @@ PG = "type: postgresql, table: t, url: "
 S3 = "type: parquet, path: 's3://logs/x'"
 ICEBERG = "type: iceberg, table: n.t, path: "
 COMMON = {
-    "batch: {max_bytes: 0}": "should be greater than or equal to 1000, got 0",
+    "batch: {max_bytes: 0}": "should be at least 1000B, got 0",
     "batch: {max_events: 0}": "should be greater than or equal to 1, got 0",
-    "batch: {max_age: 0}": "should be greater than or equal to 100, got 0",
+    "batch: {max_age: 0}": "should be at least 100ms, got 0",
     "concurrency: -2": "should be greater than or equal to 1, got -2",
     "requests_per_second: .nan": "should be",
-    "timeout: 0s": "should be greater than or equal to 100",
+    "timeout: 0s": "should be at least 100ms",
     "retry_for: -1s": "is not a duration",
     "attempts: 0": "should be greater than or equal to 1, got 0",
 }

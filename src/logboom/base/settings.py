@@ -4,11 +4,20 @@ Knows pydantic and YAML text. Opens no files and reads no environment; the calle
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from logboom.base.errors import LogboomError
@@ -67,6 +76,13 @@ _PLAIN_WORDS: Final = {
     **dict.fromkeys(("bool_parsing", "bool_type"), "should be true or false"),
     "path_type": "should be a path",
 }
+_BOUNDS: Final = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
+_IN_UNITS: Final[Mapping[str, Callable[[float], str]]] = {
+    "duration-ms": lambda bound: format_duration_ms(round(bound)),
+    "duration-s": lambda bound: format_duration_ms(round(bound * 1_000)),
+    "size-bytes": lambda bound: format_size_bytes(round(bound)),
+}
+"""By the format of a quantity: how a bound of it is written."""
 _SECRET_WORDS: Final = ("password", "secret", "token", "credential", "key")
 
 
@@ -145,24 +161,63 @@ class Settings(BaseModel):
         """Only the model itself knows which keys it has, so the nearest one is named here, on the way out."""
         if value is None and not any(info.is_required() for info in cls.model_fields.values()):
             value = {}  # a YAML key with nothing behind it is a group left at its defaults
+        known = {info.alias or name: info for name, info in cls.model_fields.items()}
+        faults = list(_switches_for_numbers(value, known)) if isinstance(value, Mapping) else []
         try:
-            return handler(value)
+            made = handler(value)
         except ValidationError as error:
-            known = [info.alias or name for name, info in cls.model_fields.items()]
-            raise ValidationError.from_exception_data(
-                cls.__name__, [_described(details, known) for details in error.errors(include_url=False)]
-            ) from None
+            faults += [_described(details, known) for details in error.errors(include_url=False)]
+            raise ValidationError.from_exception_data(cls.__name__, faults) from None
+        if faults:
+            raise ValidationError.from_exception_data(cls.__name__, faults)
+        return made
 
 
-def _described(details: ErrorDetails, known: list[str]) -> InitErrorDetails:
+def _switches_for_numbers(given: Mapping[str, Any], known: Mapping[str, FieldInfo]) -> Iterator[InitErrorDetails]:
+    """The keys that are true or false where a number is wanted, which pydantic takes for 1 and 0: a duration of a
+    millisecond, a rate that keeps everything."""
+    for key, value in given.items():
+        if isinstance(value, bool) and key in known:
+            kinds = [part for part in _parts(known[key]) if isinstance(part, type)]
+            if bool not in kinds and (int in kinds or float in kinds):
+                yield _fault("described", f"should be a number, got {str(value).lower()}", (key,), value)
+
+
+def _parts(info: FieldInfo) -> Iterator[Any]:
+    """The types that the annotation of a field is made of, and what is annotated to them."""
+    pending: list[Any] = [info.annotation, *info.metadata]
+    while pending:
+        part = pending.pop()
+        yield part
+        pending += get_args(part)
+
+
+def _described(details: ErrorDetails, known: Mapping[str, FieldInfo]) -> InitErrorDetails:
     """The error with our message. Nested models are validated first, so theirs may be described already."""
     kind, message = details["type"], details["msg"]
     if kind == "extra_forbidden":
         kind, message = "described", unknown_key(str(details["loc"][-1]), known)
     elif kind not in ("described", "missing"):
-        kind, message = "described", describe_error(details)
+        info = known.get(str(details["loc"][0])) if details["loc"] else None
+        kind, message = "described", describe_error(_with_unit(details, info))
+    return _fault(kind, message, details["loc"], details["input"])
+
+
+def _fault(kind: str, message: str, location: tuple[int | str, ...], given: Any) -> InitErrorDetails:
     described = PydanticCustomError(kind, "{message}", {"message": message})
-    return InitErrorDetails(type=described, loc=details["loc"], input=details["input"])
+    return InitErrorDetails(type=described, loc=location, input=given)
+
+
+def _with_unit(details: ErrorDetails, info: FieldInfo | None) -> ErrorDetails:
+    """The error of a duration or a size that is out of bounds says these as they are written in a file: of `at least
+    1000`, nobody knows of what."""
+    bounds = [(word, details["ctx"][sign]) for sign, word in _BOUNDS.items() if sign in details.get("ctx", {})]
+    schemas = [part.json_schema or {} for part in _parts(info) if isinstance(part, WithJsonSchema)] if info else []
+    units = [write for schema in schemas if (write := _IN_UNITS.get(str(schema.get("format")))) is not None]
+    if not bounds or not units:
+        return details
+    ((word, bound),) = bounds
+    return {**details, "msg": f"should be {word} {units[0](bound)}"}
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
