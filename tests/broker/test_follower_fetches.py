@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.broker.node import append, append_soon, batch
-from tests.broker.replicated import Cluster, on_brokers, until
+from tests.broker.replicated import Cluster, on_brokers, stays, until
 
 from logboom.base.errors import InvalidRequestError
 from logboom.base.ids import BrokerId
@@ -326,4 +326,20 @@ async def test_a_follower_that_is_back_in_sync_counts_with_all_that_it_has_told(
     await until(lambda: cluster.leader("orders").role.leader.follower_end(BrokerId(2)) == 1, "and has told so")
     await cluster.take(fence(cluster.image, BrokerId(2), cluster.minimum_of))
     await until(lambda: BrokerId(2) in cluster.assignment("orders").isr, "it is in sync again", within_s=1.5)
+    assert (await waits).base_offset == 0
+
+
+@on_brokers(2)
+async def test_nothing_more_is_asked_for_while_as_much_waits_to_be_written_as_may(cluster: Cluster) -> None:
+    """A broker that came back to sixty partitions had some megabytes of each in memory."""
+    await cluster.create("orders", [1, 2])
+    flusher = cluster[2].flusher
+    flusher.limit_staged(0)
+    await append(cluster.leader("orders"), b"a")  # its fetch was at the leader
+    assert flusher.backpressured
+    await cluster.create("late", [1, 2])
+    waits = append_soon(cluster.leader("late"), batch(b"a"))
+    await stays(lambda: not waits.done(), 1.5)
+    assert cluster[1].replication._serving.heard_of() == {BrokerId(2)}
+    flusher.limit_staged(1 << 20)
     assert (await waits).base_offset == 0

@@ -172,9 +172,10 @@ class Broker:
         )
 
     def _replication_service(self, cluster: ClusterPorts) -> ReplicationService:
-        return ReplicationService(
+        service = ReplicationService(
             cluster,
             find=lambda key: self.replicas.find_by_id(*key),
+            has_room=lambda: not self.flusher.backpressured,
             image=lambda: self.catalog.image,
             broker_id=self.identity.broker_id,
             config=self._config,
@@ -182,6 +183,8 @@ class Broker:
             counters=self.counters,
             log=self.log,
         )
+        self.flusher.on_capacity(service.room_came)
+        return service
 
     def _new_replicas(self, cluster: ClusterPorts) -> Replicas:
         services = PartitionServices(

@@ -318,8 +318,8 @@ class BrokerConfig(Settings):
     max_batch_records: Annotated[int, Field(ge=1), Dynamic()] = 1_000_000
     """The most records in one batch."""
     max_staged_bytes: Annotated[SizeBytes, Field(ge=1), Dynamic()] = 256 * MIB
-    """Memory for records that wait to be written to the disk. Above it no produce request is begun until some are
-    written."""
+    """Memory for records that wait to be written to the disk. Above it no produce request is begun, and no record asked
+    for of leaders that this broker follows, until some are written."""
     max_open_log_files: Annotated[int, Field(ge=16), Dynamic()] = 8_192
     """Open files of all partitions. Above it the least recently used are closed, and opened again when needed; a file
     with bytes that wait for a sync stays open."""

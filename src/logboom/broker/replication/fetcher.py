@@ -8,6 +8,9 @@ new session, after a pause that grows with each failure.
 Durable ends that are reported beside the fetches are not answered, and may get lost with a connection. Each request
 says how many reports were sent in its session before it, so that a leader that has not received all of them refuses it;
 they come again with the fetches of the next session.
+
+While as much waits to be written here as may, nothing more is asked for: a broker that comes back to thousands of
+partitions would get some megabytes of each in memory. Requests go on without fetches, so that the leader knows of it.
 """
 
 import asyncio
@@ -61,13 +64,15 @@ class Fetcher:
         own_epoch: Callable[[], BrokerEpoch | None],
         find: Callable[[ReplicaKey], Partition | None],
         records_came: Callable[[ReplicaKey, int], None],
+        has_room: Callable[[], bool],
         config: Current[BrokerConfig],
         ids: Ids,
         log: FilteringBoundLogger,
         limited_log: RateLimitedLog,
     ) -> None:
         """`observer`: whether it is for copies that observe. `find`: a partition, None where it is not here.
-        `records_came`: so many bytes answer a fetch. `limited_log`: for what many partitions meet at a time."""
+        `records_came`: so many bytes answer a fetch. `has_room`: whether more may wait to be written; `go_on` follows
+        where it has not. `limited_log`: for what many partitions meet at a time."""
         self._leader = leader
         self._peers = peers
         self._observer = observer
@@ -75,6 +80,7 @@ class Fetcher:
         self._own_epoch = own_epoch
         self._find = find
         self._records_came = records_came
+        self._has_room = has_room
         self._config = config
         self._ids = ids
         self._log = log
@@ -134,6 +140,11 @@ class Fetcher:
         sent_s = self._sent_s.get(key)
         return self._answered_s if key in self._sent and sent_s is not None and sent_s <= self._answered_s else None
 
+    def go_on(self) -> None:
+        """There is room for what is asked for."""
+        if self._wanted:
+            self._send_soon()
+
     def _send_soon(self) -> None:
         if not self._scheduled and not self._stopped:
             self._scheduled = True
@@ -147,8 +158,9 @@ class Fetcher:
         self._post_ends(own_epoch)
         if self._pause is not None or len(self._calls) >= _IN_FLIGHT_MAX:
             return
-        if self._wanted or (self._sent and not self._calls):
-            request = self._next_request(own_epoch)
+        may_ask = self._has_room()
+        if (self._wanted and may_ask) or (not self._calls and (self._sent or self._wanted)):
+            request = self._next_request(own_epoch, may_ask=may_ask)
             call = asyncio.ensure_future(self._call(request))
             self._calls.add(call)
             call.add_done_callback(self._call_ended)
@@ -177,8 +189,10 @@ class Fetcher:
         partition = self._find(key)
         return Offset(0) if partition is None else partition.log_start_offset
 
-    def _next_request(self, own_epoch: BrokerEpoch) -> wire.FetchRequest:
-        wanted, self._wanted = self._wanted, {}
+    def _next_request(self, own_epoch: BrokerEpoch, *, may_ask: bool) -> wire.FetchRequest:
+        wanted: dict[ReplicaKey, Fetch] = {}
+        if may_ask:
+            wanted, self._wanted = self._wanted, {}
         self._sent.update(wanted)
         if self._observer:
             self._sent_s.update(dict.fromkeys(wanted, self._clock.monotonic_s()))

@@ -40,6 +40,7 @@ class ReplicationService:
         cluster: ClusterPorts,
         *,
         find: Callable[[ReplicaKey], Partition],
+        has_room: Callable[[], bool],
         image: Callable[[], Image],
         broker_id: BrokerId,
         config: Current[BrokerConfig],
@@ -47,9 +48,11 @@ class ReplicationService:
         counters: Counters,
         log: FilteringBoundLogger,
     ) -> None:
-        """`find` raises LogboomError for a partition that is not here. `image`: the metadata in force."""
+        """`find` raises LogboomError for a partition that is not here. `has_room`: whether more may wait to be written
+        to the disk; `room_came` follows where it has not. `image`: the metadata in force."""
         self._cluster = cluster
         self._find = find
+        self._has_room = has_room
         self._image = image
         self._config = config
         self._runtime = runtime
@@ -137,6 +140,11 @@ class ReplicationService:
             if partition is not None and partition.role.follower.leader == request.leader:
                 self.fetch(key, request)
 
+    def room_came(self) -> None:
+        """More may wait to be written."""
+        for fetcher in self._fetchers.values():
+            fetcher.go_on()
+
     def _records_came(self, key: ReplicaKey, size_bytes: int) -> None:
         if self._fetching.came(key, size_bytes):
             self._counters.throttled_bytes_in += size_bytes
@@ -167,6 +175,7 @@ class ReplicationService:
                 own_epoch=self._cluster.own_epoch,
                 find=self._found,
                 records_came=self._records_came,
+                has_room=self._has_room,
                 config=self._config,
                 ids=self._runtime.ids,
                 log=self._log,
