@@ -89,6 +89,21 @@ def test_what_nobody_can_have_stored_is_kept() -> None:
         assert holding.size_bytes == sum(one.size_bytes for one in holding.held)
 
 
+def test_where_to_look_for_what_others_have_stored() -> None:
+    """From the first epoch in between up to where this broker leads again; nowhere if nothing hangs on it."""
+    epochs = [(3, 0), (4, 100), (5, 150), (6, 200)]
+    holding = kept(2)
+    assert holding.written_by_others(epochs, 6) == (100, 200)
+    assert holding.written_by_others([(3, 0), (6, 200)], 6) is None
+    assert holding.without_others(epochs, 6) == [(3, 0), (6, 200)]
+    assert holding.take_over(None, holding.without_others(epochs, 6), 6) == ()
+    assert payloads(holding.held) == [b"0", b"1", b"queue", b"new"]
+    first = HeldMessages(0)
+    first.hold(unstored(b"0"))
+    first.begin()
+    assert first.written_by_others(epochs, 6) is None, "it has not led"
+
+
 def test_what_was_taken_over_in_a_leadership_that_is_over_is_kept_for_the_next_one() -> None:
     holding = HeldMessages(0)
     holding.begin()

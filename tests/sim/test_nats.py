@@ -12,7 +12,9 @@ import pytest
 from logboom.broker.partition.message_ids import MessageIds
 from logboom.broker.partition.publish_stage import _Decisions
 from logboom.broker.peers import PeerUnavailableError
+from logboom.nats.ingress import handover
 from logboom.nats.ingress.handover import Handover
+from logboom.nats.ingress.holding import Epochs, HeldMessages
 from logboom.nats.ingress.intake import Intake
 from logboom.sim.administration import OPERATOR_LANE
 from logboom.sim.cluster import ClusterScenario, run_cluster_seed
@@ -21,6 +23,7 @@ from logboom.sim.coverage import NATS_ACKS, NATS_EXPECTATIONS, NATS_SLOW_CONSUME
 from logboom.sim.nats_faults import NATS_LANE
 from logboom.sim.nats_publishing import FEED
 from logboom.sim.nats_server import SimNatsServer, matches
+from logboom.sim.outcome import Outcome
 from logboom.sim.schedule import PlannedFault
 from logboom.sim.simulation import Simulation
 
@@ -225,6 +228,45 @@ def test_a_leader_that_gets_no_answer_goes_on_and_the_one_before_it_leads_again(
 
     monkeypatch.setattr(Handover, "_ask", asked_in_vain)
     assert run_cluster_seed(seed, _hurried(seed)).violations == ()
+
+
+def _with_kafka_producers(monkeypatch: pytest.MonkeyPatch, seed: int, answer_s: float) -> tuple[Outcome, int]:
+    """What comes of a run in which leaders mostly get no answers, after so long, and Kafka's producers write to the
+    stream too; and how often a leader kept messages since those in between had stored none."""
+    chance, ask, keep, kept = Random(seed), Handover._ask, HeldMessages.without_others, 0
+
+    async def asked_in_vain(self: Handover, *question: Any) -> Any:
+        if chance.random() < 0.8:
+            await asyncio.sleep(answer_s)
+            raise PeerUnavailableError("the connection broke")
+        return await ask(self, *question)
+
+    def counted(self: HeldMessages, epochs: Epochs, epoch: int) -> Epochs:
+        nonlocal kept
+        kept += 1
+        return keep(self, epochs, epoch)
+
+    monkeypatch.setattr(Handover, "_ask", asked_in_vain)
+    monkeypatch.setattr(HeldMessages, "without_others", counted)
+    return run_cluster_seed(seed, replace(_hurried(seed), producers=2, producer_pause_max_s=0.02)), kept
+
+
+def test_a_leader_in_between_that_has_stored_records_of_kafka_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for an answer, and had stored nothing of NATS when it lost the leadership: what the one before it has
+    kept, and stores once it leads again, nobody else has stored."""
+    outcome, kept = _with_kafka_producers(monkeypatch, 8, 2.0)
+    assert outcome.violations == ()
+    assert kept
+
+
+@pytest.mark.slow
+def test_a_leader_that_takes_everything_for_records_of_kafka_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(handover, "may_have_header", never)
+    outcome, _ = _with_kafka_producers(monkeypatch, 6, 0.0)
+    assert any("duplicate" in violation for violation in outcome.violations)
 
 
 @pytest.mark.parametrize("seed", [5, 6])

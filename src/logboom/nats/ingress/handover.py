@@ -34,9 +34,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from logboom.base.errors import LogboomError
-from logboom.base.ids import BrokerId, StreamId
+from logboom.base.ids import BrokerId, Offset, StreamId
 from logboom.base.ports import Bytes
 from logboom.base.units import MIB
+from logboom.broker.partition.header_scan import may_have_header
 from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind, PeerIdentity
 from logboom.nats.ingress.handover_messages import (
@@ -57,6 +58,7 @@ from logboom.nats.link import commands
 from logboom.nats.link.changeover import SETTLED_CLUSTER_S
 from logboom.nats.link.connection import ConnectionLostError
 from logboom.nats.link.frames import Delivery
+from logboom.nats.wire.messages import SUBJECT
 
 GAIN_S: Final = 4.0
 """How long the next leader waits for the answer of the one before it, and for a connection to NATS before it asks."""
@@ -121,7 +123,9 @@ class Handover:
             await self._hear_what_was_before(gained)
         else:
             answers = await self._answers_of(before, gained)
-        acks = [self._open(one, theirs) for one, theirs in zip(gained, answers, strict=True)]
+        unknown = [one for one in gained if one.holding.written_by_others(_epochs(one.partition), one.epoch)]
+        others = {id(one) for one in unknown if await self._have_stored_no_message(one)} if unknown else ()
+        acks = [self._open(one, theirs, id(one) in others) for one, theirs in zip(gained, answers, strict=True)]
         waiting = [(one, some) for one, some in zip(gained, acks, strict=True) if some]
         await asyncio.gather(*(self._answer_once_committed(one, some) for one, some in waiting))
 
@@ -179,8 +183,28 @@ class Handover:
         )
         return answers
 
-    def _open(self, one: Gained, answer: Answer | None) -> Sequence[bytes]:
-        """Nothing more is waited for; the acks that are to be sent later."""
+    async def _have_stored_no_message(self, one: Gained) -> bool:
+        """Whether all that leaders in between have written are records of Kafka's producers: then none of the messages
+        that this broker has held is among them."""
+        between = one.holding.written_by_others(_epochs(one.partition), one.epoch)
+        log = one.partition.log
+        if between is None or log.written_end < between[1] or log.log_start_offset > between[0]:
+            return False
+        try:
+            return not await may_have_header(
+                log.reader,
+                one.partition.reads.start,
+                SUBJECT,
+                Offset(between[0]),
+                Offset(between[1]),
+                log.config.max_decompressed_bytes,
+            )
+        except LogboomError:
+            return False
+
+    def _open(self, one: Gained, answer: Answer | None, nothing_stored: bool) -> Sequence[bytes]:
+        """Nothing more is waited for; the acks that are to be sent later. `nothing_stored`: no message of NATS, by
+        leaders in between."""
         intake, holding = self._subscriptions.intake(one.stream_id), one.holding
         holding.is_asking = False
         acks: list[bytes] = []
@@ -196,7 +220,8 @@ class Handover:
                 # It was given up meanwhile, and others may have stored what this broker is told too late.
                 intake.replies.give_up(given or ())
             else:
-                intake.take_over(holding, given, epochs, one.epoch)
+                known = holding.without_others(epochs, one.epoch) if nothing_stored else epochs
+                intake.take_over(holding, given, known, one.epoch)
         self._subscriptions.opened(one.stream_id, holding, one.epoch)
         return acks
 

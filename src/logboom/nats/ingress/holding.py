@@ -145,9 +145,23 @@ class HeldMessages:
         """Another broker will ask, or be asked."""
         self._start, self._mark = 0, None
 
+    def written_by_others(self, epochs: Epochs, epoch: int) -> tuple[int, int] | None:
+        """From which offset on, and up to which, leaders have written since this broker led last, before it leads in
+        `epoch`; None where nothing here hangs on that, or where this broker has not led."""
+        if not self._start or self._since == NO_EPOCH:
+            return None
+        starts = [start for known, start in epochs if self._since < known < epoch]
+        ends = [start for known, start in epochs if known >= epoch]
+        return (starts[0], ends[0]) if starts and ends else None
+
+    def without_others(self, epochs: Epochs, epoch: int) -> Epochs:
+        """These epochs without those in which others have led since this broker did."""
+        return [each for each in epochs if not self._since < each[0] < epoch]
+
     def take_over(self, others: Sequence[Unstored] | None, epochs: Epochs, epoch: int) -> Sequence[Unstored]:
         """Put what the leader before this one has held, in its order, among what arrived here, without what both have
-        received. None: it has told nothing. `epochs`: of the log of this broker, which leads in `epoch`.
+        received. None: it has told nothing. `epochs`: of the log of this broker, which leads in `epoch`; those may be
+        left out in which no message of NATS was stored.
 
         What arrived here before (`begin`) is the other one's to tell of where leaders have stored records since this
         broker led last: they have heard it too. Where it tells nothing, that is given back, and is not stored here: it
