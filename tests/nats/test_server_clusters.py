@@ -165,6 +165,37 @@ async def test_the_server_of_a_leader(tmp_path: Path, fault: str) -> None:
 
 @pytest.mark.slow
 @on_a_loop
+async def test_a_server_that_leaves_while_leaderships_move(tmp_path: Path) -> None:
+    """All brokers are connected to it: they go to others while they hand over to each other, and lose no plain
+    message."""
+    ports = [free_port() for _ in range(3)]
+    with (
+        nats_cluster(tmp_path, *PINGED, ports=ports) as servers,
+        ClusterBrokers(tmp_path, *QUICK, f"nats.servers={servers[0].url}", lease_ms=20_000) as cluster,
+    ):
+        await asyncio.to_thread(cluster.create, "orders", logboom_nats_subjects="orders.*")
+        await asyncio.to_thread(lead, cluster, "orders", 1, 2, 3)
+        async with connected(*(one.url for one in servers[1:])) as clients:
+            for client in clients:
+                await taken(client, "orders.probe")
+            flow = Flow(clients, lambda number, count: f"orders.{number}")
+            await flow.after(50)
+            servers[0].leave()
+            for nodes in ((2, 3, 1), (3, 1, 2), (1, 2, 3)):
+                await asyncio.to_thread(lead, cluster, "orders", *nodes)
+            for broker in (1, 2, 3):
+                await server_of(servers[1:], broker)
+            await flow.after(50)
+            count = await flow.end()
+            found = plain(await all_stored(cluster, {"orders": 1}, count))
+    # A message may be there twice where it was longer on its way between servers than a subscription.
+    once = list(dict.fromkeys(found))
+    check_each_once([once], flow.sent)
+    check_order(once)
+
+
+@pytest.mark.slow
+@on_a_loop
 async def test_servers_that_are_cut_off_from_each_other(tmp_path: Path) -> None:
     """Publishers on the leader's side get their acks; those on the other side get them from the next leader there, and
     from the first one's once the servers are one cluster again."""
