@@ -68,6 +68,8 @@ def test_ids_and_conditions_choose_together() -> None:
 
 def test_a_rate_bounds_the_batches() -> None:
     assert replay_plan(PLAN, replay(events_per_s=500)).max_records_per_batch == 500
+    every = replay_plan(PLAN, replay(sink=None, events_per_s=500))
+    assert every.max_records_per_batch == len(every.sources) * 500 == 1_000  # each gets an equal share of a batch
     assert replay_plan(PLAN, replay()).max_records_per_batch == PLAN.max_records_per_batch
 
 

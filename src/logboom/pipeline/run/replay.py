@@ -179,12 +179,15 @@ def replay_plan(plan: Plan, replay: Replay) -> Plan:
         fed.append(msgspec.structs.replace(sink, inputs=(by_edges[edges],)))
     part = upstream(whole, [edge for edges in by_edges for edge in edges], fed)
     most, directory = plan.max_records_per_batch, directory_of(_checkpoint(plan), replay.name)
+    if replay.events_per_s is not None:
+        # A second's worth from each source, since a batch that gets something from one source alone may take that long.
+        most = max(1, min(most, replay.events_per_s * len(part.sources)))
     return msgspec.structs.replace(
         part,
         name=replay_name(plan, replay),
         checkpoint=str(log_part_directory(directory) if replay.part == "log" else directory),
         checkpoint_store=msgspec.UNSET,
-        max_records_per_batch=most if replay.events_per_s is None else max(1, min(most, replay.events_per_s)),
+        max_records_per_batch=most,
         sources=part.sources if replay.reads_archive else tuple(_bounded(one, replay) for one in part.sources),
         transforms=(*part.transforms, *added),
     )
