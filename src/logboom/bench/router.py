@@ -23,6 +23,8 @@ from logboom.bench.wire import BenchError
 DISTINCT_LINES = 20_000
 WARM_UP_RECORDS = 1_000_000
 """What the JVM's compiler needs before it has settled."""
+RECORDS_MIN = 1_500_000
+"""With fewer, no whole batch might come behind the warming up."""
 
 MASKED_EVENTS = """\
 name: {stream}
@@ -317,7 +319,8 @@ def rates(batches: list[TimedBatch], records: int, value_bytes: int) -> dict[str
     warm_from = next((at for at in range(1, len(batches)) if _read(batches[:at]) >= WARM_UP_RECORDS), len(batches))
     warm = batches[warm_from:]
     if read != records or not warm:
-        raise BenchError(f"{read} of {records} records were processed in {len(batches)} batches")
+        told = f"{read:,} of {records:,} records were processed in {len(batches)} batches"
+        raise BenchError(f"{told}; a figure needs all, and a batch behind the first {WARM_UP_RECORDS:,}")
     warm_s, all_s = (sum(batch.took_ms for batch in some) / 1_000 for some in (warm, batches))
     bytes_each = value_bytes / records
     used = {role: after - batches[warm_from - 1].cpu_s[role] for role, after in warm[-1].cpu_s.items()}

@@ -20,7 +20,7 @@ from logboom.bench.goals import GoalsLoad, run_goals
 from logboom.bench.latency import WELL_KNOWN, LatencyLoad, run_latency
 from logboom.bench.produce import ProduceLoad
 from logboom.bench.produce import produce as run_produce
-from logboom.bench.router import RouterLoad, Through, run_router
+from logboom.bench.router import RECORDS_MIN, RouterLoad, Through, run_router
 from logboom.bench.servers import NothingServer
 from logboom.bench.soak import SoakLoad, run_soak, write_soak
 from logboom.bench.streams import bench_stream
@@ -226,7 +226,9 @@ def pipeline(
     through: Annotated[
         Through | None, typer.Option(help="With stream: one more transform, on the way to the routes or beside them.")
     ] = None,
-    records: Annotated[int, typer.Option(help="JSON lines of some 400 bytes.")] = 2_500_000,
+    records: Annotated[
+        int, typer.Option(min=RECORDS_MIN, help="JSON lines of some 400 bytes; the first million warms up.")
+    ] = 2_500_000,
     workers: Annotated[
         int, typer.Option(min=0, help="On a Spark cluster of so many workers here, a core each; 0: in the router.")
     ] = 0,
