@@ -193,6 +193,50 @@ def test_what_a_producer_sent_behind_something_that_was_taken_back_gets_the_same
     assert isinstance(told["another gap"][0], OutOfOrderSequenceError)
 
 
+def no_leader_for_a_moment(bench: Bench) -> Callable[[], None]:
+    bench.queue.close(NotLeaderError("no leader"))
+    bench.queue.refusal = NotLeaderError("no leader yet")
+
+    def leads() -> None:
+        bench.queue.refusal = None
+        bench.leader.start(Leading(Epoch(4), ALONE), Offset(1))
+
+    return leads
+
+
+def too_few_in_sync_for_a_moment(bench: Bench) -> Callable[[], None]:
+    bench.leader.minimum_changed(2)
+    return lambda: bench.leader.minimum_changed(1)
+
+
+@pytest.mark.parametrize("a_moment", [no_leader_for_a_moment, too_few_in_sync_for_a_moment])
+def test_what_a_producer_sent_behind_something_that_was_refused_gets_the_same_answer(
+    bench: Bench, a_moment: Callable[[Bench], Callable[[], None]]
+) -> None:
+    """Else librdkafka begins a new epoch, and doubles records of other partitions."""
+    bench.enqueue("kept", b"a", producer=(7, 0, 0))
+    bench.queue.drain()
+    bench.flush()
+    is_over = a_moment(bench)
+    bench.enqueue("refused", b"b", producer=(7, 0, 1))
+    bench.queue.drain()
+    is_over()
+    bench.enqueue("behind", b"c", producer=(7, 0, 2))
+    bench.queue.drain()
+    told = dict(bench.told)
+    assert isinstance(told["refused"][0], NotLeaderError | NotEnoughReplicasError)
+    assert told["behind"] == told["refused"]
+    for sequence in (1, 2):
+        bench.enqueue(f"again {sequence}", b"b", producer=(7, 0, sequence))
+    bench.enqueue("a gap of its own", b"b", producer=(7, 0, 9))
+    bench.queue.drain()
+    bench.flush()
+    told = dict(bench.told)
+    assert isinstance(told["again 1"][0], int)
+    assert isinstance(told["again 2"][0], int)
+    assert isinstance(told["a gap of its own"][0], OutOfOrderSequenceError)
+
+
 def test_closing_answers_what_waits_and_what_was_never_staged(bench: Bench) -> None:
     bench.enqueue("staged", b"a")
     bench.queue.drain()

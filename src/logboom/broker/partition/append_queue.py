@@ -13,7 +13,7 @@ Knows the log, the rules of appends and the clock; not the flusher, nor what com
 `local_end_moved` and `committed` are called when those have something to say. On the loop alone.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
@@ -27,14 +27,13 @@ from logboom.broker.partition.conditions import ConditionalBatch
 from logboom.broker.partition.message_ids import MessageIds
 from logboom.broker.partition.publications import ACKS_ALL, TERM_ERRORS, PublishRun, PublishWaiters
 from logboom.broker.partition.publish_stage import PublishStage
+from logboom.broker.partition.refused_producers import RefusedProducers
 from logboom.broker.partition.validation import AppendRules, Checked
 from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult, refused, tell_all
-from logboom.records import NO_TIMESTAMP, BatchHeader
+from logboom.records import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
 from logboom.storage import Appended, Batch, LogConfig, ProducerTable, Staged, first_copy
 
 _ACKS_LEADER: Final = 1
-_GAP_MAX_S: Final = 120.0
-"""How long a producer may take to send again what was taken back for want of room, while it sends what follows."""
 
 _Run: TypeAlias = tuple[Sequence[bytearray | memoryview], int, RunDone]
 """Batches that came together, the acks that were asked for, and the callback of their result."""
@@ -106,8 +105,8 @@ class AppendQueue:
         "_log",
         "_notes",
         "_published",
+        "_refused_producers",
         "_stage",
-        "_taken_back",
         "commit_refusal",
         "doubt",
         "leader_epoch",
@@ -146,9 +145,7 @@ class AppendQueue:
         self._at_commit = AckWaiters()
         self._at_leader = AckWaiters()
         self._published = PublishWaiters()
-        self._taken_back: dict[int, tuple[LogboomError, float]] = {}
-        """Idempotent producers of which batches were taken back, since room was lacking: the answer, and until when it
-        holds for what they had sent behind those."""
+        self._refused_producers = RefusedProducers(clock)
 
     @property
     def safe_end(self) -> Offset:
@@ -216,6 +213,7 @@ class AppendQueue:
         if refusal is None:
             return False
         self._counters.refused_appends += len(batches)
+        self._refused_producers.note(_producers(batches), refusal)
         done(_nothing_taken(batches, refusal))
         return True
 
@@ -315,8 +313,7 @@ class AppendQueue:
         if appended.duplicate:
             self._counters.duplicate_batches += 1
             return appended
-        if self._taken_back:
-            self._taken_back.pop(header.producer_id, None)
+        self._refused_producers.caught_up(header.producer_id)
         if isinstance(one, ConditionalBatch):
             self._notes.conditional(one, appended.base_offset, self._log.log_end_offset)
         else:
@@ -327,13 +324,11 @@ class AppendQueue:
         """The answer to a batch whose sequence or epoch is not the next: that is final for a producer.
 
         Not so where another leader may have taken batches of it that are not here, nor where those before this one were
-        on their way with it and taken back for want of room: it gets what they got, and sends all of them again in
-        their order. From OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka goes on in a new epoch, and doubles what it has sent
-        to other partitions and got no answer for.
+        on their way with it and not taken: it gets what they got, and sends all of them again in their order.
         """
-        refused, until_s = self._taken_back.get(header.producer_id, (error, 0.0))
-        is_gap = isinstance(error, OutOfOrderSequenceError) and self._clock.monotonic_s() < until_s
-        return self.doubt() or (refused if is_gap else error)
+        is_gap = isinstance(error, OutOfOrderSequenceError)
+        before = self._refused_producers.answer(header.producer_id) if is_gap else None
+        return self.doubt() or before or error
 
     def _result(self, outcomes: Sequence[Offset | LogboomError], now_ms: int) -> RunResult:
         time_ms = now_ms if self.rules.stamps_append_time else NO_TIMESTAMP
@@ -370,8 +365,7 @@ class AppendQueue:
     def fail_staged(self, error: LogboomError, taken_back: Iterable[int] = ()) -> None:
         """Answer all that wait: `error` for what is not yet as safe as was asked for, and for what the producers
         `taken_back` have sent behind it."""
-        until_s = self._clock.monotonic_s() + _GAP_MAX_S
-        self._taken_back.update((producer, (error, until_s)) for producer in taken_back)
+        self._refused_producers.note(taken_back, error)
         published = self._published.refuse(error, committed=self._committed, safe_end=self.safe_end)
         tell_all([*self._refused_staged(error), *self._counted(published, error)])
 
@@ -381,11 +375,14 @@ class AppendQueue:
         self.refusal = error
         self._conditions.forget()
         self._ids.forget()
-        self._taken_back.clear()
+        self._refused_producers.clear()
         arrived, self._arrived = self._arrived, []
         held, self._held = self._held, None
         waiting = arrived if held is None else [held, *arrived]
         unstaged = [_untaken(one, error) for one in waiting]
+        for run in arrived:
+            if not isinstance(run, PublishRun):
+                self._refused_producers.note(_producers(run[0]), error)
         doubted = self._published.doubt(self._log.epochs.at, committed=self._committed, safe_end=self.safe_end)
         tell_all([*self._refused_staged(error), *doubted, *self._counted(unstaged, error)])
 
@@ -399,6 +396,15 @@ class AppendQueue:
     ) -> list[tuple[RunDone, RunResult]]:
         self._counters.refused_appends += sum(outcome is error for _, result in answers for outcome in result.outcomes)
         return answers
+
+
+def _producers(batches: Sequence[object]) -> Iterator[int]:
+    """Of batches as they came; none of what was checked already, or is no batch."""
+    for records in batches:
+        if isinstance(records, bytearray | memoryview) and len(records) >= HEADER_BYTES:
+            producer = read_header(records).producer_id
+            if producer >= 0:
+                yield producer
 
 
 def _no_doubt() -> None:
