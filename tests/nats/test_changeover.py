@@ -44,16 +44,20 @@ def test_each_message_once(only_old: int, both_before: int, both: int, only_new:
         assert overlap.size_bytes == 0
 
 
-@given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.booleans())
-def test_equal_messages_are_counted(only_old: int, both_before: int, both: int, only_new: int, ahead: bool) -> None:
+@given(*[st.integers(0, 5)] * 5, st.booleans())
+def test_equal_messages_are_counted(
+    only_old: int, both_before: int, both: int, both_later: int, only_new: int, ahead: bool
+) -> None:
     """Those that the old connection alone has heard, from before the mark, are none of the new one's."""
     overlap, one = Overlap(), message(0)
     overlap.old([one] * (only_old + both_before))
-    overlap.mark()
     overlap.new([one] * both_before)
+    overlap.mark()
+    overlap.old([one] * both)
+    overlap.new([one] * both)
     overlap.forget_before_mark()
     for step in (overlap.new, overlap.old) if ahead else (overlap.old, overlap.new):
-        step([one] * both)
+        step([one] * both_later)
     overlap.new([one] * only_new)
     assert overlap.left() == [one] * only_new
 

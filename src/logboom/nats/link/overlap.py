@@ -49,7 +49,8 @@ class Overlap:
     def new(self, messages: Iterable[Delivery]) -> None:
         """The new connection has brought these."""
         for message in messages:
-            heard = next((one for one in self._heard if message in one), None)
+            # The later ones first: of equal ones from before the mark some may be those that this one has not heard.
+            heard = next((one for one in reversed(self._heard) if message in one), None)
             if heard is None:
                 self._kept[self._next_place] = message
                 self._places.setdefault(message, deque()).append(self._next_place)
