@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tests.pipeline.support import header, make_stream, publish, records
 from tests.support.server import BrokerProcess
 
 from logboom.pipeline.checkpoint.keeping import FileOnDisk
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
-from logboom.pipeline.run.dead_letters import DeadLetter, RetriedLetters, retry
+from logboom.pipeline.run.dead_letters import DeadLetter, RetriedLetters, common_reasons, retry
 
 FILE = """
 name: held
@@ -38,6 +39,13 @@ def _letter(number: int, origin: str, event_id: str | None) -> DeadLetter:
         value=json.dumps({"body": "x", **given}).encode(),
         headers=(),
     )
+
+
+def test_the_reasons_that_most_letters_have_come_first() -> None:
+    letters = [_letter(number, "web/0/0", None) for number in range(4)]
+    letters[2:] = [msgspec.structs.replace(letter, reason=f"{letter.id} is odd") for letter in letters[2:]]
+    found = common_reasons(letters, 2)
+    assert found == [("small", "a condition of small failed on it", 2), ("small", "held.dead.small/0/2 is odd", 1)]
 
 
 def test_what_has_a_record_is_sent_and_what_has_none_keeps_no_other_back(broker: BrokerProcess, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -345,9 +345,15 @@ def repin(
     typer.echo(f"batch {written.batch} runs with {file} at the next start")
 
 
+_REASONS_SHOWN: Final = 5
+_REASON_CHARS: Final = 120
+
+
 @letters.command("list")
 def list_letters(file: File, stage: Stage = None, bootstrap: Where = None, as_json: AsJson = False) -> None:
-    """List dead letters, oldest first."""
+    """List dead letters, oldest first; behind them, the reasons that most of them have."""
+    from logboom.pipeline.run.dead_letters import common_reasons
+
     found = _letters(file, stage, bootstrap)[2]
     if as_json:
         for letter in found:
@@ -359,6 +365,8 @@ def list_letters(file: File, stage: Stage = None, bootstrap: Where = None, as_js
     ]
     print_table(("id", "stage", "origin", "retried", "reason", "value"), rows)
     note(plural(len(found), "dead letter"))
+    for at, reason, count in common_reasons(found, _REASONS_SHOWN):
+        note(f"  {count:,} at {at}: {reason[:_REASON_CHARS]}")
 
 
 @letters.command("show")

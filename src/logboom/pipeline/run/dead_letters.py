@@ -3,6 +3,7 @@
 Knows the log's client and the headers of a dead letter. Must not know Spark: looking at dead letters takes no session.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -48,6 +49,12 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the original record."""
     retry_of: str | None = None
     retried: bool = False
+
+
+def common_reasons(letters: Iterable[DeadLetter], most: int) -> list[tuple[str, str, int]]:
+    """Stage, reason and number of letters, of the reasons that most of them have."""
+    counted = Counter((letter.stage, letter.reason) for letter in letters)
+    return [(stage, reason, count) for (stage, reason), count in counted.most_common(most)]
 
 
 class RetriedLetters:
