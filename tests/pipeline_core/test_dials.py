@@ -380,7 +380,10 @@ def test_a_flood_of_faults_is_no_flood_of_messages() -> None:
     ]
 
 
-@pytest.mark.parametrize("value", [b"", b"{", b"\xff", b'{"dial": 1}', b"[]"])
+FAR = b'{"dial": "noise", "value": 5, "by": "x", "at_ms": 2, "expires_ms": 8640001768000000}'
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"\xff", b'{"dial": 1}', b"[]", FAR])
 def test_records_that_are_no_change_are_told_and_left_out(value: bytes) -> None:
     dials = dials_with(change(20, 1))
     told = dials.take("shop/noise/9-0", value)

@@ -5,10 +5,14 @@ Knows clocks and calendars; nothing of streams.
 
 import time
 from datetime import UTC, datetime
+from typing import Final
 
-from logboom.base.settings import parse_duration_ms
-from logboom.base.units import SECOND_MS
+from logboom.base.settings import format_duration_ms, parse_duration_ms
+from logboom.base.units import DAY_MS, SECOND_MS
 from logboom.cli.common import fail
+
+SPAN_MS_MAX: Final = 36_500 * DAY_MS
+"""A hundred years: clocks, calendars and waits all take it."""
 
 
 def span_ms(option: str, text: str) -> int:
@@ -16,14 +20,17 @@ def span_ms(option: str, text: str) -> int:
     if text.strip().isdigit():
         fail(f"{option} {text}: say the unit, such as {text}s or {text}m")
     try:
-        return parse_duration_ms(text)
+        length_ms = parse_duration_ms(text)
     except ValueError as error:
         fail(f"{option}: {error}")
+    if length_ms > SPAN_MS_MAX:
+        fail(f"{option} {text}: should be at most {format_duration_ms(SPAN_MS_MAX)}")
+    return length_ms
 
 
-def ago_ms(since: str) -> int:
-    """The moment that long ago, in milliseconds since 1970."""
-    return int(time.time() * SECOND_MS) - span_ms("--since", since)
+def ago_ms(since: str, option: str = "--since") -> int:
+    """The moment that long ago, in milliseconds since 1970, which is the earliest."""
+    return max(0, int(time.time() * SECOND_MS) - span_ms(option, since))
 
 
 def moment_ms(text: str) -> int | None:

@@ -15,7 +15,7 @@ import typer
 from logboom.base.quantities import parse_size_bytes
 from logboom.base.units import MIB
 from logboom.cli.common import AsJson, fail, human_bytes, note, plural, print_json, read_text
-from logboom.cli.moments import moment_ms, moment_text, span_ms
+from logboom.cli.moments import ago_ms, moment_ms, moment_text
 from logboom.cli.pipeline_common import (
     Environment,
     File,
@@ -356,7 +356,7 @@ def _with_room(asked: Any, room: str | None) -> Any:
 
 def _moment(option: str, text: str) -> int:
     at = moment_ms(text)
-    return at if at is not None else int(time.time() * 1_000) - span_ms(option, text.removesuffix(" ago"))
+    return at if at is not None else ago_ms(text.removesuffix(" ago"), option)
 
 
 def _check_where(where: str | None) -> None:

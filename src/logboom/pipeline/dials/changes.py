@@ -7,7 +7,7 @@ out of the history.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -19,6 +19,11 @@ RECORD_BYTES_MAX: Final = 4_096
 """A larger key or value is no change. Whoever may write to the log can write there what they like."""
 
 
+_MOMENT_MS_MAX: Final = 253_402_300_799_999
+"""The end of the year 9999: no calendar tells a later moment."""
+_Moment = Annotated[int, msgspec.Meta(ge=0, le=_MOMENT_MS_MAX)]
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One turn of a dial."""
 
@@ -27,9 +32,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """None: back to what the pipeline's file says."""
     by: str
     why: str | None = None
-    at_ms: int
+    at_ms: _Moment
     """When, in milliseconds since 1970, by the clock of who turned it."""
-    expires_ms: int | None = None
+    expires_ms: _Moment | None = None
     """From then on it does not hold any more."""
 
     def holds_at(self, now_ms: int) -> bool:
