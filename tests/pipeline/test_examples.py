@@ -2,15 +2,17 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.pipeline.support import needs_java
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.execute import local
-from logboom.pipeline.execute.examples import collect_here, run_examples
+from logboom.pipeline.execute.examples import collecting_here, run_examples
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.route.rows import AT
+from logboom.pipeline.spark.catalyst import open_catalyst
 
 pytestmark = [pytest.mark.spark, needs_java]
 
@@ -109,12 +111,14 @@ def test_both_ways_give_the_same_rows_and_verdicts(spark: Any) -> None:
     plan = _plan(RICH)
     seen: list[tuple[Any, Any]] = []
 
-    def both(*arguments: Any) -> Any:
-        here, there = collect_here(*arguments), collect_on(spark)(*arguments)
-        seen.append((here, there))
-        return here
+    with collecting_here() as collect_here:
 
-    assert run_examples(plan, KEYS, both) == []
+        def both(*arguments: Any) -> Any:
+            here, there = collect_here(*arguments), collect_on(spark)(*arguments)
+            seen.append((here, there))
+            return here
+
+        assert run_examples(plan, KEYS, both) == []
     ((rows, met), (spark_rows, spark_met)) = seen[0]
     assert _comparable(rows) == _comparable(list(spark_rows))
     assert len(rows) > len(VALUES)
@@ -124,16 +128,20 @@ def test_both_ways_give_the_same_rows_and_verdicts(spark: Any) -> None:
 
 def test_simple_conditions_start_no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "open_catalyst", lambda: pytest.fail("a JVM was started"))
-    assert run_examples(_plan(PLAIN), KEYS, collect_here) == []
+    assert run_examples(_plan(PLAIN), KEYS) == []
     wrong = _plan(PLAIN.replace("LIKE 'sh%'", "LIKE 'shop %'"))
-    (failure,) = run_examples(wrong, KEYS, collect_here)
+    (failure,) = run_examples(wrong, KEYS)
     assert "expected 1 records at split.errors, found 0" in failure.message
 
 
 def test_the_demo_passes_its_own_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with a state of its own, all with one JVM."""
+    opened = Mock(wraps=open_catalyst)
+    monkeypatch.setattr(local, "open_catalyst", opened)
     file = Path(__file__).parents[2] / "examples" / "demo" / "pipeline.yaml"
     plan = compile_pipeline(file.read_text(), str(file))
-    assert run_examples(plan, {"env:LOGBOOM_MASK_KEY": b"0123456789abcdef"}, collect_here) == []
+    assert run_examples(plan, {"env:LOGBOOM_MASK_KEY": b"0123456789abcdef"}) == []
+    opened.assert_called_once()
 
 
 def test_a_record_of_a_later_year_than_states_number_passes_through_one() -> None:
@@ -149,4 +157,4 @@ tests:
     input: {source: web, value: '{"service": "a"}', timestamp: '9999-12-31T23:59:59Z'}
     expect: {at: whole, count: 1}
 """
-    assert run_examples(compile_pipeline(text, "p.yaml"), {}, collect_here) == []
+    assert run_examples(compile_pipeline(text, "p.yaml"), {}) == []

@@ -62,11 +62,10 @@ tests:
 
 
 def test_values_of_a_session_are_those_of_a_bare_jvm(spark: Any) -> None:
-    from logboom.pipeline.execute.examples import collect_here
     from logboom.pipeline.execute.on_spark import collect_on
 
     plan = compile_pipeline(PIPELINE, "shop.yaml")
-    assert run_examples(plan, {}, collect_here) == []
+    assert run_examples(plan, {}) == []
     assert run_examples(plan, {}, collect_on(spark)) == []
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from logboom.base.settings import SettingsError
 from logboom.pipeline.aggregate.measures import Metric, result, sketch_slots, touched, touched_by_hash
 from logboom.pipeline.config.compile import compile_pipeline
-from logboom.pipeline.execute.examples import collect_here, run_examples
+from logboom.pipeline.execute.examples import run_examples
 from logboom.pipeline.plan.stateful import EXIT, Asked, BatchContext, State, dropped_by
 from logboom.pipeline.state.keys import fingerprints, mixed
 from logboom.pipeline.transforms.aggregate import AggregateTransform
@@ -76,7 +76,7 @@ Event = tuple[str | None, int, int | None, float]
 def test_metrics_of_windows_in_a_pipelines_file() -> None:
     plan = compile_pipeline(FILE + EXAMPLE, "shop.yaml")
     assert plan.warnings == ()
-    assert run_examples(plan, {}, collect_here) == []
+    assert run_examples(plan, {}) == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from logboom.pipeline.checkpoint.states import StateStore
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.schema import HEADERS
-from logboom.pipeline.execute.local import LocalFlow
+from logboom.pipeline.execute.local import LazyCatalyst, LocalFlow
 from logboom.pipeline.execute.stages import MADE, PLACE
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.route.rows import AT
@@ -130,7 +130,8 @@ def _run(text: str, records: pa.RecordBatch, directory: Path) -> tuple[pa.Record
     stateful = store.begin(layout, 0, 1_800_000_000_000)
     assert stateful is not None
     stateful.keeps_dropped, stateful.ends = True, True
-    with LocalFlow(layout, {"env:KEY": b"sixteen bytes and more"}) as flow:
+    with LazyCatalyst() as spark:
+        flow = LocalFlow(layout, {"env:KEY": b"sixteen bytes and more"}, spark)
         rows = flow.rows(records, stateful)
     store.keep(stateful)
     return rows, stateful.counts

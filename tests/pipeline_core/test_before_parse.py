@@ -10,7 +10,7 @@ from tests.pipeline_core.batches import KEYS, events, mask, parser, raw
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
-from logboom.pipeline.execute.examples import collect_here, run_examples
+from logboom.pipeline.execute.examples import run_examples
 from logboom.pipeline.plan.nodes import DROPPED, Plan
 from logboom.pipeline.registry import read_plan
 
@@ -54,7 +54,7 @@ def compiled(text: str) -> Plan:
 
 def test_records_are_dropped_by_name_before_any_rule_reads_them() -> None:
     plan = compiled(PIPELINE)
-    assert run_examples(plan, {}, collect_here) == []
+    assert run_examples(plan, {}) == []
     assert read_plan(plan.to_json()) == plan
 
 

@@ -11,7 +11,7 @@ from tests.pipeline_core.test_stateful import Pipeline, layout_of
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.drawing.graph import graph_of
-from logboom.pipeline.execute.examples import collect_here, run_examples
+from logboom.pipeline.execute.examples import run_examples
 from logboom.pipeline.plan.stateful import StatefulTransform
 from logboom.pipeline.registry import read_plan
 
@@ -38,7 +38,7 @@ def failures(transforms: dict[str, Any], sinks: Sequence[str], given: list[Any],
     types = {"parse", "route", *(str(node["type"]) for node in transforms.values())}
     boxes = [box for column in graph_of(plan).columns for box in column]
     assert {box.type for box in boxes if box.kind == "transform"} <= types
-    return [failure.message for failure in run_examples(plan, {}, collect_here)]
+    return [failure.message for failure in run_examples(plan, {})]
 
 
 def test_a_sample_by_key_keeps_so_many_of_each() -> None:

@@ -20,7 +20,7 @@ from logboom.pipeline.enrich import maxmind, sources
 from logboom.pipeline.enrich.sources import Rows, TableError
 from logboom.pipeline.enrich.store import TableStore
 from logboom.pipeline.event.schema import EVENT_SCHEMA
-from logboom.pipeline.execute.examples import collect_here, run_examples
+from logboom.pipeline.execute.examples import run_examples
 from logboom.pipeline.execute.stages import MISSED, conform
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import Plan
@@ -356,7 +356,7 @@ tests:
 """
     plan = compile_pipeline(text, str(tmp_path / "shop.yaml"))
     store = TableStore(tmp_path / "tables", tmp_path, pytest.fail)
-    assert run_examples(plan, store.paths(store.current(plan.table_refs())), collect_here) == []
+    assert run_examples(plan, store.paths(store.current(plan.table_refs()))) == []
     assert ledger_of(Layout(plan), {f"{MISSED}:named": 3}).missed == {"named": 3}
 
 

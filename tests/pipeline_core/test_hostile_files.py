@@ -17,7 +17,7 @@ from tests.support.mmdb import mmdb
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.enrich.store import TableStore
-from logboom.pipeline.execute.local import LocalFlow
+from logboom.pipeline.execute.local import LazyCatalyst, LocalFlow
 from logboom.pipeline.plan.layout import Layout
 
 LINES = (
@@ -44,7 +44,8 @@ def ended(directory: Path, transform: Mapping[str, Any]) -> list[dict[str, Any]]
     plan = compile_pipeline(json.dumps(document, indent=1), str(directory / "t.yaml"), environ={})
     store = TableStore(directory / "tables", directory, pytest.fail)
     keys = store.paths(store.current(plan.table_refs()))
-    with LocalFlow(Layout(plan), keys) as flow:
+    with LazyCatalyst() as spark:
+        flow = LocalFlow(Layout(plan), keys, spark)
         rows: list[dict[str, Any]] = flow.rows(raw(LINES)).to_pylist()
     assert sorted(row["offset"] - 100 for row in rows) == list(range(len(LINES)))
     return rows

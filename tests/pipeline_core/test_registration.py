@@ -13,7 +13,7 @@ from tests.pipeline_core.batches import raw
 from logboom.base.settings import SettingsError
 from logboom.pipeline import transforms
 from logboom.pipeline.config.compile import compile_pipeline
-from logboom.pipeline.execute.local import LocalFlow
+from logboom.pipeline.execute.local import LazyCatalyst, LocalFlow
 from logboom.pipeline.parse import formats
 from logboom.pipeline.parse.formats.base import FormatNode
 from logboom.pipeline.parse.formats.registry import format_types
@@ -174,7 +174,8 @@ def test_a_file_in_the_folder_is_a_format_or_a_transform() -> None:
     layout = Layout(plan)
     places = {place.code: f"{place.kind} {place.edge or place.node}" for place in layout.places}
     lines = [b"level:error\tmsg:no room\tuser:none", b"level:info\tmsg:fine", b"level error"]
-    with LocalFlow(layout, {}) as flow:
+    with LazyCatalyst() as spark:
+        flow = LocalFlow(layout, {}, spark)
         rows = flow.rows(raw(lines)).to_pylist()
     assert [(places[row["at"]], row["body"], row["dead_reason"]) for row in rows] == [
         ("edge errors", "NO ROOM", None),

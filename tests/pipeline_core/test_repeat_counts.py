@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.schema import EVENT_SCHEMA
-from logboom.pipeline.execute.examples import collect_here, run_examples
+from logboom.pipeline.execute.examples import run_examples
 from logboom.pipeline.execute.stages import conform
 from logboom.pipeline.plan.stateful import EXIT, BatchContext, State
 from logboom.pipeline.transforms.dedupe import DedupeTransform
@@ -60,7 +60,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(
 def test_a_file_with_counts_of_repeats() -> None:
     plan = compile_pipeline(FILE, "shop.yaml")
     assert plan.warnings == ()
-    assert run_examples(plan, {}, collect_here) == []
+    assert run_examples(plan, {}) == []
     dial = next(one for one in plan.dials() if one.name == "remembered")
     assert (dial.value, dial.min) == (60, 10)
     assert isinstance(turned := plan.turned({"remembered": 90.0}).transforms[1], DedupeTransform)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.schema import EVENT_SCHEMA
-from logboom.pipeline.execute.examples import collect_here, run_examples
+from logboom.pipeline.execute.examples import run_examples
 from logboom.pipeline.execute.stages import conform, execution_stages
 from logboom.pipeline.plan.layout import KernelPass, Layout
 from logboom.pipeline.plan.nodes import Plan
@@ -221,7 +221,7 @@ def test_values_of_spark_are_computed_where_the_event_is() -> None:
     stages = execution_stages(Layout(plan).steps)
     assert [stage.values_of is not None for stage in stages] == [False, True, True]
     assert all(isinstance(step, KernelPass) for stage in stages[1:] for step in stage.steps[:1])
-    assert run_examples(plan, {}, collect_here) == []
+    assert run_examples(plan, {}) == []
 
 
 @pytest.mark.parametrize(

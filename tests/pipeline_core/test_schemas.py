@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
-from logboom.pipeline.execute.examples import collect_here, run_examples
+from logboom.pipeline.execute.examples import run_examples
 from logboom.pipeline.reshape.schemas import Schema, in_schema
 
 FILE = """
@@ -96,14 +96,14 @@ def test_an_access_line_in_each_schema(schema: str, fields: dict[str, Any]) -> N
     wanted = json.dumps({f"attributes.{name}": value for name, value in fields.items()})
     plan = compile_pipeline(FILE.replace("SCHEMA", schema).replace("FIELDS", wanted), "shop.yaml")
     assert plan.warnings == ()
-    assert run_examples(plan, {}, collect_here) == []
+    assert run_examples(plan, {}) == []
 
 
 def test_the_document_may_be_the_body() -> None:
     text = FILE.replace("SCHEMA", "{name: ocsf, into: body}").replace("fields: FIELDS", "condition: BODY")
     text = text.replace("BODY", "\"get_json_object(body, '$.class_uid') = '4002' AND attributes.url.path = '/cart'\"")
     plan = compile_pipeline(text, "shop.yaml")
-    assert run_examples(plan, {}, collect_here) == []
+    assert run_examples(plan, {}) == []
 
 
 def test_faults_of_a_schema() -> None:

@@ -12,7 +12,7 @@ from tests.pipeline_core.batches import raw
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
-from logboom.pipeline.execute.examples import collect_here, run_examples
+from logboom.pipeline.execute.examples import run_examples
 from logboom.pipeline.execute.stages import COPIES, MASKED, StageRunner, execution_stages
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import Plan
@@ -60,7 +60,7 @@ tests:
 """
     plan = _plan("{of: attributes.records}", tests)
     assert plan.warnings == ()
-    assert run_examples(plan, {}, collect_here) == []
+    assert run_examples(plan, {}) == []
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ tests:
     expect: [{at: once, count: 2}, {at: "dropped:once", count: 2}]
 """
     text = FILE.replace("SPLIT", "{of: attributes.r}").partition("sinks:")[0] + more + tests
-    assert run_examples(compile_pipeline(text, "shop.yaml"), {}, collect_here) == []
+    assert run_examples(compile_pipeline(text, "shop.yaml"), {}) == []
 
 
 # --- repeats ---------------------------------------------------------------------------------------------------------

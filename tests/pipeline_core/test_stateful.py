@@ -19,7 +19,7 @@ from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.event.schema import HEADERS
 from logboom.pipeline.execute import local
 from logboom.pipeline.execute.exchange import PartReport, ShardReport
-from logboom.pipeline.execute.local import LocalFlow
+from logboom.pipeline.execute.local import LazyCatalyst, LocalFlow
 from logboom.pipeline.execute.stages import IN, PLACE
 from logboom.pipeline.execute.stateful import ShardTask, run_shards
 from logboom.pipeline.plan.layout import KernelPass, Layer, Layout, StatefulStep
@@ -84,7 +84,8 @@ class Pipeline:
             stateful = store.begin(self.layout, self.batch, 1_700_000_000_000 + self.batch)
             assert stateful is not None
             stateful.keeps_dropped = True
-            with LocalFlow(self.layout, {}) as flow:
+            with LazyCatalyst() as spark:
+                flow = LocalFlow(self.layout, {}, spark)
                 rows = flow.rows(records(lines, self.offset), stateful)
             found.append(self._ends(rows))
             assert found[-1] == found[0], "a batch that is done again comes out the same"

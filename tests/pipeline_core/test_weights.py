@@ -11,7 +11,7 @@ import pytest
 from logboom.pipeline.checkpoint.states import StateStore
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.schema import HEADERS
-from logboom.pipeline.execute.local import LocalFlow
+from logboom.pipeline.execute.local import LazyCatalyst, LocalFlow
 from logboom.pipeline.plan.layout import FINAL_FROM, Layout
 from logboom.pipeline.route.rows import AT
 from logboom.pipeline.state.keys import mixed
@@ -83,7 +83,8 @@ def test_totals_are_estimated_behind_four_samples_in_a_row(tmp_path: Path) -> No
         stateful = store.begin(layout, batch, 1_700_000_000_000 + 3_000 * batch)
         assert stateful is not None
         stateful.ends = batch == BATCHES
-        with LocalFlow(layout, {}) as flow:
+        with LazyCatalyst() as spark:
+            flow = LocalFlow(layout, {}, spark)
             rows = flow.rows(_records(lines, batch * EACH), stateful)
         store.keep(stateful)
         for row in rows.select([AT, "service", "severity_number", "weight"]).to_pylist():

@@ -151,7 +151,7 @@ def run_tests(
     as_json: AsJson = False,
 ) -> None:
     """Run the examples that stand in the file; exit code 1 if one is not as expected."""
-    from logboom.pipeline.execute.examples import collect_here, run_examples, summary
+    from logboom.pipeline.execute.examples import run_examples, summary
     from logboom.pipeline.mask.keys import load_keys
 
     plan = _compiled(file)
@@ -159,7 +159,7 @@ def run_tests(
     with contextlib.ExitStack() as stack:
         if plan.table_refs():
             keys |= stack.enter_context(_tables(plan, file.parent))
-        collect = collect_here if master is None else stack.enter_context(_collect_on(master, plan.name))
+        collect = None if master is None else stack.enter_context(_collect_on(master, plan.name))
         failures = run_examples(plan, keys, collect)
     if as_json:
         found = [

@@ -1,12 +1,13 @@
 """Runs the examples in a pipeline's own file, through the very steps that production takes.
 
 All records of all tests go through together; each is identified by its offset. An edge that a test names gets a sink of
-its own, a tap. The records are processed here (`collect_here`), or in a Spark session (`execute.on_spark`) where one is
-asked for.
+its own, a tap. The records are processed here (`collecting_here`), or in a Spark session (`execute.on_spark`) where one
+is asked for.
 
 Knows plans and how a record is compared with what was expected of it. Must not know the log, nor Spark.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from logboom.pipeline.event.schema import HEADERS
 from logboom.pipeline.execute.exchange import WALL_MS_MAX
-from logboom.pipeline.execute.local import LocalFlow
+from logboom.pipeline.execute.local import LazyCatalyst, LocalFlow
 from logboom.pipeline.execute.stateful import Directories, StatefulBatch
 from logboom.pipeline.plan.layout import Layout, Place
 from logboom.pipeline.plan.nodes import (
@@ -70,8 +71,12 @@ class _Found:
     """For every condition of the file in order."""
 
 
-def run_examples(plan: Plan, keys: Mapping[str, bytes], collect: Collect) -> list[Failure]:
-    """What was not as expected, in the order of the file. `collect` takes the records through the pipeline."""
+def run_examples(plan: Plan, keys: Mapping[str, bytes], collect: Collect | None = None) -> list[Failure]:
+    """What was not as expected, in the order of the file. `collect` takes the records through the pipeline; where none
+    is given, that is done in this process."""
+    if collect is None:
+        with collecting_here() as here:
+            return run_examples(plan, keys, here)
     layout = Layout(_tapped(plan))
     tests = [test for test in plan.tests if test.inputs]
     # Records of one test must not meet those of another in a state.
@@ -134,13 +139,19 @@ def _stream_of(source: StreamSource) -> str:
     return source.streams[0] if source.streams else str(source.pattern)
 
 
-def collect_here(
-    layout: Layout, keys: Mapping[str, bytes], raw: pa.RecordBatch, conditions: Sequence[str]
-) -> tuple[list[Row], list[list[bool]]]:
-    """Takes the records through the pipeline in this process."""
-    with LocalFlow(layout, keys) as flow:
-        rows = _rows_and_what_is_held(flow, layout, raw) if layout.stateful() else flow.rows(raw)
-        return rows.to_pylist(), flow.conditions(rows, conditions)
+@contextlib.contextmanager
+def collecting_here() -> Iterator[Collect]:
+    """The way through this process. All that is collected in the block is evaluated by one JVM, where one is needed."""
+    with LazyCatalyst() as spark:
+
+        def collect(
+            layout: Layout, keys: Mapping[str, bytes], raw: pa.RecordBatch, conditions: Sequence[str]
+        ) -> tuple[list[Row], list[list[bool]]]:
+            flow = LocalFlow(layout, keys, spark)
+            rows = _rows_and_what_is_held(flow, layout, raw) if layout.stateful() else flow.rows(raw)
+            return rows.to_pylist(), flow.conditions(rows, conditions)
+
+        yield collect
 
 
 def _rows_and_what_is_held(flow: LocalFlow, layout: Layout, raw: pa.RecordBatch) -> pa.RecordBatch:

@@ -50,17 +50,30 @@ _TYPED: Final[Mapping[str, str]] = {
 """How Spark makes a value of each type of the text that `_text_of` writes."""
 
 
-class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
-    """Moves records through the steps of one layout. Leaving it ends the JVM, where one was needed."""
+class LazyCatalyst(contextlib.AbstractContextManager["LazyCatalyst"]):
+    """Catalyst in a JVM that starts when it is asked for. Leaving the block ends that JVM, where one was needed."""
 
-    def __init__(self, layout: Layout, keys: Mapping[str, bytes]) -> None:
-        self._layout = layout
-        self._keys = keys
+    def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
-        self._catalyst: Catalyst | None = None
+        self._opened: Catalyst | None = None
+
+    def __call__(self) -> Catalyst:
+        if self._opened is None:
+            self._opened = self._stack.enter_context(open_catalyst())
+        return self._opened
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+
+class LocalFlow:
+    """Moves records through the steps of one layout."""
+
+    def __init__(self, layout: Layout, keys: Mapping[str, bytes], spark: LazyCatalyst) -> None:
+        """`spark`: evaluates what the kernels cannot."""
+        self._layout = layout
+        self._keys = keys
+        self._spark = spark
 
     def rows(self, raw: pa.RecordBatch, stateful: StatefulBatch | None = None) -> pa.RecordBatch:
         """Rows with `flat_columns` at their last place, of records with RAW_COLUMNS. `stateful`: given where
@@ -178,11 +191,6 @@ class LocalFlow(contextlib.AbstractContextManager["LocalFlow"]):
         table = [(name, _TYPED[kind]) for name, kind in columns]
         texts = [[_text_of(value) for value in _plain(rows.column(name))] for name, _ in columns]
         return self._spark().evaluate(table, list(zip(*texts, strict=True)), expressions)
-
-    def _spark(self) -> Catalyst:
-        if self._catalyst is None:
-            self._catalyst = self._stack.enter_context(open_catalyst())
-        return self._catalyst
 
 
 _KERNEL_ANSWERS: Final = {TRUE: True, FALSE: False, FAILED: None}

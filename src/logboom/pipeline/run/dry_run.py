@@ -19,7 +19,7 @@ from logboom.pipeline.checkpoint.states import StateStore
 from logboom.pipeline.edge.letters import headers_of
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.event.schema import HEADERS, MICROSECONDS
-from logboom.pipeline.execute.local import LocalFlow
+from logboom.pipeline.execute.local import LazyCatalyst, LocalFlow
 from logboom.pipeline.plan.layout import FINAL_FROM, Layout
 from logboom.pipeline.plan.nodes import Plan, StreamSource
 from logboom.pipeline.route.rows import AT
@@ -86,8 +86,8 @@ class DryRun:
 def dry_run(plan: Plan, keys: Mapping[str, bytes]) -> Iterator[DryRun]:
     """A dry run of a plan, with the secret keys and tables that it needs."""
     layout = Layout(plan)
-    with LocalFlow(layout, keys) as flow, tempfile.TemporaryDirectory(prefix="logboom-dry-run-") as directory:
-        yield DryRun(flow, layout, directory)
+    with LazyCatalyst() as spark, tempfile.TemporaryDirectory(prefix="logboom-dry-run-") as directory:
+        yield DryRun(LocalFlow(layout, keys, spark), layout, directory)
 
 
 def ranges_since(admin: StreamAdmin, counts: Mapping[str, int], from_ms: int) -> dict[tuple[str, int], tuple[int, int]]:
