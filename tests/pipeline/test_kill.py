@@ -176,11 +176,12 @@ class Lives:
         until(lambda: all_ended(started), "the JVM's workers have ended")
 
     def ends_by_itself(self, router: RouterProcess) -> None:
-        """Its JVM stops Spark behind it, and ends too."""
+        """Its JVM stops Spark behind it, and ends too. Spark has told what it did, as `--spark-log INFO` asks it to."""
         until(lambda: bool(_started_by(router)) or not router.alive(), "its JVM")
         started = _started_by(router)
         assert router.wait() == 0, router.log_text()[-3_000:]
         until(lambda: all_ended(started), "its JVM has ended")
+        assert " INFO MicroBatchExecution: " in router.log_text()
 
 
 def _count(directory: Path) -> int:
@@ -230,7 +231,7 @@ def test_a_router_killed_under_load_loses_and_repeats_nothing(tmp_path: Path) ->
             lives.await_more(router, lives.pinned, 2, "a batch begins")
             lives.jvm_is_killed(router)
         lines = load.finish()
-        with lives.start("--once") as router:
+        with lives.start("--once", "--spark-log", "INFO") as router:
             lives.ends_by_itself(router)
         found = {stream: records(broker.kafka, stream) for stream in ("errors", "rest", "kill.dead.parsed")}
 
