@@ -40,8 +40,8 @@ _STARTED_FOR_A_MODULE = {"broker", "cluster", "tool", "asked_once", "verdicts", 
 """Fixtures that start processes, once for all tests of a module, or pack an environment, which takes as long."""
 _LONGEST = (
     "tests/docs/test_demo.py",
-    "tests/pipeline/test_kill.py",
     _SPARK_SESSION,
+    "tests/pipeline/test_kill.py",
     "tests/clients/",
     "tests/faults/",
     "tests/docs/test_pages.py",
@@ -49,6 +49,7 @@ _LONGEST = (
     "tests/cli/test_cluster_",
     "tests/broker/test_raft_lives.py",
     "tests/bench/",
+    "tests/sim/",
 )
 """Files, directories and groups whose tests take seconds, the longest first."""
 
