@@ -40,6 +40,10 @@ _LONG_READ_BYTES: Final = 64 * KIB
 `uv__read`): two thousand requests of 2 KB."""
 
 
+_BULK_BYTES: Final = 16 * KIB
+"""A connection with so much in flight waits for the disk, not for wake-ups, and its client needs the other cores."""
+
+
 class TurnOwner(OpenConnection, Protocol):
     """The connection, as far as a turn can end it."""
 
@@ -116,7 +120,6 @@ class ConnectionTurn:
         state = self._state
         if state.closed:
             return
-        self._worked()
         inflight, backlog = self._inflight, self.backlog
         if inflight:
             self.send()
@@ -135,6 +138,8 @@ class ConnectionTurn:
         if left < _REQUESTS_PER_TURN:
             self.send()
         self.regulate_reading()
+        if inflight.size_bytes < _BULK_BYTES:
+            self._worked()
         if not inflight and (state.phase is Phase.STOPPING or (state.phase is Phase.HALF_CLOSED and not backlog)):
             self._owner.close()
 
@@ -229,7 +234,8 @@ class ConnectionTurn:
     def reply_ready(self, encoded: bool) -> None:
         """A request has its reply. A run's is sent at once if nothing else has to be done in a turn."""
         if encoded and not self.backlog and self._state.reads:
-            self._worked()
+            if self._inflight.size_bytes < _BULK_BYTES:
+                self._worked()
             self.send()
         else:
             self.schedule()
