@@ -474,9 +474,8 @@ class _Run:
             try:
                 held = await self._held_bytes([self._operator.members[broker] for broker in replicas], where, end)
             except NotLeaderError:
-                await asyncio.sleep(
-                    _ASK_AGAIN_S
-                )  # a move has ended meanwhile, or whoever was asked knew an earlier one
+                # A move has ended meanwhile, or whoever was asked knew an earlier one.
+                await asyncio.sleep(_ASK_AGAIN_S)
                 continue
             if all(data == held[0] for data in held):
                 return final

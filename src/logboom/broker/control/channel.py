@@ -167,7 +167,7 @@ class ControlChannel:
             return (commands.encode(commands.answer(0, self._cluster_name)),)
         if request.term not in (None, self._view.term):
             raise NotControllerError(
-                f"this was sent to the controller of term {request.term}, and it is {self._view.term}"
+                f"the request is for the controller of term {request.term}; this broker is in term {self._view.term}"
             )
         try:
             if self._view.serving or not request.forward:
