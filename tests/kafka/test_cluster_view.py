@@ -143,6 +143,45 @@ def test_a_leader_whose_connection_broke_is_none_until_the_metadata_must_know(
     run(body)
 
 
+@pytest.mark.parametrize("version", [9, 12])
+def test_who_asks_for_a_leader_that_has_just_gone_waits_for_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """librdkafka asks once a second: told none a moment before there is one, it would stand still for another."""
+
+    class Peers(NoPeers):
+        def lost_for_s(self, to: BrokerId) -> float | None:
+            return 0.9 if to == 2 else None
+
+    async def body() -> None:
+        async with running(tmp_path, voters=1) as node, node.client() as client:
+            monkeypatch.setattr(node.broker.cluster.suspected, "_peers", Peers())
+            await three_brokers(node)
+            stream = await stream_of(node, "s", placed((2, 3)), placed((3, 2)))
+            await stream_of(node, "well", placed((3, 1)))
+            clock = asyncio.get_running_loop()
+
+            async def leader_of(name: str) -> tuple[int, float]:
+                began_s = clock.time()
+                reply = await described(client, version, [name])
+                return reply.topics[0].partitions[0].leader_id, clock.time() - began_s
+
+            leader, took_s = await leader_of("well")
+            assert (leader, took_s < 0.1) == (3, True)
+            leader, took_s = await leader_of("s")
+            assert (leader, metadata.LEADER_WAIT_S <= took_s < metadata.LEADER_WAIT_S + 0.1) == (NOBODY, True)
+            asked = asyncio.create_task(leader_of("s"))
+            await asyncio.sleep(0.1)
+            await commit(node, registered(node, 4))  # a change that says nothing of the leader
+            await asyncio.sleep(0.1)
+            change = PartitionChange(index=0, leader=BrokerId(3), isr=(BrokerId(3),))
+            await commit(node, PartitionsChanged(id=stream.id, changes=(change,)))
+            leader, took_s = await asked
+            assert (leader, 0.2 <= took_s < 0.3) == (3, True)
+
+    run(body)
+
+
 def test_a_broker_that_is_cut_off_from_all_others_names_one_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,8 @@ their connections broke, and after it. How long a producer on librdkafka stands 
   round, which comes every second. Where a partition has no leader, it asks again after 100 ms, 200 ms and so on. So a
   leader to which this broker has just lost its connections is told as none (LEADER_NOT_AVAILABLE), as long as the
   metadata may not know of its death yet; after that the metadata is right.
+- The quick search begins with a request that failed with the leader. A producer that had none under way looks with its
+  rounds alone, so Metadata waits a moment for the next leader before it says that there is none (`apis.metadata`).
 - An answer that names the new leader, and the broker of the old one no more, makes it end that broker before it has
   moved the partition, which then belongs to nobody until the next round (librdkafka 2.16). So a broker is named
   a little longer than it is alive. It leads nothing then; clients that try it find nobody, and try the next.

@@ -7,9 +7,17 @@ A stream that is created on the way is described with its leader. Kafka answers 
 versions, UNKNOWN_TOPIC_OR_PARTITION first, because another node creates the topic meanwhile; its clients then wait for
 their retry backoff and ask again. Here the partitions lead before the response is written. No client depends on the
 error: each gets the plain answer from Kafka too, when another client has created the topic a moment before.
+
+A request that names a stream whose leader has gone from here just now (`broker.suspected_brokers`) waits for the next
+leader, up to `LEADER_WAIT_S`. Told at once that there is none, librdkafka 2.16 asks again a second later, unless a
+request of its own failed with the leader, and Java's clients after a backoff that doubles up to a second: either stands
+still for up to a second more than the cluster. What else was asked on that connection is worked on meanwhile, but
+answered behind this. Requests for all streams do not wait: they come from tools.
 """
 
+import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 from logboom.base.errors import (
@@ -32,11 +40,14 @@ from logboom.kafka.wire.encoding import count
 from logboom.kafka.wire.error_counts import count_errors
 from logboom.kafka.wire.messages import make, milliseconds, nested, response_class
 from logboom.kafka.wire.writing import encode
-from logboom.metadata import check_name
+from logboom.metadata import Stream, check_name
 
 _API_KEY: Final = METADATA
 _WITH_THROTTLE: Final = 3
 _WITH_OPERATIONS: Final = 8
+LEADER_WAIT_S: Final = 0.5
+"""About half of the time from the death of a leader to the next one, with the lease as it ships: acks behind such a
+request on its connection are late by no more than this."""
 _LAST_WITH_CLUSTER_OPERATIONS: Final = 10
 """Later versions leave those of the cluster to DescribeCluster (KIP-700)."""
 
@@ -55,12 +66,40 @@ def handle(context: RequestContext, request: Any) -> Reply:
     missing = [name for name, _ in wanted if name is not None and context.broker.catalog.stream(name) is None]
     if missing and may_create:
         return _create_and_describe(context, request, wanted, missing)
+    if _leader_is_lost(context, wanted):
+        return _wait_and_describe(context, request, wanted)
+    return _describe(context, request, wanted)
+
+
+_Wanted = list[tuple[str | None, StreamId | None]]
+
+
+def _describe(context: RequestContext, request: Any, wanted: _Wanted) -> EncodedResponse:
     return _response(
         context, request, len(wanted), b"".join(_find(context, request, name, id_) for name, id_ in wanted)
     )
 
 
-_Wanted = list[tuple[str | None, StreamId | None]]
+def _leader_is_lost(context: RequestContext, wanted: _Wanted) -> bool:
+    cluster = context.server.cluster
+    streams = (_stream(context, name, id_) for name, id_ in wanted)
+    return bool(cluster.lost) and any(one is not None and cluster.leader_is_lost(one) for one in streams)
+
+
+async def _wait_and_describe(context: RequestContext, request: Any, wanted: _Wanted) -> EncodedResponse:
+    # What is known is told when the time is over, and when this broker stops.
+    with suppress(TimeoutError, LogboomError):
+        async with asyncio.timeout(LEADER_WAIT_S):
+            while _leader_is_lost(context, wanted):
+                await context.broker.cluster.state.changed()
+    return _describe(context, request, wanted)
+
+
+def _stream(context: RequestContext, name: str | None, id_: StreamId | None) -> Stream | None:
+    catalog = context.broker.catalog
+    if name is not None:
+        return catalog.stream(name)
+    return None if id_ is None else catalog.stream_by_id(id_)
 
 
 def _wanted(context: RequestContext, request: Any) -> _Wanted | None:
@@ -114,14 +153,11 @@ async def _create(context: RequestContext, left: list[str], errors: dict[str, Lo
 
 def _find(context: RequestContext, request: Any, name: str | None, id_: StreamId | None) -> bytes | bytearray:
     cache, operations = context.server.metadata_cache, _topic_operations(context, request)
-    if name is None:
-        stream = None if id_ is None else context.broker.catalog.stream_by_id(id_)
-        if stream is None:
-            return _refuse(context, request, None, id_, UnknownStreamIdError("no stream has this id"))
-        return cache.stream(stream, context.api_version, operations=operations)
-    stream = context.broker.catalog.stream(name)
+    stream = _stream(context, name, id_)
     if stream is not None:
         return cache.stream(stream, context.api_version, operations=operations)
+    if name is None:
+        return _refuse(context, request, None, id_, UnknownStreamIdError("no stream has this id"))
     try:
         check_name(name)
     except LogboomError as error:

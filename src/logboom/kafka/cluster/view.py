@@ -166,6 +166,11 @@ class ClusterView:
         epoch = NO_EPOCH if failed else self._broker.replicas.find(stream.name, index).leader_epoch
         return Assignment(replicas=(self._own,), isr=(self._own,), leader=self._own, leader_epoch=epoch)
 
+    def leader_is_lost(self, stream: Stream) -> bool:
+        """Whether a partition of it is led by a broker that has gone from here just now."""
+        lost = self.lost
+        return bool(lost) and any(one.leader in lost for one in stream.assignments)
+
     def partition(self, stream: Stream, index: int) -> PartitionView:
         """A partition that the stream has."""
         alive, assignment = self.alive, self.assignment(stream, index)
