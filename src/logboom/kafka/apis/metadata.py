@@ -82,8 +82,10 @@ def _describe(context: RequestContext, request: Any, wanted: _Wanted) -> Encoded
 
 def _leader_is_lost(context: RequestContext, wanted: _Wanted) -> bool:
     cluster = context.server.cluster
+    if not cluster.lost:
+        return False
     streams = (_stream(context, name, id_) for name, id_ in wanted)
-    return bool(cluster.lost) and any(one is not None and cluster.leader_is_lost(one) for one in streams)
+    return any(one is not None and cluster.leader_is_lost(one) for one in streams)
 
 
 async def _wait_and_describe(context: RequestContext, request: Any, wanted: _Wanted) -> EncodedResponse:

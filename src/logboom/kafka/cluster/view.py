@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from logboom.base.errors import LogboomError
-from logboom.base.ids import NO_BROKER, NO_EPOCH, BrokerId, PartitionIndex
+from logboom.base.ids import NO_BROKER, NO_EPOCH, BrokerId, PartitionIndex, StreamId
 from logboom.broker.isolation import NAMED_LEASES
 from logboom.kafka.errors import LeaderNotAvailableError
 from logboom.metadata.assignment import Assignment, Replicas
@@ -70,6 +70,7 @@ class ClusterView:
         self._nodes: Mapping[BrokerId, Node] = {}
         self._alive: frozenset[BrokerId] = frozenset()
         self._lost: frozenset[BrokerId] = frozenset()
+        self._led_by_lost: dict[StreamId, tuple[Stream, bool]] = {}
 
     # --- brokers ------------------------------------------------------------------------------------------------
 
@@ -119,6 +120,7 @@ class ClusterView:
         lost = frozenset(one for one in self.alive if self.is_lost(one))
         if lost != self._lost:
             self._lost = lost
+            self._led_by_lost.clear()
         return self._lost
 
     def is_lost(self, broker: BrokerId) -> bool:
@@ -167,9 +169,18 @@ class ClusterView:
         return Assignment(replicas=(self._own,), isr=(self._own,), leader=self._own, leader_epoch=epoch)
 
     def leader_is_lost(self, stream: Stream) -> bool:
-        """Whether a partition of it is led by a broker that has gone from here just now."""
+        """Whether a partition of it is led by a broker that has gone from here just now.
+
+        Looked up once for each state of a stream, since all clients that wait for a leader ask at each change.
+        """
         lost = self.lost
-        return bool(lost) and any(one.leader in lost for one in stream.assignments)
+        if not lost:
+            return False
+        of, found = self._led_by_lost.get(stream.id, (None, False))
+        if of is not stream:
+            found = any(one.leader in lost for one in stream.assignments)
+            self._led_by_lost[stream.id] = stream, found
+        return found
 
     def partition(self, stream: Stream, index: int) -> PartitionView:
         """A partition that the stream has."""
