@@ -3,8 +3,8 @@
     service   the port that partitions call, and the handlers of the port to other brokers; its pieces are
     fetcher   one for each leader that is followed: requests, answers, failures
     serving   the leader's side: fetches looked at, reads for them, answers
-    answering the answer to one request of a follower, in parts or whole
-    fetch_session  what one follower waits for at a leader, and what was sent ahead of what it has synced
+    fetch_response  the answer to one request of a follower, in parts or whole
+    fetch_session   what one follower waits for at a leader, and what was sent ahead of what it has synced
     throttle  how fast replicas that are not in sync copy (KIP-73)
     isr       proposals to the controller, and the clock by which followers are late
     wire      the messages, in msgpack, with the records behind them as they lie in the log

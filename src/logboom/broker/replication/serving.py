@@ -41,7 +41,7 @@ from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import PeerIdentity, SendPart
 from logboom.broker.replication import wire
-from logboom.broker.replication.answering import Answering
+from logboom.broker.replication.fetch_response import FetchResponse
 from logboom.broker.replication.fetch_session import FetchSession, Has, SentMark, has_of, resolve
 from logboom.broker.replication.throttle import ReplicationThrottle
 from logboom.records import read_header
@@ -101,13 +101,13 @@ class FetchServing:
         session.wake()  # a request that waits gives its place to this one
         session.add(request.items)
         deadline_s = asyncio.get_running_loop().time() + min(request.max_wait_ms, _MAX_WAIT_MS) / 1_000
-        answering = Answering(request, session, send_part)
+        response = FetchResponse(request, session, send_part)
         while True:
-            await self._answer_all(answering)
-            if answering.send() and session.has_ready:
+            await self._answer_all(response)
+            if response.send() and session.has_ready:
                 await asyncio.sleep(0)
-            if answering.is_over or not await self._waited(session, request, deadline_s):
-                return answering.whole()
+            if response.is_over or not await self._waited(session, request, deadline_s):
+                return response.whole()
 
     def _session_of(self, replica: BrokerId, request: wire.FetchRequest) -> FetchSession:
         registered = self._registered(replica)
@@ -150,26 +150,26 @@ class FetchServing:
 
     # --- answers ------------------------------------------------------------------------------------------------
 
-    async def _answer_all(self, answering: Answering) -> None:
+    async def _answer_all(self, response: FetchResponse) -> None:
         """Answer what there is something for, as far as it may be added."""
-        session, request = answering.session, answering.request
+        session, request = response.session, response.request
         catch_up_bytes = request.partition_max_bytes
         looked_at = turn_bytes = 0
-        while (left_bytes := answering.left_bytes) > 0:
+        while (left_bytes := response.left_bytes) > 0:
             found = self._next(session, catch_up=catch_up_bytes > 0)
             if found is None:
                 return
             key, item, catches_up = found
             looked_at += 1
             if looked_at % _PARTITIONS_PER_TURN == 0:
-                await _others_turn(answering)
+                await _others_turn(response)
             most = min(left_bytes, catch_up_bytes if catches_up else request.partition_max_bytes)
-            size_bytes = await self._answer(answering, key, item, most, catches_up=catches_up)
+            size_bytes = await self._answer(response, key, item, most, catches_up=catches_up)
             catch_up_bytes -= size_bytes if catches_up else 0
             turn_bytes += size_bytes
             if turn_bytes >= _LOOP_BYTES_PER_TURN:
                 turn_bytes = 0
-                await _others_turn(answering)
+                await _others_turn(response)
 
     def _next(self, session: FetchSession, *, catch_up: bool) -> tuple[ReplicaKey, wire.FetchItem, bool] | None:
         """The next fetch to look at, and whether it is one to catch up with; None where there is none for now."""
@@ -199,12 +199,12 @@ class FetchServing:
         return partition.role.leads and session.replica not in leader.isr and item.offset < partition.log.written_end
 
     async def _answer(
-        self, answering: Answering, key: ReplicaKey, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
+        self, response: FetchResponse, key: ReplicaKey, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
     ) -> int:
         """Answer a fetch, if there is something to send; how many bytes of records that was."""
-        session = answering.session
+        session = response.session
         try:
-            found = await self._found(answering, key, item, max_bytes, catches_up=catches_up)
+            found = await self._found(response, key, item, max_bytes, catches_up=catches_up)
         except LogboomError as error:
             refusal = f"{type(error).__name__}: {error}"
             found = wire.AnswerItem(item.stream, item.index, item.number, refusal=refusal), b"", None
@@ -212,16 +212,16 @@ class FetchServing:
             return 0
         answer, data, stands = found
         session.answered(key, item, stands)
-        answering.add(answer, data)
+        response.add(answer, data)
         self._counters.replicated_bytes_out += len(data)
         return len(data)
 
     async def _found(
-        self, answering: Answering, key: ReplicaKey, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
+        self, response: FetchResponse, key: ReplicaKey, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
     ) -> tuple[wire.AnswerItem, Bytes, wire.FetchItem | None] | None:
         """The answer to a fetch, its records, and as which fetch it stands; None where there is nothing to send yet.
         Raises LogboomError."""
-        session = answering.session
+        session = response.session
         partition = self._find(key)
         _check_leads(partition, item)
         parted = divergence(
@@ -236,7 +236,7 @@ class FetchServing:
             session.new.discard(key)
             self._follower_has(partition, session, session.has(key, item))
         if item.offset < partition.log_start_offset:
-            begin = await self._first_batch(answering, partition)
+            begin = await self._first_batch(response, partition)
             if item.offset < begin:
                 return _elsewhere(item, begin), b"", None
         throttled = catches_up and self._throttle.holds(key, session.replica)
@@ -247,7 +247,7 @@ class FetchServing:
             max_bytes = min(max_bytes, self._throttle.turn_bytes)
         # What lies below the log start is read with the batch that the log start is in.
         offset = Offset(max(item.offset, partition.log_start_offset))
-        data, end = await self._read(answering, partition, offset, max_bytes)
+        data, end = await self._read(response, partition, offset, max_bytes)
         if throttled:
             self._throttle.charge(len(data))
             self._counters.throttled_bytes_out += len(data)
@@ -256,14 +256,14 @@ class FetchServing:
             return None  # the follower has asked anew during the read: it takes no answer to this, nor its mark
         if not data and not self._is_mark_due(session, key, partition):
             return None
-        may_stand = answering.request.takes_parts and not catches_up
+        may_stand = response.request.takes_parts and not catches_up
         stands = session.stand(key, item, partition, len(data), end) if may_stand else None
         return self._with_mark(session, key, item, partition, len(data), stands=stands is not None), data, stands
 
-    async def _first_batch(self, answering: Answering, partition: Partition) -> Offset:
+    async def _first_batch(self, response: FetchResponse, partition: Partition) -> Offset:
         """Where a copy begins that has nothing: the log start may lie inside a batch, and batches come whole."""
         start = partition.log_start_offset
-        data, _ = await self._read(answering, partition, start, 1)
+        data, _ = await self._read(response, partition, start, 1)
         return min(start, read_header(data).base_offset) if data else start
 
     def _with_mark(
@@ -285,7 +285,7 @@ class FetchServing:
         )
 
     async def _read(
-        self, answering: Answering, partition: Partition, offset: Offset, max_bytes: int
+        self, response: FetchResponse, partition: Partition, offset: Offset, max_bytes: int
     ) -> tuple[Bytes, Offset | None]:
         """Records, and the offset behind them; None where they came from the disk, and more are likely to."""
         log = partition.log
@@ -295,8 +295,8 @@ class FetchServing:
         found = log.reader.read_with_next_offset(offset, min(max_bytes, _ON_LOOP_BYTES), ceiling=end, cached_only=True)
         if found is not None:
             return found
-        answering.send()
-        async with self._disk_reads_of_observers if answering.session.observer else self._disk_reads:
+        response.send()
+        async with self._disk_reads_of_observers if response.session.observer else self._disk_reads:
             data = await partition.reads.in_thread(partial(log.reader.read, offset, max_bytes, ceiling=end))
         assert data is not None, "only a read of what is in memory may find nothing"
         return data, None
@@ -412,8 +412,8 @@ class FetchServing:
         self._sessions.clear()
 
 
-async def _others_turn(answering: Answering) -> None:
-    answering.send()
+async def _others_turn(response: FetchResponse) -> None:
+    response.send()
     await asyncio.sleep(0)
 
 

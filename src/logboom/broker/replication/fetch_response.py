@@ -22,7 +22,7 @@ _PART_ITEMS_MAX: Final = 200
 """The same for partitions."""
 
 
-class Answering:
+class FetchResponse:
     """See the module. Life: that of one request at the leader."""
 
     def __init__(self, request: wire.FetchRequest, session: FetchSession, send_part: SendPart) -> None:
