@@ -12,6 +12,7 @@ from tests.nats.links import linked, up
 from tests.nats.servers import nats_cluster, needs_nats_server, on_a_loop
 from tests.support.waiting import WAIT_S
 
+from logboom.nats.link.commands import publish
 from logboom.nats.link.frames import Delivery
 from logboom.nats.link.overlap import Overlap
 from logboom.nats.metrics import NatsMetrics
@@ -102,3 +103,31 @@ async def test_a_server_that_leaves_its_cluster(tmp_path: Path, queue: str | Non
     check_each_once([values], flow.sent)
     if queue is None:  # of a queue those of the moment are in two places
         check_order(values)
+
+
+@needs_nats_server
+@pytest.mark.parametrize("queue", [None, "workers"])
+@on_a_loop
+async def test_what_it_says_itself_does_not_come_back(tmp_path: Path, queue: str | None) -> None:
+    """A stream on every subject holds no acks of its own broker: one connection's are no news to it, but they are to
+    another one of the same broker."""
+    metrics, arrived = NatsMetrics(), list[Delivery]()
+    with nats_cluster(tmp_path) as (first, second):
+        async with linked(metrics, servers=[first.url]) as link, connected(second.url) as (publisher, *_):
+            link.subscribe(">", queue, arrived.extend)
+            link.subscribe("orders.*", None, arrived.extend)
+            await up(link)
+            await heard_by(publisher, arrived)
+            first.leave()
+            said = 0
+            async with asyncio.timeout(WAIT_S):
+                while not metrics.moves:
+                    link.send(publish(b"_INBOX.%d" % said, b"%d" % said) + publish(b"_INBOX.b.%d" % said, b"and"))
+                    said += 1
+                    await asyncio.sleep(0.002)
+            first.kill()
+            await publisher.publish("last", b"last")
+            async with asyncio.timeout(WAIT_S):
+                while not any(one.payload == b"last" for one in arrived):
+                    await asyncio.sleep(0.01)
+    assert [one for one in arrived if one.subject.startswith(b"_INBOX.")] == []

@@ -39,7 +39,7 @@ from logboom.nats.config import NatsConfig
 from logboom.nats.ingress.handover_messages import Answer, Given, encode_answers, read_answers
 from logboom.nats.ingress.holding import HeldMessages, HoldingState
 from logboom.nats.link import commands
-from logboom.nats.link.frames import Run
+from logboom.nats.link.frames import Delivery, Run
 from logboom.nats.link.servers import ServerPool
 from logboom.nats.metrics import NatsMetrics
 
@@ -48,8 +48,8 @@ Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaita
 
 
 @contextlib.asynccontextmanager
-async def lying(serve: Serve) -> AsyncIterator[str]:
-    """A server of NATS up to the log-in; its address."""
+async def lying(serve: Serve, server_id: str = "liar", *, says: str = "") -> AsyncIterator[str]:
+    """A server of NATS up to the log-in; its address. `says`: more of what it says of itself, as JSON."""
     served: set[asyncio.Task[None]] = set()
 
     async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +57,8 @@ async def lying(serve: Serve) -> AsyncIterator[str]:
         assert task is not None
         served.add(task)
         try:
-            writer.write(b'INFO {"server_id":"liar","version":"2.9.10","max_payload":1048576}\r\n')
+            also = f'"server_id":"{server_id}"{says and ","}{says}'.encode()
+            writer.write(b'INFO {"version":"2.9.10","max_payload":1048576,%b}\r\n' % also)
             await reader.readuntil(b"PING\r\n")
             writer.write(b"PONG\r\n")
             await serve(reader, writer)
@@ -126,6 +127,21 @@ def test_servers_of_names_that_no_host_can_have(host: str) -> None:
         NatsConfig(servers=[f"nats://{host}:4222"])
 
 
+def test_a_server_that_names_hundreds_of_others() -> None:
+    """None of them is there: those of the settings have their turn between them, since each takes seconds."""
+    pool = ServerPool(["nats://10.0.0.1", "nats://10.0.0.2"])
+    first = pool.next()
+    pool.told([f"10.0.1.{number}:4222" for number in range(500)], by=first)
+    seen = [pool.next().host for _ in range(600)]
+    assert all("10.0.0.1" in seen[at : at + 6] and "10.0.0.2" in seen[at : at + 6] for at in range(0, 594, 6))
+    assert len(set(seen)) == 2 + 64
+    tried = [pool.others(first) for _ in range(16)]
+    assert {len(one) for one in tried} == {5}
+    assert len({one for some in tried for one in some}) == 1 + 64
+    pool.told(["a." * 100_000, "\u00e9." * 100_000, *["x y"] * 1_000, "there:4222"], by=pool.next())
+    assert {pool.next().host for _ in range(9)} == {"10.0.0.1", "10.0.0.2"}
+
+
 @on_a_loop
 async def test_what_comes_behind_the_answer_to_a_ping_is_known_to_come_later() -> None:
     """Both come in one read, before anybody who waits for the answer goes on. A leader that hands over a partition, and
@@ -156,6 +172,103 @@ async def test_what_comes_behind_the_answer_to_a_ping_is_known_to_come_later() -
     assert seen == [(b"before", HoldingState.ENDING), (b"after", HoldingState.ENDED)]
 
 
+async def obey(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *also: bytes) -> None:
+    """Answer pings, and say something more with each answer."""
+    while True:
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"PONG\r\n" + b"".join(also))
+
+
+LEAVING = b'INFO {"server_id":"%b","ldm":true,"connect_urls":["%b"]}\r\n'
+
+
+def told(server_id: str, other: str) -> bytes:
+    """What a server says of itself that leaves, and of another one."""
+    return LEAVING % (server_id.encode(), other.removeprefix("nats://").encode())
+
+
+@on_a_loop
+async def test_a_server_that_leaves_again_and_again() -> None:
+    """Both say so with each answer, and take it back, and neither goes: the link moves as often as it may, and carries
+    messages."""
+    arrived, counted, urls = list[Delivery](), NatsMetrics(), list[str]()
+
+    def server(at: int) -> Serve:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            leaves = told(f"liar{at}", urls[1 - at])
+            await obey(reader, writer, leaves, leaves.replace(b"true", b"false"), leaves)
+
+        return serve
+
+    pause_s = 1.0
+    async with lying(server(0), "liar0") as first, lying(server(1), "liar1") as second:
+        urls += [first, second]
+        async with linked(counted, servers=[first], ping_interval_s=0.01, reconnect_pause_max_s=pause_s) as link:
+            link.subscribe("a", None, arrived.extend)
+            await up(link)
+            began = asyncio.get_running_loop().time()
+            async with asyncio.timeout(WAIT_S):
+                while counted.moves < 4:
+                    await asyncio.sleep(0.01)
+            took_s = asyncio.get_running_loop().time() - began
+            assert not counted.disconnects
+    assert took_s >= 3 * pause_s
+
+
+@on_a_loop
+async def test_no_server_is_moved_to_that_leaves_itself() -> None:
+    counted, tried = NatsMetrics(), list[int]()
+
+    async def leaving(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tried.append(1)
+        await obey(reader, writer)
+
+    async with lying(leaving, "second", says='"ldm":true') as second:
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(told("first", second))
+            await obey(reader, writer)
+
+        async with lying(serve, "first") as first, linked(counted, servers=[first]):
+            async with asyncio.timeout(WAIT_S):
+                while len(tried) < 3:
+                    await asyncio.sleep(0.01)
+    assert (counted.moves, counted.connections) == (0, 1)
+
+
+@on_a_loop
+async def test_a_server_that_is_moved_to_and_brings_nothing() -> None:
+    """What the leaving one brings meanwhile is remembered, as far as it may be: then the move is given up."""
+    counted, arrived, given_up = NatsMetrics(), list[Delivery](), asyncio.Event()
+
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            pass
+        given_up.set()
+
+    async with lying(mute, "second") as second:
+
+        async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(told("first", second))
+            answering = asyncio.create_task(obey(reader, writer))
+            try:
+                for number in range(64):
+                    if given_up.is_set():
+                        break
+                    writer.write(b"".join(b"MSG a 1 1000\r\n%0998d%02d\r\n" % (number, at) for at in range(64)))
+                    await writer.drain()
+                    await asyncio.sleep(0.02)
+                await asyncio.Event().wait()
+            finally:
+                answering.cancel()
+
+        async with lying(flood, "first") as first, linked(counted, servers=[first], max_inflight_bytes=MIB) as link:
+            link.subscribe("a", None, arrived.extend)
+            await asyncio.wait_for(given_up.wait(), WAIT_S)
+    assert len(arrived) < 2_500
+    assert counted.moves == 0
+
+
 @needs_nats_server
 @on_a_loop
 async def test_no_answer_goes_where_only_the_broker_may_publish(tmp_path: Path) -> None:
@@ -184,6 +297,9 @@ async def test_no_answer_goes_where_only_the_broker_may_publish(tmp_path: Path) 
             assert (await published(client, "orders.d", b"last"))["seq"] == 24
             await client.flush()
             assert (await client.jetstream().stream_info("PRECIOUS")).config.name == "PRECIOUS"
+            async with asyncio.timeout(WAIT_S):
+                while not caught:  # JetStream may be quicker
+                    await asyncio.sleep(0.01)
         assert caught == ["$JS.API.STREAM.INFO.PRECIOUS"]
         records = stored(broker.kafka, "orders", 24)
         assert [one.value for one in records[1:22]] == [b"%d" % number for number in range(21)]

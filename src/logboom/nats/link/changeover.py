@@ -2,7 +2,8 @@
 cluster, and has said so (lame duck mode).
 
     OVERLAP     both are subscribed, and the old one is the one in use: what it brings is handed on as it comes, what is
-                said goes out on it. Servers hear of subscriptions one after the other, so both are kept for a while
+                said goes out on it. Servers hear of subscriptions one after the other, so both are kept for a while.
+                What was said before has gone its way when the new one subscribes, which would bring it back else
     SWITCHING   the old one is unsubscribed, and brings its last; what is said waits
     OVER        the new one is in use. What it alone has heard is handed on, then what waited is said
 
@@ -76,6 +77,7 @@ class Changeover:
         self._overlap = Overlap()
         self._wishes: dict[int, tuple[str, str | None]] = {}
         self._subscribed = 0
+        self._new_hears = False
         self._is_switching = False
         self._is_over = False
         self._late: list[Callable[[Connection], None]] = []
@@ -92,14 +94,12 @@ class Changeover:
         wishes: Mapping[int, tuple[str, str | None]],
         over: Callable[[Connection], None],
     ) -> None:
-        """Subscribe with the new connection too, to the subjects and queues of these numbers. `over` is called with the
-        connection that is in use from then on."""
+        """`wishes`: subjects and queues of subscriptions, by number. `over` is called with the connection that is in
+        use from then on."""
         user = self._user
         self._new, self.info, self._over = new, info, over
         self._old.tell(_Side(self._old_delivered, user.told, user.refused, user.paused, self._old_lost))
-        for sid, (subject, queue) in wishes.items():
-            self._wishes[sid] = subject, queue
-            new.subscribe(sid, subject, queue)
+        self._wishes.update(wishes)
 
     async def run(self) -> None:
         """Return once it is over."""
@@ -124,6 +124,8 @@ class Changeover:
     async def _both_hear_all(self) -> None:
         """Return once both connections bring whatever is published, and what only the old one has brought is known."""
         assert self._new is not None
+        await self._old.round_trip()
+        self._subscribe_new()
         await self._new.round_trip()
         subscribed = -1
         while subscribed != self._subscribed:
@@ -132,6 +134,14 @@ class Changeover:
         self._overlap.mark()
         await self._settled()
         self._overlap.forget_before_mark()
+
+    def _subscribe_new(self) -> None:
+        """Idempotent."""
+        assert self._new is not None
+        if not self._new_hears:
+            self._new_hears = True
+            for sid, (subject, queue) in self._wishes.items():
+                self._new.subscribe(sid, subject, queue)
 
     async def _settled(self) -> None:
         assert self._new is not None
@@ -147,6 +157,8 @@ class Changeover:
         other = self._old if connection is self._new else self._new
         other.tell(_NOBODY)
         connection.tell(self._user)
+        if connection is self._new:
+            self._subscribe_new()
         left = self._overlap.left()
         if left and (connection is self._new or was_switching):
             self._user.delivered(left)
@@ -165,13 +177,17 @@ class Changeover:
             if self._is_for_all(sid):
                 self._overlap.old(group)
         self._user.delivered(run)
+        self._end_if_too_large()
 
     def _new_delivered(self, run: Run) -> None:
-        for sid, group in groupby(run, _SID_OF):
+        for sid, group in groupby(self._overlap.of_others(run), _SID_OF):
             if self._is_for_all(sid):
                 self._overlap.new(group)
             else:
                 self._user.delivered(list(group))
+        self._end_if_too_large()
+
+    def _end_if_too_large(self) -> None:
         if self._overlap.size_bytes > self._limit_bytes:
             assert self._new is not None
             self._end_with(self._new if self._is_switching else self._old)
@@ -198,6 +214,7 @@ class Changeover:
         if self._is_switching:
             self._late.append(lambda connection: connection.send(data))
         else:
+            self._overlap.say(data)
             self._old.send(data)
 
     def subscribe(self, sid: int, subject: str, queue: str | None) -> None:
@@ -206,14 +223,16 @@ class Changeover:
         self._subscribed += 1
         if not self._is_switching:
             self._old.subscribe(sid, subject, queue)
-        self._new.subscribe(sid, subject, queue)
+        if self._new_hears:
+            self._new.subscribe(sid, subject, queue)
 
     def unsubscribe(self, sid: int) -> None:
         assert self._new is not None
         self._wishes.pop(sid, None)
         if not self._is_switching:
             self._old.unsubscribe(sid)
-        self._new.unsubscribe(sid)
+        if self._new_hears:
+            self._new.unsubscribe(sid)
 
     def round_trip(self, at_once: Callable[[], None] | None = None) -> asyncio.Future[None]:
         if not self._is_switching:

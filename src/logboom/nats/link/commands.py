@@ -1,7 +1,7 @@
 """What a client says to a NATS server. Pure; subjects and queue names are checked by whoever has them from outside."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 PING: Final = b"PING\r\n"
@@ -58,6 +58,23 @@ def publishes(said: bytes) -> bool:
         and words[2] == b"%d" % (len(rest) - len(_END))
         and rest.endswith(_END)
     )
+
+
+def messages_of(said: bytes) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:
+    """Subject, reply subject, header block and payload of each message in what `publish` and `request` have made.
+
+    >>> list(messages_of(publish(b"a", b"x") + request(b"b", b"r", b"", b"y")))
+    [(b'a', b'', b'', b'x'), (b'b', b'r', b'', b'y')]
+    """
+    at = 0
+    while at < len(said):
+        line_end = said.index(_END, at)
+        words = said[at:line_end].split(b" ")
+        size = int(words.pop())
+        header_size = int(words.pop()) if words[0] == b"HPUB" else 0
+        body = line_end + len(_END)
+        split, at = body + header_size, body + size + len(_END)
+        yield words[1], words[2] if len(words) == _PUBLISH_WORDS else b"", said[body:split], said[split : body + size]
 
 
 def request(subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bytes:

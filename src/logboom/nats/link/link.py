@@ -66,6 +66,7 @@ class Link:
         self._last_sid = 0
         self._keeper: asyncio.Task[None] | None = None
         self._mover: asyncio.Task[None] | None = None
+        self._moved_at_s = float("-inf")
         self._is_clustered = self._is_leaving = False
         self.on_lost: Callable[[str, str], None] = lambda kind, why: None
         """Called whenever a connection that was up is lost: the kind of reason, a word of metrics, and what was the
@@ -135,9 +136,15 @@ class Link:
     # --- to another server --------------------------------------------------------------------------------------
 
     async def _move(self) -> None:
-        """Use a connection to another server before this one ends its own."""
+        """Use a connection to another server before this one ends its own.
+
+        Servers that say again and again that they are leaving, and stay, are not followed more often than one that
+        cannot be reached is tried. They give their clients ten seconds to go (`lame_duck_grace_period`).
+        """
         pause_s = PAUSE_MIN_S
         while self._is_leaving and self._server is not None:
+            since_s = asyncio.get_running_loop().time() - self._moved_at_s
+            await asyncio.sleep(max(self._config.reconnect_pause_max_s - since_s, 0))
             for server in self._servers.others(self._server):
                 if self._is_leaving and await self._change_over(server):
                     break
@@ -157,7 +164,7 @@ class Link:
             self._log.warning(f"dial {server}", "NATS cannot be reached", server=str(server), why=str(error))
             self._metrics.failed_connections += 1
             return False
-        if self._connection is not old or info.get("server_id") == self._server_id:
+        if self._connection is not old or info.get("server_id") == self._server_id or info.get("ldm"):
             new.abort("it is of no use")
             return False
 
@@ -168,6 +175,7 @@ class Link:
             self._connection, is_moved = connection, connection is new
             if is_moved:
                 self._metrics.moves += 1
+                self._moved_at_s = asyncio.get_running_loop().time()
                 self._use(connection, changeover.info, server)
 
         changeover.begin(new, info, {sid: wish[:2] for sid, wish in self._subscriptions.items()}, over)
@@ -272,9 +280,10 @@ class Link:
     def refused(self, text: str) -> None:
         self._metrics.errors[_kind(text)] += 1
         self._log.warning(f"-ERR {_kind(text)}", "NATS has refused something", why=text)
-        for wish in self._subscriptions.values():
-            if f'"{wish.subject}"' in text and "subscription" in text.lower():
-                wish.refused(text)
+        if "subscription" in text.lower():
+            for wish in self._subscriptions.values():
+                if f'"{wish.subject}"' in text:
+                    wish.refused(text)
 
     def paused(self) -> None:
         self._metrics.reading_pauses += 1

@@ -6,12 +6,16 @@
 What the old one brings goes on as it comes. What the new one brings is kept, without what the old one has brought too,
 until that brings nothing more; what is left then is what the new one alone has heard. Servers number nothing, so a
 message is told by its bytes, and equal ones are counted.
+
+What this broker says itself on the old connection comes back on the new one alone, since a server does not give a
+connection its own messages (`echo`). That is left out.
 """
 
 from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Final
 
+from logboom.nats.link.commands import messages_of
 from logboom.nats.link.frames import Delivery
 
 _MESSAGE_BYTES: Final = 400
@@ -29,8 +33,18 @@ class Overlap:
         """Messages of the new connection that the old one has not brought, by the order in which they came."""
         self._places: dict[Delivery, deque[int]] = {}
         self._next_place = 0
+        self._said = set[tuple[bytes, ...]]()
         self.size_bytes = 0
         """The memory of what is kept, or remembered."""
+
+    def say(self, said: bytes) -> None:
+        """This is said on the old connection, as `commands` has made it."""
+        self._said.update(messages_of(said))
+        self.size_bytes += len(said) + _MESSAGE_BYTES * said.count(b"\r\n")
+
+    def of_others(self, messages: Iterable[Delivery]) -> list[Delivery]:
+        """Those of the new connection's messages that were not said here."""
+        return [message for message in messages if message[1:] not in self._said]
 
     def old(self, messages: Iterable[Delivery]) -> None:
         """The old connection has brought these."""

@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
+from itertools import islice
 from typing import Final, NamedTuple
 
 from logboom.base.errors import LogboomError
@@ -10,6 +11,12 @@ from logboom.base.settings import join_address
 from logboom.nats.config import NatsTls, split_server
 
 _TOLD_MAX: Final = 64
+_TOLD_LOOKED_AT_MAX: Final = 256
+_TOLD_LENGTH_MAX: Final = 300
+"""Characters of an address that servers tell: a name of 253 and a port."""
+_TOLD_TRIED_MAX: Final = 4
+"""So many of those that servers tell of are tried before those of the settings have their turn again: the first may
+name many that are not there, each of which takes `nats.connect_timeout_s`."""
 
 
 class TlsError(LogboomError):
@@ -51,25 +58,38 @@ class ServerPool:
 
     def next(self) -> ServerAddress:
         """The one to try now."""
-        servers = [*self._configured, *self._told]
+        servers = self._round()
         # One that is not there any more was at the end, where those are that servers tell of.
         at = servers.index(self._last) + 1 if self._last in servers else 0
-        self._last = servers[at % len(servers)]
+        if at == len(servers):
+            self._next_round()
+            at = 0
+        self._last = servers[at]
         return self._last
 
     def others(self, than: ServerAddress) -> list[ServerAddress]:
-        """The others, those behind this one first; itself where there are none, since behind the name of one address
-        there may be several servers."""
-        servers = [*self._configured, *self._told]
+        """The others to try now, those behind this one first; itself where there are none, since behind the name of one
+        address there may be several servers."""
+        servers = self._round()
         at = servers.index(than) if than in servers else 0
+        self._next_round()
         return [one for one in [*servers[at:], *servers[:at]] if one != than] or [than]
+
+    def _round(self) -> list[ServerAddress]:
+        return [*self._configured, *self._told[:_TOLD_TRIED_MAX]]
+
+    def _next_round(self) -> None:
+        """Others of those that servers tell of have their turn."""
+        if len(self._told) > _TOLD_TRIED_MAX:
+            self._told = [*self._told[_TOLD_TRIED_MAX:], *self._told[:_TOLD_TRIED_MAX]]
 
     def moved(self, to: ServerAddress) -> None:
         """This one was connected to, out of turn."""
         self._last = to
 
     def told(self, urls: Iterable[str], by: ServerAddress) -> None:
-        """A server has told where others of its cluster are, as `HOST:PORT`; what cannot be read is left out.
+        """A server has told where others of its cluster are, as `HOST:PORT`; what cannot be read is left out, and so is
+        what comes behind the first 256 of them.
 
         They mostly tell IP addresses, which no certificate is of. Then it is to be of the name of the server that has
         told, as the clients of NATS have it.
@@ -80,7 +100,9 @@ class ServerPool:
         uses_tls = any(server.tls for server in self._configured)
         tls_name = by.tls_name or (None if _is_ip(by.host) else by.host)
         found = []
-        for url in urls:
+        for url in islice(urls, _TOLD_LOOKED_AT_MAX):
+            if len(url) > _TOLD_LENGTH_MAX:
+                continue
             try:
                 server = server_address(url)
             except ValueError:
