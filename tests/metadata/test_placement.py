@@ -12,7 +12,7 @@ from logboom.base.errors import InvalidAssignmentError, InvalidReplicationFactor
 from logboom.base.ids import StreamId
 from logboom.metadata import CreateStream, Image, MetadataRecord, add_partitions, apply_all, create_stream
 from logboom.metadata.limits import Limits
-from logboom.metadata.membership import fence, unfence
+from logboom.metadata.membership import begin_shutdown, fence, unfence
 from logboom.metadata.placement import Load, place
 
 Replicas: TypeAlias = Sequence[Sequence[int]]
@@ -59,3 +59,19 @@ def test_no_partition_is_made_of_which_no_replica_is_active(made: Made) -> None:
         made(image, [[2, 3]])
     assert apply_all(image, made(image, [[2, 1]])) != image
     assert apply_all(image, made(image, None)) != image
+
+
+def test_a_broker_that_has_ended_takes_replicas_like_any_fenced_one() -> None:
+    """Else no stream of three replicas could be made on three brokers while one of them is updated. As in Kafka, only
+    while it is about to end nothing is placed there."""
+    image = cluster(3)
+    leaving = image.brokers[BROKERS[2]]
+    image = apply_all(image, begin_shutdown(image, leaving.id, leaving.epoch, minimum_of))
+    with pytest.raises(InvalidReplicationFactorError, match="3 cannot be had with 2 brokers"):
+        place(image.brokers, Load(), partitions=1, replication_factor=3, first=0)
+    image = apply_all(image, fence(image, leaving.id, minimum_of))
+    assert {replicas[2] for replicas in place(image.brokers, Load(), partitions=3, replication_factor=3, first=0)} == {
+        3
+    }
+    for replicas in place(image.brokers, Load(), partitions=6, replication_factor=2, first=0):
+        assert set(replicas) == {1, 2}

@@ -11,9 +11,9 @@ import pytest
 from tests.faults.test_disk_mounts import Loop
 from tests.nats.flow import lead
 from tests.nats.publisher import Publisher
-from tests.nats.servers import NatsServer, needs_nats_server, on_a_loop, taken
+from tests.nats.servers import NatsServer, nats_cluster, needs_nats_server, on_a_loop, taken
 from tests.support.brokers import ClusterBrokers, Place
-from tests.support.waiting import WAIT_S
+from tests.support.waiting import WAIT_S, until
 
 import nats
 
@@ -80,3 +80,29 @@ async def test_what_is_acked_is_there_once_where_a_leaders_disk_is_full(tmp_path
             publisher.end()
             await asyncio.wait_for(running, 2 * WAIT_S)
         publisher.check(cluster.bootstrap, "orders")
+
+
+@on_a_loop
+async def test_a_leaders_disk_is_full_while_its_server_leaves(tmp_path: Path, small: Loop) -> None:
+    """It moves to another nats-server meanwhile: what was acked is there once."""
+    places = {SMALL: Place(directory=small.path / "data")}
+    with nats_cluster(tmp_path) as (first, second):
+        urls = f"nats.servers={first.url},{second.url}"
+        with ClusterBrokers(tmp_path, urls, "broker.replica_lag_max_ms=3000", places=places) as cluster:
+            cluster.create("orders", logboom_nats_subjects="orders.>", segment_bytes="1048576")
+            async with await nats.connect(second.url) as client:
+                await taken(client, "orders.probe")
+                publisher = Publisher(client, "orders.x", padding=bytes(20_000))
+                await asyncio.to_thread(lead, cluster, "orders", SMALL, 1, 3)
+                running = asyncio.create_task(publisher.run())
+                await publisher.after(100)
+                ballast = await asyncio.to_thread(small.fill)
+                first.leave()
+                await others_lead(cluster, publisher)
+                await asyncio.to_thread(until, lambda: second.brokers() >= {1, SMALL, 3}, "they have moved")
+                await publisher.after(100)
+                ballast.unlink()
+                await asyncio.to_thread(cluster.wait_in_sync, "orders")
+                publisher.end()
+                await asyncio.wait_for(running, 2 * WAIT_S)
+            publisher.check(cluster.bootstrap, "orders")

@@ -196,6 +196,38 @@ async def test_a_server_that_leaves_while_leaderships_move(tmp_path: Path) -> No
 
 @pytest.mark.slow
 @on_a_loop
+async def test_a_broker_that_is_killed_while_it_moves(tmp_path: Path) -> None:
+    """It is connected to the server that leaves and to the next one: what was acked is there once, whatever the two had
+    brought."""
+    ports = [free_port() for _ in range(3)]
+    with (
+        nats_cluster(tmp_path, *PINGED, ports=ports) as servers,
+        ClusterBrokers(tmp_path, *QUICK, own_settings=each_elsewhere(servers)) as cluster,
+    ):
+        await asyncio.to_thread(cluster.create, "orders", logboom_nats_subjects="orders.*")
+        async with connected(*(one.url for one in servers)) as clients:
+            for client in clients:
+                await taken(client, "orders.probe")
+            async with acked_load(servers, "orders.acked") as publishers:
+                flow = Flow(clients, lambda number, count: f"orders.{number}")
+                await go_on(publishers)
+                leader = await asyncio.to_thread(cluster.leader, "orders", 0)
+                server = await server_of(servers, leader)
+                server.leave()
+                await server_of(servers, leader, but=server)
+                assert leader in await asyncio.to_thread(server.brokers)
+                cluster[leader].kill9()
+                await go_on(publishers)
+                await asyncio.to_thread(cluster.start, leader)
+                await go_on(publishers)
+                await flow.end()
+        check_at_most_once(plain(await all_stored(cluster, {"orders": 1}, 0)), flow.sent)
+        for one in publishers:
+            one.check(cluster.bootstrap, "orders")
+
+
+@pytest.mark.slow
+@on_a_loop
 async def test_servers_that_are_cut_off_from_each_other(tmp_path: Path) -> None:
     """Publishers on the leader's side get their acks; those on the other side get them from the next leader there, and
     from the first one's once the servers are one cluster again."""

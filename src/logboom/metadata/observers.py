@@ -55,11 +55,7 @@ def choose(
         def cost(one: Broker, racks: set[str | None] = racks, domains: set[str] = domains) -> tuple[int, ...]:
             return (one.fenced, not one.observer, one.domain in domains, one.rack in racks, held[one.id], one.id)
 
-        free = [
-            one
-            for one in brokers.values()
-            if not (one.draining or one.shutting_down or one.id in chosen or one.id in replicas)
-        ]
+        free = [one for one in brokers.values() if one.placeable and one.id not in chosen and one.id not in replicas]
         if not free:
             break
         best = min(free, key=cost).id

@@ -6,7 +6,8 @@ The rules, in this order:
 2. Replicas are spread over as many racks as there are.
 3. Leaderships are even among the partitions of the stream, so that all brokers share its load, then over all streams
    together; then replicas are even over all streams together.
-4. Brokers that are active come before fenced ones; draining ones, those that shut down and observers get nothing.
+4. Brokers that are active come before fenced ones; draining ones, those that are about to end and observers get
+   nothing.
 
 Where observers go is in `observers`.
 
@@ -106,7 +107,7 @@ def replication_factor_max(brokers: Mapping[BrokerId, Broker]) -> int:
 
 
 def _candidates(brokers: Mapping[BrokerId, Broker]) -> list[Broker]:
-    return [one for one in brokers.values() if not (one.draining or one.shutting_down or one.observer)]
+    return [one for one in brokers.values() if one.placeable and not one.observer]
 
 
 def start(replicas: Replicas, brokers: Mapping[BrokerId, Broker]) -> Assignment:
