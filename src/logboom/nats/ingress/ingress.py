@@ -234,9 +234,7 @@ class Ingress:
     def _give_up(self, stream_id: StreamId, holding: HeldMessages) -> None:
         intake = self._intakes.get(stream_id)
         if intake is not None:
-            doubted = [one.unstored for one in holding.doubts]
-            holding.doubts.clear()
-            intake.replies.give_up([*doubted, *intake.take(holding)])
+            intake.replies.give_up([*intake.take_doubts(holding), *intake.take(holding)])
         self.close(stream_id, holding)
 
     def _forget_expiry(self, holding: HeldMessages) -> None:

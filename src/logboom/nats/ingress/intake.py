@@ -231,6 +231,7 @@ class Intake:
         for place, error in doubted:
             told = self.replies.ack(run, place, error.offset, place in duplicates) if run.replies[place] else b""
             holding.doubts.append(Doubt(run.unstored(place), error.offset, error.epoch, told))
+        self._services.budget.took(sizes(run.unstored(place) for place, _ in doubted))
 
     def _not_stored(self, run: InflightRun, places: Sequence[int], error: LogboomError) -> None:
         """Messages were refused for one reason: where that is because another broker leads now, that one stores
@@ -258,6 +259,7 @@ class Intake:
     def resolve(self, holding: HeldMessages, epochs: Epochs) -> Sequence[bytes]:
         """It is known which messages in doubt the log of the next leader has: hold the others before all else. What is
         to be said to the publishers of those that it has, once it has committed them."""
+        self._services.budget.gave(sizes(one.unstored for one in holding.doubts))
         resolved = holding.resolve(epochs)
         self._services.metrics.stored += resolved.kept
         holding.put_first(resolved.lost)
@@ -279,6 +281,13 @@ class Intake:
         """All that was held: the caller's from now on."""
         self._services.budget.gave(holding.size_bytes)
         return holding.take()
+
+    def take_doubts(self, holding: HeldMessages) -> Sequence[Unstored]:
+        """All that is in doubt, and stays that: the caller's from now on."""
+        doubted = [one.unstored for one in holding.doubts]
+        holding.doubts.clear()
+        self._services.budget.gave(sizes(doubted))
+        return doubted
 
     def publish_held(self, holding: HeldMessages) -> None:
         """Publish all that was held, in its order. The holding is open."""

@@ -27,6 +27,8 @@ _END: Final = b"\r\n"
 _MESSAGES: Final = (b"MSG ", b"HMSG ", b"MSG\t", b"HMSG\t")
 _WITH_REPLY: Final = 5
 _SHOWN_BYTES: Final = 40
+_REFUSAL_BYTES_MAX: Final = 4 * KIB
+"""Of the text of an error, which is logged: more than any that names a subject."""
 _ALIKE_FRAMES: Final = 16
 """So many frames of the size of the first are looked at first when messages are split in one go; then more."""
 _ALIKE_BYTES_MAX: Final = 256 * KIB
@@ -317,7 +319,7 @@ def _notice(line: bytes) -> list[Notice]:
         case b"+OK":
             return []
         case b"-ERR":
-            return [Refusal(rest.strip().strip(b"'").decode("utf-8", "replace"))]
+            return [Refusal(rest[:_REFUSAL_BYTES_MAX].strip().strip(b"'").decode("utf-8", "replace"))]
         case b"INFO":
             return [Info(rest)]
     raise FrameError(f"no frame of NATS: {_shown(line)}")

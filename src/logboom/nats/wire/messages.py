@@ -53,6 +53,8 @@ _DEFAULTS: Final = StreamConfig()
 _SEQUENCE_DIGITS_MAX: Final = 19
 _SUBJECTS_KNOWN_MAX: Final = 4_096
 """Subjects of which the packed header is remembered; most publishers use few."""
+_KNOWN_BYTES_MAX: Final = 256
+"""Of a subject that is remembered, up to four times: some 8 MB for a stream at most. nats-server takes up to 4 KiB."""
 _NO_KEY: Final = varint(-1)
 _PACKED_SUBJECT: Final = varint(len(SUBJECT)) + SUBJECT
 _PACKED_REPLY: Final = varint(len(REPLY)) + REPLY
@@ -213,9 +215,10 @@ class Reader:
             _NO_KEY if key is None else varint(len(key)) + key,
             0 if self._partitioner is None else self._partitioner.choose(key, subject),
         )
-        if len(self._subjects) >= _SUBJECTS_KNOWN_MAX:
-            self._subjects.clear()
-        self._subjects[subject] = known
+        if len(subject) <= _KNOWN_BYTES_MAX:
+            if len(self._subjects) >= _SUBJECTS_KNOWN_MAX:
+                self._subjects.clear()
+            self._subjects[subject] = known
         return known
 
     def _read_whole(
