@@ -49,7 +49,7 @@ from logboom.pipeline.sinks.base import SinkContext, SinkWriter
 from logboom.pipeline.sinks.bulk.secrets import read_secret
 from logboom.pipeline.sinks.registry import type_of
 from logboom.pipeline.spark.causes import cause_of
-from logboom.pipeline.spark.listening import LagListener
+from logboom.pipeline.spark.listening import lags_reported
 from logboom.pipeline.spark.session import StartedJvm, jvm_end, start_session, warm_up
 from logboom.pipeline.spark.settings import SessionOptions
 
@@ -170,18 +170,16 @@ class Runner:
             self._reloading.open()
             if self._options.http is not None:
                 serve_metrics(self.progress, *self._options.http)
-            listener = LagListener(self._on_lag)
-            spark.streams.addListener(listener)
             try:
-                before, is_more = self._options.before, True
-                while is_more and not self._stop.is_set():
-                    is_more = before is not None and before(spark, self._stop)
-                    self._run_plans(spark, max(counts.values(), default=1))
-                self.progress.state("stopped")
-                self._keeping.close(ended=True)
+                with lags_reported(spark, self._on_lag):
+                    before, is_more = self._options.before, True
+                    while is_more and not self._stop.is_set():
+                        is_more = before is not None and before(spark, self._stop)
+                        self._run_plans(spark, max(counts.values(), default=1))
+                    self.progress.state("stopped")
+                    self._keeping.close(ended=True)
             finally:
                 self._keeping.close(ended=False)
-                spark.streams.removeListener(listener)
                 self._display.close(self.progress.snapshot())
 
     def _run_plans(self, spark: SparkSession, partitions: int) -> None:
