@@ -94,15 +94,14 @@ run_fuzz() {
         tests/kafka/test_fuzz_requests.py tests/faults/test_fuzz_life.py
 }
 
-compiling=
 if [[ " $* " == *" lint"*" test "* ]]; then
-    { compile_tests; archive_classes; } &
-    compiling=$!
+    compile_tests &
+    archive_classes &
 fi
 for group in "$@"; do
     case $group in
         lint) lint ;;
-        test) ${compiling:+wait "$compiling"}; run_tests ;;
+        test) wait; run_tests ;;  # for what runs in the background
         compiled) run_compiled ;;
         faults) run_faults ;;
         cluster-faults) run_cluster_faults ;;
