@@ -13,9 +13,9 @@ daemon.decide_without_pandas()
 import numpy as np, pyarrow as pa
 pa.array(np.arange(3)), pa.array(["a"]), pa.RecordBatch.from_pylist([{"a": 1}])
 """
-CHECK = """
+COMMAND = """
 import sys
-sys.argv = ["logboom", "pipeline", "check", sys.argv[1]]
+sys.argv = ["logboom", "pipeline", *sys.argv[1:]]
 from logboom.cli.main import main
 try:
     main()
@@ -49,4 +49,13 @@ def test_spark_s_python_workers_start_without_pandas_and_the_kafka_client() -> N
 def test_a_check_needs_neither_spark_s_python_nor_pandas(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(PIPELINE)
-    assert not _loaded(CHECK, str(file)) & {"pandas", "pyspark", "confluent_kafka", "hypothesis"}
+    assert not _loaded(COMMAND, "check", str(file)) & {"pandas", "pyspark", "confluent_kafka", "hypothesis"}
+
+
+def test_what_is_not_run_on_spark_needs_no_pandas_either(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(PIPELINE)
+    assert not _loaded(COMMAND, "graph", str(file)) & {"pandas", "pyspark"}
+    lines = tmp_path / "lines"
+    lines.write_text('{"a": 1}\n')
+    assert not _loaded(COMMAND, "suggest", str(lines)) & {"pandas", "pyspark"}

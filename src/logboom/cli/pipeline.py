@@ -25,6 +25,7 @@ from logboom.cli.pipeline_common import (
     Where,
     bootstrap_of,
     checked_bootstrap,
+    compiler,
     session_of,
 )
 
@@ -47,9 +48,7 @@ def _compiled(
     directories that can be written."""
     text = read_text(file)
     with _sql_checker(text, check_only=check_only) if check_sql else contextlib.nullcontext() as check:
-        from logboom.pipeline.config.compile import compile_pipeline
-
-        plan = compile_pipeline(
+        plan = compiler(on_spark=to_run and not check_only)(
             text,
             str(file),
             check,
@@ -79,10 +78,7 @@ def _sql_checker(text: str, *, check_only: bool) -> Iterator[Any]:
             jvm = CatalystJvm()
     try:
         from logboom.pipeline.config.sqlcheck import check_expressions
-        from logboom.pipeline.without_pandas import decide_without_pandas
 
-        if check_only:
-            decide_without_pandas()
         yield functools.partial(check_expressions, jvm=jvm)
         cache.keep_file(text)
     finally:

@@ -34,17 +34,26 @@ SparkSettings = Annotated[
 
 def plan_of(file: Path) -> Any:
     """The plan of a file, its SQL not checked; SettingsError with all else that is wrong."""
-    from logboom.pipeline.config.compile import compile_pipeline
-
-    return compile_pipeline(read_text(file), str(file), variables=os.environ)
+    return compiler()(read_text(file), str(file), variables=os.environ)
 
 
-def compiled(file: Path) -> Any:
-    """The plan of a file, its SQL checked; SettingsError with all that is wrong."""
-    from logboom.pipeline.config.compile import compile_pipeline
+def compiled(file: Path, *, on_spark: bool = False) -> Any:
+    """The plan of a file, its SQL checked; SettingsError with all that is wrong. `on_spark`: as for `compiler`."""
     from logboom.pipeline.config.sqlcheck import check_expressions
 
-    return compile_pipeline(read_text(file), str(file), check_expressions, variables=os.environ)
+    return compiler(on_spark=on_spark)(read_text(file), str(file), check_expressions, variables=os.environ)
+
+
+def compiler(*, on_spark: bool = False) -> Any:
+    """`compile_pipeline`. It tries patterns with pyarrow, which loads pandas then. `on_spark`: the command goes on to a
+    session of Spark, which asks for pandas, so it may be loaded now, while the JVM comes up."""
+    if not on_spark:
+        from logboom.pipeline.without_pandas import decide_without_pandas
+
+        decide_without_pandas()
+    from logboom.pipeline.config.compile import compile_pipeline
+
+    return compile_pipeline
 
 
 def checked_bootstrap(given: str | None) -> str | None:

@@ -66,7 +66,9 @@ def suggest(
     """
     from logboom.pipeline.plan.names import stream_name_problem
     from logboom.pipeline.suggest.proposal import LINES_MAX, propose
+    from logboom.pipeline.without_pandas import decide_without_pandas
 
+    decide_without_pandas()
     problem = stream_name_problem(name)
     if problem is not None:
         fail(problem)

@@ -1,8 +1,9 @@
 """Keeps pandas out of processes of our own that convert with pyarrow. Knows the import system and pyarrow alone.
 
 pyarrow imports pandas at the first conversion of a Python object, a NumPy array among them, to see whether the object
-is a Series. Nothing here ever is, and the import takes 0.3 s of CPU and 30 MB in each process: a fifth of `pipeline
-check`, and again in every Python worker of Spark, since the workers are forked before their first conversion.
+is a Series. Nothing here ever is, and the import takes 0.3 s of CPU and 30 MB in each process: a third of the commands
+that compile a pipeline, and again in every Python worker of Spark, since the workers are forked before their first
+conversion.
 """
 
 import sys
