@@ -48,8 +48,30 @@ _CANNOT_FLUSH = 120
 def _load() -> None:
     for name in _COMMANDS:
         cli._load(name)
+    _freeze()
+
+
+def _load_pipelines() -> None:
+    """What the commands of pipelines load first, which only those who run one pay. Not PySpark and pandas, which most
+    do without: py4j converts in other ways where PySpark is loaded."""
+    if "logboom.pipeline.config.sqlcheck" in sys.modules:
+        return
+    from logboom.pipeline.config import sqlcheck  # noqa: F401
+    from logboom.pipeline.execute import examples  # noqa: F401
+    from logboom.pipeline.parse.formats.registry import format_types
+    from logboom.pipeline.sinks.registry import sink_types
+    from logboom.pipeline.transforms.registry import transform_types
+
+    format_types()
+    sink_types()
+    transform_types()
+    _freeze()
+
+
+def _freeze() -> None:
+    """A collection of garbage in a forked process would copy every page of what was loaded."""
     gc.collect()
-    gc.freeze()  # a collection in a forked process would copy every page of what was loaded
+    gc.freeze()
 
 
 def _is_command(connection: socket.socket) -> bool:
@@ -58,6 +80,9 @@ def _is_command(connection: socket.socket) -> bool:
         message, files, _, _ = socket.recv_fds(connection, REQUEST_BYTES_MAX, 3)
         if not message:
             return False
+        request = json.loads(message)
+        if request["arguments"][:1] == ["pipeline"]:
+            _load_pipelines()
         # The process between ends at once, which makes the command a child of the tests' process.
         between = os.fork()
         if between == 0:
@@ -66,7 +91,7 @@ def _is_command(connection: socket.socket) -> bool:
                 connection.send(str(command).encode())
                 os._exit(0)
             connection.detach()  # closed below, as every descriptor but the standard ones
-            _prepare(json.loads(message), files)
+            _prepare(request, files)
             return True
         for file in files:
             os.close(file)
