@@ -3,45 +3,25 @@ a file."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import urllib.error
-import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.clients.drivers import iceberg_rest
+from tests.support.foreign_server import ForeignServer
 from tests.support.s3 import BUCKET, IDENTITY, S3Server
-from tests.support.server import free_port
-from tests.support.waiting import WAIT_S, until
 
 
-class IcebergRest:
-    """May be killed and started again on the same port, with what it had."""
+class IcebergRest(ForeignServer):
+    """One server."""
 
     def __init__(self, directory: Path, s3: S3Server | None = None) -> None:
-        self.port = free_port()
-        self._directory = directory
+        super().__init__(directory)
         self._s3 = s3
-        self._log = directory / "log"
-        self._process: subprocess.Popen[bytes] | None = None
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+    def _command(self) -> list[str]:
+        return iceberg_rest()
 
-    def __enter__(self) -> IcebergRest:
-        try:
-            self.start()
-        except BaseException:
-            self.kill9()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill9()
-
-    def start(self) -> None:
+    def _environment(self) -> Mapping[str, str]:
         settings = {
             "CATALOG_REST_PORT": str(self.port),
             "CATALOG_WAREHOUSE": str(self._directory / "warehouse"),
@@ -57,24 +37,7 @@ class IcebergRest:
                 "AWS_REQUEST_CHECKSUM_CALCULATION": "WHEN_REQUIRED",
                 **IDENTITY,
             }
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                iceberg_rest(), env=os.environ | settings, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        until(self._answers)
+        return settings
 
-    def kill9(self) -> None:
-        """Ends it at once; what it has is on disk."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait(WAIT_S)
-            self._process = None
-
-    def _answers(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, self._log.read_text(errors="replace")[-2_000:]
-        try:
-            with urllib.request.urlopen(f"{self.url}/v1/config", timeout=WAIT_S):
-                return True
-        except (urllib.error.URLError, ConnectionError):
-            return False
+    def _is_ready(self) -> bool:
+        return self._answers("/v1/config")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from tests.clients.drivers import DriverMissingError, s3_server
-from tests.support.server import free_port
+from tests.support.foreign_server import ForeignServer
 from tests.support.waiting import WAIT_S
 
 IDENTITY = {"AWS_ACCESS_KEY_ID": "test-id", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_EC2_METADATA_DISABLED": "true"}
@@ -20,16 +18,14 @@ BUCKET = "logs"
 _SECRET = "s3proxy.credential"
 
 
-class S3Server:
+class S3Server(ForeignServer):
     """Knows the one identity; has the one bucket."""
 
     def __init__(self, directory: Path) -> None:
-        self.port = free_port()
+        super().__init__(directory)
         self.bucket = directory / "objects" / BUCKET
         self.bucket.mkdir(parents=True)
         self._settings = directory / "s3.properties"
-        self._log = directory / "log"
-        self._process: subprocess.Popen[bytes] | None = None
         settings = {
             "s3proxy.endpoint": self.endpoint,
             "s3proxy.authorization": "aws-v2-or-v4",
@@ -45,36 +41,7 @@ class S3Server:
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def __enter__(self) -> S3Server:
-        try:
-            self.start()
-        except BaseException:
-            self.kill9()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill9()
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*s3_server(), "--properties", str(self._settings)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        deadline = time.monotonic() + WAIT_S
-        while not self._listens():
-            ended = self._process.poll() is not None
-            assert not ended, self._log.read_text(errors="replace")[-2_000:]
-            assert time.monotonic() < deadline, "the S3 server does not start"
-            time.sleep(0.1)
-
-    def kill9(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait(WAIT_S)
-            self._process = None
+        return self.url
 
     def expire(self, secret: str) -> None:
         """Knows the identity by another secret from now on."""
@@ -93,7 +60,11 @@ class S3Server:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
-    def _listens(self) -> bool:
+    def _command(self) -> list[str]:
+        return [*s3_server(), "--properties", str(self._settings)]
+
+    def _is_ready(self) -> bool:
+        """It takes connections; nothing of it can be had without a signature."""
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S).close()
         except OSError:
