@@ -11,9 +11,12 @@ from logboom.broker.control import commands
 from logboom.broker.control.channel import ControlChannel
 from logboom.broker.control.controllership import Controllership
 from logboom.broker.control.nodes import NodeDirectory
+from logboom.broker.metadata_state import MetadataState
+from logboom.broker.metrics import Counters
 from logboom.broker.peers import FrameKind, NoPeers, PeerIdentity, RequestHandler
 
 OTHER = PeerIdentity(BrokerId(2), DirectoryId("d"))
+REGISTRATION = commands.RegisterBroker(id=2, directory_id="d", incarnation="i", listeners={})
 FAULT = StorageError("the disk fails")
 
 
@@ -32,7 +35,7 @@ def answer_of_a_broker_with(failure: LogboomError | None, *, forward: bool) -> N
         if failure is not None:
             view.fail(failure)
 
-        async def execute(command: commands.AnyCommand) -> commands.Answer:
+        async def execute(command: commands.AnyCommand, revision: int | None) -> commands.Answer:
             raise FAULT
 
         ControlChannel(
@@ -40,11 +43,11 @@ def answer_of_a_broker_with(failure: LogboomError | None, *, forward: bool) -> N
             execute,
             peers,
             ManualClock(),
-            lambda _: asyncio.sleep(0),
+            MetadataState(Counters(), lambda _: None),
             cluster_name="c",
             timeout_s=lambda: 1.0,
         )
-        body = commands.encode(commands.Request(command=commands.AllocateProducerIds(count=1), forward=forward))
+        body = commands.encode(commands.Request(command=REGISTRATION, forward=forward))
         await peers.handler(OTHER, memoryview(body))
 
     asyncio.run(asked())

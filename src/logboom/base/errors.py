@@ -112,6 +112,11 @@ class OutcomeUnknownError(LogboomError):
     """The change may have been made, or may still be made: its answer was lost (REQUEST_TIMED_OUT)."""
 
 
+class ConcurrentChangeError(LogboomError):
+    """Something else has changed the same since the change was asked for: nothing was changed (REQUEST_TIMED_OUT: asked
+    for again, it may be)."""
+
+
 class DuplicateBrokerError(LogboomError):
     """Another broker is registered under this id (DUPLICATE_BROKER_REGISTRATION)."""
 

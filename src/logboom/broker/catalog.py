@@ -161,23 +161,27 @@ class Catalog:
     async def change_stream_config(
         self,
         name: str,
-        changes: Mapping[str, str | None],
+        changes: Mapping[str, str | None] | Callable[[], Mapping[str, str | None]],
         *,
         replace_all: bool = False,
         validate_only: bool = False,
         internal: bool = False,
     ) -> Stream:
-        """Set some settings of a stream, in force once this returns; None gives one back to its default.
+        """Set some settings of a stream, in force once this returns; None gives one back to its default. Changes that
+        depend on the settings there are, such as one entry more of a list, are a function: others may change the same.
 
         With `replace_all` the settings that are not named go back too. `internal` is for the broker itself.
         """
-        command = commands.ChangeStreamConfig(
-            name=name,
-            changes=dict(changes),
-            replace_all=replace_all,
-            validate_only=validate_only,
-            internal=internal,
-        )
+
+        def command() -> commands.ChangeStreamConfig:
+            return commands.ChangeStreamConfig(
+                name=name,
+                changes=dict(changes() if callable(changes) else changes),
+                replace_all=replace_all,
+                validate_only=validate_only,
+                internal=internal,
+            )
+
         await self._channel.submit(command)
         return self._stream(name, None)
 

@@ -119,7 +119,7 @@ class ClusterMember:
             self._execute,
             parts.peers,
             parts.runtime.clock,
-            self.state.applied,
+            self.state,
             cluster_name=parts.identity.cluster_name,
             timeout_s=lambda: parts.config.now.command_timeout_ms / 1_000,
         )
@@ -284,10 +284,10 @@ class ClusterMember:
             return self.quorum()
         return view
 
-    async def _execute(self, command: commands.AnyCommand) -> commands.Answer:
+    async def _execute(self, command: commands.AnyCommand, revision: int | None) -> commands.Answer:
         """`channel.Execute`: commands are the controller's, but for those about the group."""
         if not isinstance(command, commands.DescribeQuorum):
-            return await self.controller.execute(command)
+            return await self.controller.execute(command, revision)
         if not self.view.serving:
             raise NotControllerError("this broker is not the controller")
         return commands.answer(self.state.applied_index, self.quorum())

@@ -21,6 +21,7 @@ from logboom.base.ids import PartitionIndex, StreamId
 from logboom.broker.metrics import Counters
 from logboom.broker.raft.ports import Leadership
 from logboom.metadata import Image, ImageDelta, MetadataRecord, decode_all, delta_of, encode_all
+from logboom.metadata.revisions import ModRevisions
 from logboom.raft import Index
 
 _NOTHING: Final = Index(0)
@@ -47,6 +48,8 @@ class MetadataState:
         self._counters = counters
         self._leadership_changed = leadership_changed
         self._image = Image()
+        self.revisions = ModRevisions()
+        """Which entry changed what of the image last."""
         self._applied = _NOTHING
         self._follower: MetadataFollower | None = None
         self._unfollowed: deque[tuple[ImageDelta, Index]] = deque()
@@ -129,14 +132,18 @@ class MetadataState:
 
     async def apply(self, index: Index, data: bytes) -> None:
         """`raft.ports.StateMachine`."""
-        delta = delta_of(self._image, decode_all(data))
+        records = decode_all(data)
+        delta = delta_of(self._image, records)
+        self.revisions.note(index, records)
         if self._follower is None:
             self._grown += ((index, stream.id, numbers) for stream, numbers in delta.grown)
         await self._follow(index, delta)
 
     async def restore(self, index: Index, data: bytes) -> None:
         """`raft.ports.StateMachine`."""
-        await self._follow(index, delta_of(self._image, decode_all(data)))
+        delta = delta_of(self._image, decode_all(data))
+        self.revisions.restored(index)
+        await self._follow(index, delta)
 
     def snapshot(self) -> bytes:
         """`raft.ports.StateMachine`."""

@@ -66,6 +66,7 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.NotEnoughReplicasAfterAppendError: ErrorCode.not_enough_replicas_after_append,
     errors.NotControllerError: ErrorCode.not_controller,
     errors.OutcomeUnknownError: ErrorCode.request_timed_out,
+    errors.ConcurrentChangeError: ErrorCode.request_timed_out,
     errors.DuplicateBrokerError: ErrorCode.duplicate_broker_registration,
     errors.UnknownBrokerError: ErrorCode.broker_id_not_registered,
     errors.StaleBrokerEpochError: ErrorCode.stale_broker_epoch,

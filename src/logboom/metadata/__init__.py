@@ -27,6 +27,7 @@ ISR, eligible leader replicas, leader, both epochs) and the rules by which it ch
     observers       which brokers have copies for readers alone
     leases          who is alive: a state of the controller, in no record
     levels          which versions of records are written, so that all brokers can read them
+    revisions       which entry of the log changed what last, so that a late command is known
 
 The controller alone calls what changes something (`broker.control`).
 

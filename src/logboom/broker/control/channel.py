@@ -4,8 +4,12 @@ Where this broker is the controller the command is executed here, else it goes t
 group. While nobody is known to lead, or the one that led has gone, the command waits for another one, within its time.
 It may then have been executed already: every command can be repeated (`commands.settled_by`).
 
-A connection may bring a command late, when whoever sent it has long sent it again. So it names the controllership that
-it is meant for, and no later one executes it.
+A connection may bring a command late, when whoever sent it has long sent it again, or was told that its outcome is not
+known. So it names the controllership that it is meant for, and no later one executes it. And one that changes what
+people change (`commands.ConditionalCommand`) names the entry of the metadata log up to which this broker had applied it
+when the command was made: the controller executes it only if nothing behind that has changed the same. Where something
+has, the command is made anew from the image as it is now, as long as it is certain that no copy of it was executed;
+else its outcome stays unknown. So each is executed once at most, and never behind something that came later.
 
 An answer names the entry of the metadata log that holds the change. Whoever asked gets it once this broker has applied
 that entry: it reads its own writes.
@@ -13,14 +17,21 @@ that entry: it reads its own writes.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
-from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError, StorageError
+from logboom.base.errors import (
+    ConcurrentChangeError,
+    InvalidRequestError,
+    LogboomError,
+    NotControllerError,
+    OutcomeUnknownError,
+    StorageError,
+)
 from logboom.base.ids import BrokerId
 from logboom.base.ports import Bytes, Clock
 from logboom.broker.control import commands
-from logboom.broker.control.commands import Answer, AnyCommand, Request
+from logboom.broker.control.commands import FORWARDED, Answer, AnyCommand, ConditionalCommand, Request
 from logboom.broker.peers import Address, FrameKind, PeerIdentity, Peers, PeerUnavailableError
 
 _PAUSE_S: Final = 0.05
@@ -28,10 +39,26 @@ _PAUSE_S: Final = 0.05
 _FORWARD_S: Final = 5.0
 
 
-class Execute(Protocol):
-    """Executes a command on the controller. Raises NotControllerError where this broker is not it."""
+MakeCommand: TypeAlias = Callable[[], AnyCommand]
+"""Makes a command from the image as it is then. Raises LogboomError."""
 
-    async def __call__(self, command: AnyCommand) -> Answer: ...
+
+class Execute(Protocol):
+    """Executes a command on the controller, if nothing behind `revision` has changed the same. Raises
+    NotControllerError where this broker is not it."""
+
+    async def __call__(self, command: AnyCommand, revision: int | None) -> Answer: ...
+
+
+class AppliedMetadata(Protocol):
+    """How far this broker has applied the metadata log."""
+
+    @property
+    def applied_index(self) -> int:
+        """The last entry that is in the image."""
+
+    async def applied(self, index: int) -> None:
+        """Return once the entry of an index is."""
 
 
 class ControllerView(Protocol):
@@ -66,30 +93,32 @@ class ControlChannel:
         execute: Execute,
         peers: Peers,
         clock: Clock,
-        applied: Callable[[int], Awaitable[None]],
+        metadata: AppliedMetadata,
         *,
         cluster_name: str,
         timeout_s: Callable[[], float],
     ) -> None:
-        """`applied` returns when this broker has applied the entry of an index; `cluster_name`: the answer to one that
-        is going to join; `timeout_s`: the time of a command."""
+        """`cluster_name`: the answer to one that is going to join; `timeout_s`: the time of a command."""
         self._view = view
         self._execute = execute
         self._peers = peers
         self._clock = clock
-        self._applied = applied
+        self._metadata = metadata
         self._cluster_name = cluster_name
         self._timeout_s = timeout_s
         peers.serve(FrameKind.CONTROL, self._asked)
 
-    async def submit(self, command: AnyCommand, kind: Any = None) -> Any:
+    async def submit(self, command: AnyCommand | MakeCommand, kind: Any = None) -> Any:
         """Have the controller execute a command; its value, of type `kind`, once this broker has applied the change.
+        What depends on the image, such as a list and one entry more, is made by a function: anew where others change
+        the same.
 
-        Raises what the command raises; NotControllerError where no controller was found in time, and then nothing was
-        changed; OutcomeUnknownError where something may have been.
+        Raises what the command raises; NotControllerError where no controller was found in time, ConcurrentChangeError
+        where others changed the same all the time, and then nothing was changed; OutcomeUnknownError where something
+        may have been.
         """
-        answer = await self._until_answered(command)
-        await self._applied(answer.index)
+        answer = await self._until_answered(command if callable(command) else lambda: command)
+        await self._metadata.applied(answer.index)
         return commands.value_of(answer, kind)
 
     async def ask_once(self, command: AnyCommand, kind: Any, *, timeout_s: float) -> Any:
@@ -97,10 +126,11 @@ class ControlChannel:
 
         Raises PeerUnavailableError too.
         """
-        return commands.value_of(await self._once(command, timeout_s), kind)
+        return commands.value_of(await self._once(command, None, timeout_s), kind)
 
     async def ask_address(self, address: Address, command: AnyCommand, kind: Any, *, timeout_s: float) -> Any:
-        """Ask a broker of which only the address is known; it passes the command on to the controller.
+        """Ask a broker of which only the address is known; it passes the command on to the controller if it is one of
+        `commands.FORWARDED`.
 
         Raises what the command raises, and PeerUnavailableError.
         """
@@ -108,19 +138,29 @@ class ControlChannel:
         _, data = await self._peers.call_address(address, FrameKind.CONTROL, (body,), timeout_s=timeout_s)
         return commands.value_of(commands.decode_answer(data), kind)
 
-    async def _until_answered(self, command: AnyCommand) -> Answer:
+    async def _until_answered(self, make: MakeCommand) -> Answer:
         end_s = self._clock.monotonic_s() + self._timeout_s()
         reason: LogboomError | None = None
         is_unknown = False
+        command, revision = self._made(make)
         while (left_s := end_s - self._clock.monotonic_s()) > 0:
             if self._view.failure is not None:
                 raise self._view.failure.with_traceback(None)
             try:
-                return await self._once(command, left_s)
+                return await self._once(command, revision, left_s)
             except (PeerUnavailableError, OutcomeUnknownError) as error:
                 is_unknown, reason = True, error
             except NotControllerError as error:
                 reason = error
+            except ConcurrentChangeError as error:
+                if is_unknown:
+                    raise OutcomeUnknownError(
+                        f"the answer of the controller was lost, and the change may have been made: {error}"
+                    ) from None
+                reason = error
+                await self._more_applied(revision, min(_PAUSE_S, left_s))
+                command, revision = self._made(make)
+                continue
             except LogboomError as error:
                 if is_unknown and commands.settled_by(command, error):
                     return commands.answer(0)
@@ -128,18 +168,31 @@ class ControlChannel:
             await self._changed_or(min(_PAUSE_S, left_s))
         if is_unknown:
             raise OutcomeUnknownError(f"the controller did not answer in time; the change may have been made: {reason}")
+        if isinstance(reason, ConcurrentChangeError):
+            raise reason
         raise NotControllerError(
             f"no controller was found in time, so nothing was changed: {reason}. It needs a majority of the voters"
         )
 
-    async def _once(self, command: AnyCommand, timeout_s: float) -> Answer:
+    def _made(self, make: MakeCommand) -> tuple[AnyCommand, int | None]:
+        """A command, and up to which entry the image was known of which it was made."""
+        command = make()
+        return command, self._metadata.applied_index if isinstance(command, ConditionalCommand) else None
+
+    async def _more_applied(self, revision: int | None, seconds: float) -> None:
+        """Return once this broker knows more than it did, or after so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._metadata.applied((revision or 0) + 1)
+
+    async def _once(self, command: AnyCommand, revision: int | None, timeout_s: float) -> Answer:
         if self._view.serving:
             async with _bounded(timeout_s):
-                return await self._execute(command)
+                return await self._execute(command, revision)
         controller = self._view.controller
         if controller is None:
             raise NotControllerError("no controller is known")
-        body = commands.encode(Request(command=command, term=self._view.term))
+        body = commands.encode(Request(command=command, term=self._view.term, revision=revision))
         call = asyncio.ensure_future(self._peers.call(controller, FrameKind.CONTROL, (body,), timeout_s=timeout_s))
         return commands.decode_answer(await self._unless_changed(call, controller))
 
@@ -169,10 +222,12 @@ class ControlChannel:
             raise NotControllerError(
                 f"the request is for the controller of term {request.term}; this broker is in term {self._view.term}"
             )
+        if request.forward and not isinstance(request.command, FORWARDED):
+            raise InvalidRequestError(f"a {type(request.command).__name__} is not passed on: ask the controller")
         try:
             if self._view.serving or not request.forward:
-                return (commands.encode(await self._execute(request.command)),)
-            return (commands.encode(await self._once(request.command, _FORWARD_S)),)
+                return (commands.encode(await self._execute(request.command, request.revision)),)
+            return (commands.encode(await self._once(request.command, request.revision, _FORWARD_S)),)
         except StorageError as error:
             if self._view.failure is None:
                 raise  # of what the command does, not of the group

@@ -2,7 +2,8 @@
 
 Sent in MessagePack between brokers of one cluster; on the controller's own broker the same objects are handed over as
 they are. A command says what is to be achieved, never which records: those depend on the image, and only the
-controller's is certain to be the latest. Every command may be repeated when its answer was lost (`settled_by`).
+controller's is certain to be the latest. Every command may be repeated when its answer was lost (`settled_by`): a
+second copy finds that nothing is left to do, or is refused (`ConditionalCommand`).
 """
 
 from collections.abc import Iterator
@@ -25,6 +26,12 @@ metadata."""
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="command"):
     """Base of all commands."""
+
+
+class ConditionalCommand(Command, frozen=True, kw_only=True):
+    """Base of those that are executed only where nobody else has changed the same since they were made: a late one, or
+    a second copy, would undo what came meanwhile. Their request says up to which entry of the metadata log whoever made
+    them knew the image (`Request.revision`). All others are known again by what they name: ids, epochs, numbers."""
 
 
 # --- streams -----------------------------------------------------------------------------------------------------
@@ -59,7 +66,7 @@ class EnsureStream(Command, frozen=True, kw_only=True, tag="ensure_stream"):
     replication_factor: int = 1
 
 
-class AddPartitions(Command, frozen=True, kw_only=True, tag="add_partitions"):
+class AddPartitions(ConditionalCommand, frozen=True, kw_only=True, tag="add_partitions"):
     """A stream gets more partitions."""
 
     name: str
@@ -68,7 +75,7 @@ class AddPartitions(Command, frozen=True, kw_only=True, tag="add_partitions"):
     validate_only: bool = False
 
 
-class ChangeStreamConfig(Command, frozen=True, kw_only=True, tag="change_stream_config"):
+class ChangeStreamConfig(ConditionalCommand, frozen=True, kw_only=True, tag="change_stream_config"):
     """Settings of a stream; None gives one back to its default."""
 
     name: str
@@ -78,7 +85,7 @@ class ChangeStreamConfig(Command, frozen=True, kw_only=True, tag="change_stream_
     internal: bool = False
 
 
-class DeleteStream(Command, frozen=True, kw_only=True, tag="delete_stream"):
+class DeleteStream(ConditionalCommand, frozen=True, kw_only=True, tag="delete_stream"):
     """A stream goes, with all its records."""
 
     name: str
@@ -89,7 +96,7 @@ class DeleteStream(Command, frozen=True, kw_only=True, tag="delete_stream"):
 # --- settings, quotas, producers -----------------------------------------------------------------------------------
 
 
-class ChangeBrokerConfig(Command, frozen=True, kw_only=True, tag="change_broker_config"):
+class ChangeBrokerConfig(ConditionalCommand, frozen=True, kw_only=True, tag="change_broker_config"):
     """Settings of one broker, or under an empty name of all."""
 
     broker: str
@@ -105,7 +112,7 @@ class EntityQuotas(msgspec.Struct, frozen=True, array_like=True):
     changes: dict[str, float | None]
 
 
-class ChangeQuotas(Command, frozen=True, kw_only=True, tag="change_quotas"):
+class ChangeQuotas(ConditionalCommand, frozen=True, kw_only=True, tag="change_quotas"):
     """Quotas of each entity by itself. Answered by a `Refusal` or None for each."""
 
     wanted: tuple[EntityQuotas, ...]
@@ -191,7 +198,7 @@ class ReplicasLost(Command, frozen=True, kw_only=True, tag="replicas_lost"):
     lost: tuple[tuple[UUID, int], ...]
 
 
-class Reassign(Command, frozen=True, kw_only=True, tag="reassign"):
+class Reassign(ConditionalCommand, frozen=True, kw_only=True, tag="reassign"):
     """A partition moves to other brokers; without replicas a move that is under way is taken back (KIP-455)."""
 
     name: str
@@ -199,7 +206,7 @@ class Reassign(Command, frozen=True, kw_only=True, tag="reassign"):
     replicas: tuple[int, ...] | None
 
 
-class Elect(Command, frozen=True, kw_only=True, tag="elect"):
+class Elect(ConditionalCommand, frozen=True, kw_only=True, tag="elect"):
     """The preferred leader of a partition leads, or anybody at all (KIP-460)."""
 
     name: str
@@ -207,7 +214,7 @@ class Elect(Command, frozen=True, kw_only=True, tag="elect"):
     unclean: bool = False
 
 
-class DrainBroker(Command, frozen=True, kw_only=True, tag="drain_broker"):
+class DrainBroker(ConditionalCommand, frozen=True, kw_only=True, tag="drain_broker"):
     """A broker gets no new partitions and gives away those it has; or takes part again."""
 
     broker: int
@@ -218,7 +225,7 @@ class DescribeQuorum(Command, frozen=True, kw_only=True, tag="describe_quorum"):
     """The consensus group as its leader sees it (`broker.quorum.QuorumView`); changes nothing."""
 
 
-class SetMetadataLevel(Command, frozen=True, kw_only=True, tag="set_metadata_level"):
+class SetMetadataLevel(ConditionalCommand, frozen=True, kw_only=True, tag="set_metadata_level"):
     """The metadata level of the cluster is raised, or lowered where that is allowed (KIP-584)."""
 
     level: int
@@ -226,7 +233,7 @@ class SetMetadataLevel(Command, frozen=True, kw_only=True, tag="set_metadata_lev
     validate_only: bool = False
 
 
-class UnregisterBroker(Command, frozen=True, kw_only=True, tag="unregister_broker"):
+class UnregisterBroker(ConditionalCommand, frozen=True, kw_only=True, tag="unregister_broker"):
     """A broker that will not return is removed from the metadata."""
 
     broker: int
@@ -254,6 +261,12 @@ AnyCommand: TypeAlias = (
     | UnregisterBroker
     | SetMetadataLevel
 )
+
+
+FORWARDED: Final = (RegisterBroker, Heartbeat)
+"""What a broker may have another one pass on, since it knows nobody who is the controller: one that joins, and one that
+was removed and hears of none any more. Such a request names no controllership, and may come late to any: the
+controller knows both by the process (epoch, incarnation) and by the number of the heartbeat."""
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -310,10 +323,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     command: AnyCommand
     forward: bool = False
-    """Whether a broker that is not the controller passes it on: for one that joins and knows nobody else."""
+    """Whether a broker that is not the controller passes it on, one of `FORWARDED`."""
     term: int | None = None
     """The controllership that it is meant for, by the term of the consensus group: a connection may bring it late. None
     from programs that do not say it, and where another broker is to pass it on."""
+    revision: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """The entry of the metadata log up to which the sender had applied it when it made the command. None from programs
+    that do not say it, and of commands that need none."""
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -4,7 +4,7 @@ One command runs at a time (`controller`), so the image does not change between 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -15,6 +15,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.data_dir import Identity
 from logboom.metadata import Image, Limits, MetadataRecord, Stream
 from logboom.metadata.levels import check_written
+from logboom.metadata.revisions import ModRevisions
 
 
 class MetadataWriter(Protocol):
@@ -27,6 +28,10 @@ class MetadataWriter(Protocol):
     @property
     def applied_index(self) -> int:
         """The last entry that is."""
+
+    @property
+    def revisions(self) -> ModRevisions:
+        """Which entry changed what of the image last."""
 
     async def commit(self, records: Sequence[MetadataRecord]) -> None:
         """Commit the records as one entry; returns once the image has them.
@@ -46,6 +51,9 @@ class ControlContext:
     ids: Ids
     clock: Clock
     log: FilteringBoundLogger
+    revision: int | None = None
+    """The entry of the metadata log up to which whoever sent the command knew the image. None where that does not
+    matter: the controller's own changes, and commands that say by themselves what they rest on."""
 
     @property
     def image(self) -> Image:
@@ -68,8 +76,20 @@ class ControlContext:
         """`logboom.observers` of a stream."""
         return self.config.now.stream_config(stream).observers
 
+    def checked(self, records: Sequence[MetadataRecord]) -> "ControlContext":
+        """The context of a command which may commit these records, in several parts perhaps.
+
+        Raises ConcurrentChangeError where something that they change was changed since `revision`: the command is late,
+        or comes a second time.
+        """
+        if self.revision is None:
+            return self
+        self.writer.revisions.check(records, self.revision)
+        return replace(self, revision=None)
+
     async def commit(self, records: Sequence[MetadataRecord]) -> None:
-        """Commit the records, if there are any."""
+        """Commit the records, if there are any. Raises as `checked`."""
+        self.checked(records)
         if records:
             check_written(self.image, tuple(records))
             await self.writer.commit(records)

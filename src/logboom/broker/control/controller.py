@@ -9,6 +9,7 @@ Life: that of the broker. `leadership_changed` begins and ends controllerships; 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -69,8 +70,9 @@ class Controller:
         else:
             self._liveness.end()
 
-    async def execute(self, command: AnyCommand) -> Answer:
-        """Execute a command. Raises NotControllerError, and what the command raises."""
+    async def execute(self, command: AnyCommand, revision: int | None = None) -> Answer:
+        """Execute a command. Raises NotControllerError, and what the command raises; ConcurrentChangeError where what
+        it changes was changed by an entry of the metadata log behind `revision`."""
         if not self._serving:
             raise NotControllerError("this broker is not the controller")
         if isinstance(command, commands.Heartbeat):
@@ -89,7 +91,8 @@ class Controller:
             function = partial(broker_commands.register_broker, check_has_ended=self._liveness.check_has_ended)
         if function is None:
             raise InvalidRequestError(f"the controller does not know {type(command).__name__}")
-        value = await self.in_order(lambda: function(self._context, command))
+        context = replace(self._context, revision=revision)
+        value = await self.in_order(lambda: function(context, command))
         return commands.answer(self._context.writer.applied_index, value)
 
     async def in_order(self, change: Callable[[], Awaitable[Result]]) -> Result:

@@ -193,6 +193,7 @@ async def change_client_quotas(context: ControlContext, command: commands.Change
             records.append(record)
         results.append(None)
     if not command.validate_only:
+        context = context.checked(records)
         for start in range(0, len(records), _QUOTAS_PER_COMMIT):
             await context.commit(records[start : start + _QUOTAS_PER_COMMIT])
     return results

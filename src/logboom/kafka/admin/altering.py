@@ -49,10 +49,9 @@ async def alter_all(
                 raise InvalidRequestError(f"the request names {resource.resource_name!r} more than once")
             _check_names(resource)
             change = _change_of(broker, resource)
-            changes = changes_of(broker, resource)
             await change(
                 resource.resource_name,
-                _without_fixed(changes) if resource.resource_type == ResourceType.BROKER else changes,
+                _changes_for(resource.resource_type, partial(changes_of, broker, resource)),
                 replace_all=replace_all,
                 validate_only=request.validate_only,
             )
@@ -68,6 +67,13 @@ async def alter_all(
             )
         )
     return make(response_cls, throttle_time=milliseconds(0), responses=tuple(responses))
+
+
+def _changes_for(kind: int, changes: Callable[[], Changes]) -> Changes | Callable[[], Changes]:
+    """What is to be changed; of a stream as a function, since it may rest on settings that others change meanwhile."""
+    if kind == ResourceType.TOPIC:
+        return changes
+    return _without_fixed(changes()) if kind == ResourceType.BROKER else changes()
 
 
 async def _change_loggers(
