@@ -22,6 +22,7 @@ from logboom.broker.partition.replica import Partition
 from logboom.broker.raft.hard_state import HardStateFile
 from logboom.broker.replicas import Replicas
 from logboom.broker.replication import serving
+from logboom.metadata.revisions import ModRevisions
 from logboom.raft import HardState
 from logboom.replication import leadership
 from logboom.replication.leadership import PartitionLeadership
@@ -143,6 +144,11 @@ def delete_on_the_leader_alone(patch: Patch) -> None:
     expand = PartitionLeadership._expand
     patch.setattr(PartitionLeadership, "_expand", lambda self, replica, _: expand(self, replica, Offset(0)))
     patch.setattr(Follower, "_trim", lambda *_: None)
+
+
+def compare_no_revisions(patch: Patch) -> None:
+    """What comes to the controller late is executed once more."""
+    patch.setattr(ModRevisions, "check", lambda *_: None)
 
 
 def take_records_whatever_they_expect(patch: Patch) -> None:

@@ -16,6 +16,7 @@ from tests.sim.mutants import Mutant
 from logboom.sim.cluster import ClusterScenario, run_cluster_seed
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_LANE, NODE_FAULTS
 from logboom.sim.faults import Fault, Trouble
+from logboom.sim.late_requests import LATE_LANE
 from logboom.sim.lease_flaps import LEASES_LANE
 from logboom.sim.schedule import PlannedFault, Schedule
 
@@ -83,6 +84,8 @@ FLAPPING: Final = replace(
     schedule=planned((1, LEASES_LANE, "leases", 11)),
 )
 """Leases end and come back while streams are made."""
+LATE: Final = replace(_BASE, producers=1, troubled_s=6.0, schedule=planned((1, LATE_LANE, "late-requests", 5)))
+"""Requests to the controller come again, late, while settings change."""
 ALONE: Final = replace(
     _BASE,
     nodes=1,
@@ -147,6 +150,7 @@ def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
         (mutants.vote_without_a_note, NO_POWER),
         _slow(mutants.forget_producers_of_leaders, KILLED),
         _slow(mutants.delete_on_the_leader_alone, replace(KILLED, beside=("trimmed",))),
+        _slow(mutants.compare_no_revisions, LATE),
         (mutants.take_records_whatever_they_expect, COUNTED),
         _slow(mutants.serve_groups_before_they_are_loaded, KILLED),
     ],

@@ -23,7 +23,8 @@ A `ClusterScenario` (`cluster`) runs several nodes of one cluster, each on a mac
 clients that ask for leaders and coordinators (`routing`); nodes fail and are paused at the same time as the network
 between them is cut; one of them loses its disk or has bits flip on it (`cluster_faults`); and somebody moves replicas,
 drains, adds and removes brokers meanwhile (`administration`). In some runs leases end and come back (`lease_flaps`)
-while streams are made, grown and deleted (`made_streams`). The seed chooses what else there is: deletions, a table,
+while streams are made, grown and deleted (`made_streams`), or requests to the controller come again late, while
+settings change (`late_requests`). The seed chooses what else there is: deletions, a table,
 clients that count with expected versions (`counting`), an observer, a stream that is attached to NATS: a simulated
 server (`nats_server`) that loses what a real one loses (`nats_faults`), and publishers of four kinds
 (`nats_publishing`). What must hold at every step is looked up in the
@@ -48,5 +49,5 @@ Rooms, each knowing only those before it: `trace`, `scheduler`, `coverage`, `loo
 `transport`, `network`, `process`, `simulation`, `schedule`, `outcome`, `disk`, `device`, `node`, `client`, `history`,
 `routing`, `session`, `sending`, `workload`, `members`, `streams`, `trimming`, `tables`, `counting`, `probes`, `faults`,
 `scenario`, `copies`, `invariants`, `cluster_faults`, `nats_server`, `nats_faults`, `nats_publishing`, `administration`,
-`made_streams`, `lease_flaps`, `cluster`, `shrinking`, `campaign`.
+`made_streams`, `lease_flaps`, `late_requests`, `cluster`, `shrinking`, `campaign`.
 """

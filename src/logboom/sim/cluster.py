@@ -22,6 +22,7 @@ from logboom.sim.counting import Counter, Counts
 from logboom.sim.faults import Trouble
 from logboom.sim.history import History, shortened
 from logboom.sim.invariants import GivenUpError, Invariants
+from logboom.sim.late_requests import LATE_FAULTS, LATE_LANE, LateTrouble
 from logboom.sim.lease_flaps import LEASE_FAULTS, LEASES_LANE, LeaseTrouble
 from logboom.sim.machine import SimClock
 from logboom.sim.members import SESSION_MS, GroupHistory, Member
@@ -57,6 +58,7 @@ _FEED_PARTITIONS: Final = 2
 _NATS: Final[Mapping[str, Any]] = {"ping_interval_s": 1.0, "reconnect_pause_max_s": 1.0}
 _BESIDE_CHANCE: Final = 0.3
 _LEASES_CHANCE: Final = 0.2
+_LATE_CHANCE: Final = 0.2
 _COUNTERS: Final = 2
 _NO_LIMIT: Final = Offset(2**63 - 1)
 _REPLICAS: Final = 3
@@ -100,6 +102,10 @@ class ClusterScenario:
     """What happens to leases while streams are made."""
     lease_chance: float = _LEASES_CHANCE
     """Of that being part of a run: it costs as much as all else, and the other seeds mean what they mean without it."""
+    late_faults: tuple[str, ...] = tuple(LATE_FAULTS)
+    """What happens to requests to the controller."""
+    late_chance: float = _LATE_CHANCE
+    """Of that being part of a run, as with leases."""
     publishers: tuple[str, ...] = KINDS
     """Each of these kinds publishes on NATS, where a stream is attached to it."""
     keeps_all: bool = False
@@ -131,6 +137,8 @@ class ClusterScenario:
             self,
             lease_faults=tuple(name for name in LEASE_FAULTS if name in names),
             lease_chance=self.lease_chance if {*CLUSTER_FAULTS} <= {*names} else 1.0,
+            late_faults=tuple(name for name in LATE_FAULTS if name in names),
+            late_chance=self.late_chance if {*CLUSTER_FAULTS} <= {*names} else 1.0,
             node_faults=tuple(name for name in NODE_FAULTS if name in names),
             network_faults=tuple(name for name in NETWORK_FAULTS if name in names),
             nats_faults=tuple(name for name in NATS_FAULTS if name in names),
@@ -139,7 +147,7 @@ class ClusterScenario:
         )
 
 
-CLUSTER_FAULTS: Final = (*NODE_FAULTS, *NETWORK_FAULTS, *NATS_FAULTS, *DISK_LOSSES, *TASKS, *LEASE_FAULTS)
+CLUSTER_FAULTS: Final = (*NODE_FAULTS, *NETWORK_FAULTS, *NATS_FAULTS, *DISK_LOSSES, *TASKS, *LEASE_FAULTS, *LATE_FAULTS)
 """Everything that may go wrong with a cluster, or be done to it, by name."""
 
 
@@ -226,6 +234,7 @@ class _Run:
         self.network = NetworkTrouble(simulation, machines)
         self.nats_trouble = NatsTrouble(simulation, self._nats, machines)
         self._leases = LeaseTrouble(simulation, self._operator)
+        self._late = LateTrouble(simulation, self._operator, self.history)
         self.schedule = self._planned() if scenario.schedule is None else scenario.schedule
 
     def _node(self, number: int, *, observer: bool = False) -> SimNode:
@@ -245,12 +254,14 @@ class _Run:
         scenario = self._scenario
         unlucky = self._simulation.fork("plan").choice(self.nodes)
         have_leases_flap = self._simulation.fork("leases").random() < scenario.lease_chance
+        are_late = self._simulation.fork("late").random() < scenario.late_chance
         lanes: dict[str, dict[str, FaultKind[Any]]] = {
             **{one.node.name: {name: NODE_FAULTS[name] for name in scenario.node_faults} for one in self.troubles},
             NETWORK_LANE: {name: NETWORK_FAULTS[name] for name in scenario.network_faults},
             NATS_LANE: {name: NATS_FAULTS[name] for name in scenario.nats_faults if self._feed},
             OPERATOR_LANE: {name: TASKS[name] for name in scenario.tasks},
             LEASES_LANE: {name: LEASE_FAULTS[name] for name in scenario.lease_faults if have_leases_flap},
+            LATE_LANE: {name: LATE_FAULTS[name] for name in scenario.late_faults if are_late},
         }
         lanes[unlucky.name] |= {name: DISK_LOSSES[name] for name in scenario.disk_losses}
         planned: list[PlannedFault] = []
@@ -262,7 +273,7 @@ class _Run:
     def fault_counts(self) -> dict[str, int]:
         """How often each fault came."""
         counts: dict[str, int] = {}
-        for lane in (*self.troubles, self.network, self.nats_trouble, self._operator, self._leases):
+        for lane in (*self.troubles, self.network, self.nats_trouble, self._operator, self._leases, self._late):
             for name, times in lane.counts.items():
                 counts[name] = counts.get(name, 0) + times
         return counts
@@ -315,6 +326,7 @@ class _Run:
                 self.nats_trouble.run(self.schedule, NATS_FAULTS, troubled_s),
                 self._operator.run(self.schedule, TASKS, troubled_s),
                 self._leases.run(self.schedule, LEASE_FAULTS, troubled_s),
+                self._late.run(self.schedule, LATE_FAULTS, troubled_s),
             )
         await asyncio.sleep(over_s - loop.time())
         self.step = "the healing"
