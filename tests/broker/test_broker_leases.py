@@ -279,6 +279,28 @@ async def test_a_heartbeat_that_is_heard_after_a_later_one_ends_nothing_and_brin
     assert found == [False, False, True, True, False]
 
 
+@on_brokers(2)
+async def test_copies_of_a_heartbeat_that_come_late_do_not_keep_a_lease(cluster: Cluster) -> None:
+    """Nor do they show that a process lives, for which one that starts would be taken for a copy of its own. Found by
+    `logboom sim run --nodes 3 --seed 700021`, with all faults but `nats-slow` and `leases`."""
+    await cluster.create("orders", [1, 2])
+    director = cluster[DIRECTOR].cluster
+    registered = cluster.image.brokers[BrokerId(1)]
+    cluster.network.cut(1, DIRECTOR)
+    heartbeat = Heartbeat(
+        broker=1, epoch=registered.epoch, applied=director.state.applied_index, ready=True, number=1_000_000
+    )
+
+    async def send_copies() -> None:
+        while not cluster.image.brokers[BrokerId(1)].fenced:
+            await director.controller.execute(heartbeat)
+            await asyncio.sleep(0.1)
+
+    async with asyncio.timeout(5):
+        await send_copies()
+    director.controller._liveness.check_has_ended(registered)
+
+
 @on_brokers(3)
 async def test_nobody_is_fenced_because_the_controller_stood_still(cluster: Cluster) -> None:
     await cluster.create("orders", [1, 2, 3])

@@ -121,10 +121,10 @@ class Liveness:
         changes = known is None or known.fenced or command.stopping or command.stalled
         await self._confirm_leadership(urgent=changes)
         found = checked_epoch(self._context.image, broker, epoch)
-        self._note(broker, command, received_s)
+        is_news = self._note(broker, command, received_s)
         if broker in self._ending:
             return Lease(fenced=True, applied=self._context.writer.applied_index, may_stop=False)
-        if self._leases is not None:
+        if self._leases is not None and is_news:
             self._leases.renew(broker, received_s)
             self._set_timer()
         if found.fenced and self._may_return(broker):
@@ -159,13 +159,18 @@ class Liveness:
             "one of the two; if both are wanted, give this one an id of its own and an empty data directory"
         )
 
-    def _note(self, broker: BrokerId, command: Heartbeat, received_s: float) -> None:
+    def _note(self, broker: BrokerId, command: Heartbeat, received_s: float) -> bool:
+        """Whether this shows that the process lives: a later one that came before does already, for longer, and a copy
+        that a connection brings late may come when the process has ended."""
+        latest = self._latest.get(broker)
+        if latest is not None and command.number and (latest.epoch, latest.number) >= (command.epoch, command.number):
+            return False
         heard = _Heard(BrokerEpoch(command.epoch), received_s, by_heartbeat=True)
         self._heard[broker] = max(heard, self._heard.get(broker, heard), key=lambda one: (one.epoch, one.at_s))
-        latest = self._latest.get(broker)
         if latest is None or (latest.epoch, latest.number) <= (command.epoch, command.number):
             self._latest[broker] = command
             self.levels[broker] = Levels(*command.levels)
+        return True
 
     def _is_stalled(self, broker: BrokerId) -> bool:
         """Whether it said last that its disk hangs."""
