@@ -26,6 +26,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.leader import Leader, Leading
+from logboom.broker.partition.refused_producers import GAP_MAX_S, PRODUCERS_MAX
 from logboom.broker.partition.replication_port import NoReplication
 from logboom.broker.partition.services import Undisputed
 from logboom.broker.partition.validation import AppendRules
@@ -41,11 +42,13 @@ ALONE = frozenset({BrokerId(1)})
 
 
 class FixedClock:
+    now_s = 0.0
+
     def wall_ms(self) -> int:
         return NOW_MS
 
     def monotonic_s(self) -> float:
-        return 0.0
+        return self.now_s
 
     def monotonic_ns(self) -> int:
         return 0
@@ -62,7 +65,8 @@ class Bench:
         config = replace(StreamConfig(), **stream)  # type: ignore[arg-type]
         self.log = PartitionLog.open(SimDisk(), "log", LogConfig(), now_ms=NOW_MS, report=Reports())
         self.counters = Counters()
-        clock, rules = FixedClock(), AppendRules.of(config, BrokerConfig())
+        self.clock = clock = FixedClock()
+        rules = AppendRules.of(config, BrokerConfig())
         conditions = check_without_reads(self.log, clock, self.counters)
         ids = ids_without_reads(self.log, clock, self.counters)
         self.queue = AppendQueue(self.log, rules, conditions, ids, clock, self.counters)
@@ -235,6 +239,91 @@ def test_what_a_producer_sent_behind_something_that_was_refused_gets_the_same_an
     assert isinstance(told["again 1"][0], int)
     assert isinstance(told["again 2"][0], int)
     assert isinstance(told["a gap of its own"][0], OutOfOrderSequenceError)
+
+
+@pytest.mark.parametrize("a_moment", [no_leader_for_a_moment, too_few_in_sync_for_a_moment])
+def test_what_a_new_producer_sent_behind_its_first_batch_waits_for_that(
+    bench: Bench, a_moment: Callable[[Bench], Callable[[], None]]
+) -> None:
+    """Taken, the second one would count as an ack of the first too, which was never stored."""
+    bench.enqueue("of another one", b"a", producer=(8, 0, 0))
+    bench.queue.drain()
+    bench.flush()
+    is_over = a_moment(bench)
+    bench.enqueue("refused", b"b", producer=(7, 0, 0))
+    bench.enqueue("refused too", b"c", producer=(7, 0, 1))
+    bench.enqueue("of one that was forgotten", b"c", producer=(9, 3, 77))
+    bench.queue.drain()
+    is_over()
+    for sequence in (1, 2):
+        bench.enqueue(f"behind {sequence}", b"c", producer=(7, 0, sequence))
+    bench.enqueue("behind that", b"c", producer=(9, 3, 78))
+    bench.queue.drain()
+    told = dict(bench.told)
+    assert told["behind 1"] == told["behind 2"] == told["behind that"] == told["refused"]
+    again = [(7, 0, 0), (7, 0, 1), (7, 0, 2), (9, 3, 77), (9, 3, 78)]
+    for producer in again:
+        bench.enqueue(f"again {producer}", b"b", producer=producer)
+    bench.enqueue("of no refused one", b"b", producer=(10, 0, 5))
+    bench.queue.drain()
+    bench.flush()
+    told = dict(bench.told)
+    assert [told[f"again {producer}"] for producer in again] == [[1], [2], [3], [4], [5]]
+    assert told["of no refused one"] == [6]
+
+
+def test_what_a_new_producer_sent_behind_something_that_was_taken_back_waits_for_that(bench: Bench) -> None:
+    for sequence in (0, 1):
+        bench.enqueue(f"lost {sequence}", b"b", producer=(7, 0, sequence))
+    bench.queue.drain()
+    error = DiskFullError("no room")
+    bench.queue.fail_staged(error, bench.log.abandon_staged())
+    bench.enqueue("behind", b"c", producer=(7, 0, 2))
+    bench.queue.drain()
+    assert dict(bench.told)["behind"] == [error]
+    for sequence in (0, 1, 2):
+        bench.enqueue(f"again {sequence}", b"b", producer=(7, 0, sequence))
+    bench.queue.drain()
+    bench.flush()
+    told = dict(bench.told)
+    assert [told[f"again {sequence}"] for sequence in (0, 1, 2)] == [[0], [1], [2]]
+
+
+def test_a_client_with_many_producer_ids_takes_no_place_from_an_honest_one(bench: Bench) -> None:
+    """Nor any more memory: an id is what a client says. For 120 s any gap is then refused for a moment."""
+    bench.enqueue("kept", b"a", producer=(7, 0, 0))
+    bench.queue.drain()
+    bench.flush()
+    is_over = too_few_in_sync_for_a_moment(bench)
+    bench.enqueue("known", b"b", producer=(7, 0, 1))
+    bench.enqueue("new", b"b", producer=(8, 0, 0))
+    for other in range(100, 100 + 3 * PRODUCERS_MAX):
+        bench.enqueue("enemy", b"c", producer=(other, 0, 0))
+    bench.queue.drain()
+    is_over()
+    assert len(bench.queue._refused_producers) == PRODUCERS_MAX
+    bench.enqueue("behind known", b"c", producer=(7, 0, 2))
+    bench.enqueue("behind new", b"c", producer=(8, 0, 1))
+    bench.queue.drain()
+    told = dict(bench.told)
+    assert told["behind known"] == told["known"]
+    assert told["behind new"] == told["new"]
+    again = [(7, 0, 1), (7, 0, 2), (8, 0, 0), (8, 0, 1)]
+    for producer in again:
+        bench.enqueue(f"again {producer}", b"b", producer=producer)
+    bench.queue.drain()
+    bench.flush()
+    told = dict(bench.told)
+    assert [told[f"again {producer}"] for producer in again] == [[1], [2], [3], [4]]
+    bench.clock.now_s += GAP_MAX_S
+    bench.enqueue("a gap of its own", b"b", producer=(7, 0, 9))
+    bench.enqueue("begins anywhere", b"b", producer=(9, 0, 9))
+    bench.queue.drain()
+    bench.flush()
+    told = dict(bench.told)
+    assert isinstance(told["a gap of its own"][0], OutOfOrderSequenceError)
+    assert told["begins anywhere"] == [5]
+    assert len(bench.queue._refused_producers) == 0
 
 
 def test_closing_answers_what_waits_and_what_was_never_staged(bench: Bench) -> None:

@@ -82,7 +82,7 @@ from logboom.storage.inspect import BatchView, LogTotals, LogView, verify
 from logboom.storage.log import PartitionLog
 from logboom.storage.open_files import OpenFiles
 from logboom.storage.owner import read_owner, write_owner
-from logboom.storage.producers import ProducerTable
+from logboom.storage.producers import FirstSequence, ProducerTable
 from logboom.storage.retention import Retention, SegmentFacts, retained_from
 from logboom.storage.scrubbing import Scrub, Scrubbed
 from logboom.storage.segment import Segment
@@ -102,6 +102,7 @@ __all__ = [
     "DetachedSegments",
     "Dirt",
     "EpochHistory",
+    "FirstSequence",
     "LogCompaction",
     "LogConfig",
     "LogTotals",

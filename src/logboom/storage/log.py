@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 
 from logboom.base.errors import LogboomError, RecordListTooLargeError, StorageError, with_cause
-from logboom.base.ids import Epoch, Offset, ProducerId
+from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Disk
 from logboom.storage import recovery, truncation, writing
 from logboom.storage.compaction import LogCompaction
@@ -23,7 +23,7 @@ from logboom.storage.faults import retriable_error_for
 from logboom.storage.inline_writes import InlineWrites
 from logboom.storage.open_files import OpenFiles
 from logboom.storage.plan import SegmentPlan
-from logboom.storage.producers import ProducerTable, Undo
+from logboom.storage.producers import FirstSequence, ProducerTable, Undo
 from logboom.storage.reading import LogReader
 from logboom.storage.segment import Segment
 from logboom.storage.staging import (
@@ -221,19 +221,20 @@ class PartitionLog:
         self._plan.roll(end)
         return True
 
-    def abandon_staged(self) -> frozenset[ProducerId]:
-        """Take back all that is staged: log end, producers and epochs are again those of what is written. The
-        idempotent producers of which there was something."""
+    def abandon_staged(self) -> tuple[FirstSequence, ...]:
+        """Take back all that is staged: log end, producers and epochs are again those of what is written. Where that of
+        idempotent producers began."""
         state = self._state
         with self._io:
             undo = [displaced for staged in self._staged for displaced in staged.undo]
+            taken_back = tuple(state.producers.first_of(undo))
             state.producers.revert(undo)
             self._staged.clear()
             state.log_end_offset = state.written_end
             # A leadership that begins exactly there stays, as if it had written nothing yet.
             state.epochs.truncate_end(Offset(state.written_end + 1))
             self._plan.restart(state.active.base, state.active.size_bytes, self._plan.since_ms)
-        return frozenset(producer for producer, _ in undo)
+        return taken_back
 
     # --- on the flusher's thread --------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ change is all that is needed to take it back.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from logboom.base.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from logboom.base.ids import Offset, ProducerId
@@ -41,6 +41,14 @@ class ProducerState:
     epoch: int
     batches: tuple[WrittenBatch, ...]
     seen_ms: int
+
+
+class FirstSequence(NamedTuple):
+    """Of the first of some batches of a producer."""
+
+    producer: int
+    epoch: int
+    sequence: int
 
 
 Undo = list[tuple[ProducerId, ProducerState | None]]
@@ -122,6 +130,16 @@ class ProducerTable:
             if undo is not None:
                 undo.append((oldest, producers[oldest]))
             del producers[oldest]
+
+    def first_of(self, undo: Undo) -> Iterator[FirstSequence]:
+        """Where the batches begin that `revert` is going to take back, of each producer."""
+        for producer, before in dict(reversed(undo)).items():
+            state = self._producers.get(producer)
+            known = () if before is None else before.batches
+            if state is not None:
+                new = next((one for one in state.batches if one not in known), None)
+                if new is not None:
+                    yield FirstSequence(producer, state.epoch, new.first_sequence)
 
     def revert(self, undo: Undo) -> None:
         """Take back what `record` did, the newest first. A log takes back its newest batches first, too."""

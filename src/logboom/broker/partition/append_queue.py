@@ -31,7 +31,7 @@ from logboom.broker.partition.refused_producers import RefusedProducers
 from logboom.broker.partition.validation import AppendRules, Checked
 from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult, refused, tell_all
 from logboom.records import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
-from logboom.storage import Appended, Batch, LogConfig, ProducerTable, Staged, first_copy
+from logboom.storage import Appended, Batch, FirstSequence, LogConfig, ProducerTable, Staged, first_copy
 
 _ACKS_LEADER: Final = 1
 
@@ -213,7 +213,7 @@ class AppendQueue:
         if refusal is None:
             return False
         self._counters.refused_appends += len(batches)
-        self._refused_producers.note(_producers(batches), refusal)
+        self._refused_producers.note(_first_sequences(batches), refusal)
         done(_nothing_taken(batches, refusal))
         return True
 
@@ -298,6 +298,9 @@ class AppendQueue:
             return one
         batch = one.batch if isinstance(one, ConditionalBatch) else one
         records, header = batch
+        refused = self._refused_producers.before(header, self._log.producers)
+        if refused is not None:
+            return refused
         try:
             if isinstance(one, ConditionalBatch):
                 # First: what a producer sends again must not be compared with its own record.
@@ -362,9 +365,9 @@ class AppendQueue:
         in the log, and their publishers would take an error for a sign that they are not."""
         tell_all(self._counted(self._at_commit.refuse(error, safe_end=self._committed), error))
 
-    def fail_staged(self, error: LogboomError, taken_back: Iterable[int] = ()) -> None:
-        """Answer all that wait: `error` for what is not yet as safe as was asked for, and for what the producers
-        `taken_back` have sent behind it."""
+    def fail_staged(self, error: LogboomError, taken_back: Iterable[FirstSequence] = ()) -> None:
+        """Answer all that wait: `error` for what is not yet as safe as was asked for, and for what producers send
+        behind what was taken back."""
         self._refused_producers.note(taken_back, error)
         published = self._published.refuse(error, committed=self._committed, safe_end=self.safe_end)
         tell_all([*self._refused_staged(error), *self._counted(published, error)])
@@ -382,7 +385,7 @@ class AppendQueue:
         unstaged = [_untaken(one, error) for one in waiting]
         for run in arrived:
             if not isinstance(run, PublishRun):
-                self._refused_producers.note(_producers(run[0]), error)
+                self._refused_producers.note(_first_sequences(run[0]), error)
         doubted = self._published.doubt(self._log.epochs.at, committed=self._committed, safe_end=self.safe_end)
         tell_all([*self._refused_staged(error), *doubted, *self._counted(unstaged, error)])
 
@@ -398,13 +401,16 @@ class AppendQueue:
         return answers
 
 
-def _producers(batches: Sequence[object]) -> Iterator[int]:
-    """Of batches as they came; none of what was checked already, or is no batch."""
-    for records in batches:
-        if isinstance(records, bytearray | memoryview) and len(records) >= HEADER_BYTES:
-            producer = read_header(records).producer_id
-            if producer >= 0:
-                yield producer
+def _first_sequences(batches: Sequence[object]) -> Iterator[FirstSequence]:
+    """Of each batch of an idempotent producer, as it came or checked; none of what is no batch."""
+    for one in batches:
+        if isinstance(one, bytearray | memoryview):
+            header = read_header(one) if len(one) >= HEADER_BYTES else None
+        else:
+            batch = one.batch if isinstance(one, ConditionalBatch) else one
+            header = batch[1] if isinstance(batch, tuple) else None
+        if header is not None and header.producer_id >= 0:
+            yield FirstSequence(header.producer_id, header.producer_epoch, header.base_sequence)
 
 
 def _no_doubt() -> None:

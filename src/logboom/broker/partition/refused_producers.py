@@ -4,50 +4,94 @@ same answer until they have sent it again.
 Clients have up to five batches on their way. Where the first was refused, since the partition had no leader here or too
 few replicas in sync at that moment, or was taken back for want of room, the second may come when that is over. Its
 sequence does not follow, and an answer that says so is final: from OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka goes on in a
-new epoch, and doubles what it has sent to other partitions and got no answer for.
+new epoch, and doubles what it has sent to other partitions and got no answer for. And where the log knows the producer
+not yet, or not any more, its sequence may be any: taken, it counts as an ack of the first one too, which is then never
+stored.
+
+Producer ids are what a client says they are, so there is room for few. Once these are too many, each producer counts as
+one of them for the time that it would be.
 
 On the loop alone.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from itertools import takewhile
+from typing import Final, NamedTuple
 
 from logboom.base.errors import LogboomError
+from logboom.base.ids import ProducerId
 from logboom.base.ports import Clock
+from logboom.records import BatchHeader
+from logboom.storage import FirstSequence, ProducerTable
 
 GAP_MAX_S: Final = 120.0
 """How long a producer may take to send again what was not taken, while it sends what follows."""
-PRODUCERS_MAX: Final = 10_000
+PRODUCERS_MAX: Final = 1_000
+
+
+class _Refused(NamedTuple):
+    error: LogboomError
+    until_s: float
+    epoch: int
+    sequence: int
+    """Of the first batch that was not taken."""
 
 
 class RefusedProducers:
     """See the module. Life: that of the partition."""
 
-    __slots__ = ("_answers", "_clock")
+    __slots__ = ("_clock", "_forgotten", "_refused")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._answers: dict[int, tuple[LogboomError, float]] = {}
+        self._refused: dict[int, _Refused] = {}
+        """The one that was refused longest ago first."""
+        self._forgotten: _Refused | None = None
+        """The latest of those for which there was no room."""
 
-    def note(self, producers: Iterable[int], error: LogboomError) -> None:
-        """Batches of these were answered with `error`."""
-        until_s = self._clock.monotonic_s() + GAP_MAX_S
-        for producer in producers:
-            self._answers.pop(producer, None)
-            self._answers[producer] = error, until_s
-            if len(self._answers) > PRODUCERS_MAX:
-                del self._answers[next(iter(self._answers))]
+    def __len__(self) -> int:
+        return len(self._refused)
+
+    def note(self, firsts: Iterable[FirstSequence], error: LogboomError) -> None:
+        """Batches from these on were answered with `error`."""
+        now_s = self._clock.monotonic_s()
+        self._expire(now_s)
+        for producer, epoch, sequence in firsts:
+            before = self._refused.pop(producer, None)
+            first = before.sequence if before is not None and before.epoch == epoch else sequence
+            self._refused[producer] = _Refused(error, now_s + GAP_MAX_S, epoch, first)
+            if len(self._refused) > PRODUCERS_MAX:
+                self._forgotten = self._refused.pop(next(iter(self._refused)))
 
     def caught_up(self, producer: int) -> None:
         """A batch of this one was taken."""
-        if self._answers:
-            self._answers.pop(producer, None)
+        if self._refused:
+            self._refused.pop(producer, None)
+            self._expire(self._clock.monotonic_s())
 
     def answer(self, producer: int) -> LogboomError | None:
         """The answer to a batch with a gap before it; None where the gap is the producer's own."""
-        error, until_s = self._answers.get(producer, (None, 0.0))
-        return error if self._clock.monotonic_s() < until_s else None
+        refused = self._refused.get(producer, self._forgotten)
+        return refused.error if refused is not None and self._clock.monotonic_s() < refused.until_s else None
+
+    def before(self, header: BatchHeader, known: ProducerTable) -> LogboomError | None:
+        """The answer to a batch before which one of the same producer was refused, where the log does not see that: it
+        takes any of a producer that it does not know. None where none was."""
+        if header.producer_id < 0 or known.get(ProducerId(header.producer_id)) is not None:
+            return None
+        refused = self._refused.get(header.producer_id)
+        if refused is None:
+            begins = header.base_sequence == 0
+        else:
+            begins = header.base_sequence in (0, refused.sequence) or header.producer_epoch != refused.epoch
+        return None if begins else self.answer(header.producer_id)
 
     def clear(self) -> None:
         """Another leader may take what comes next."""
-        self._answers.clear()
+        self._refused.clear()
+        self._forgotten = None
+
+    def _expire(self, now_s: float) -> None:
+        over = takewhile(lambda one: one[1].until_s <= now_s, self._refused.items())
+        for producer in [producer for producer, _ in over]:
+            del self._refused[producer]
