@@ -252,6 +252,39 @@ def test_presets_of_otlp_need_a_token_alone(preset: str) -> None:
     assert grafana.http.url == "https://otlp-gateway-prod-eu-west-0.grafana.net/otlp"
 
 
+@pytest.mark.parametrize(
+    ("keys", "warning"),
+    [
+        ("type: loki, url: 'http://a:1', labels: {a: '{service}', b: '{attributes.x}y'}", "'{service|none}'"),
+        ("type: loki, url: 'http://a:1', labels: {a: '{host|}', b: ''}", "'{service|none}'"),
+        ("type: loki, url: 'http://a:1', labels: {a: '{host|}', b: '{service|none}'}", None),
+        ("type: loki, url: 'http://a:1', labels: {a: '{host}', b: 'prod'}", None),
+        ("type: loki, url: 'http://a:1', labels: {a: '{host}', b: '{stream}'}", None),
+        ("type: elasticsearch, url: 'http://a:1', index: 'logs-{attributes.team}'", "'{attributes.team|none}'"),
+        ("type: elasticsearch, url: 'http://a:1', index: 'logs-{service|x}-{time:%Y}-{source}'", None),
+    ],
+)
+def test_check_warns_of_a_place_that_an_event_may_not_have(keys: str, warning: str | None) -> None:
+    found = [(one.where, one.message) for one in compile_pipeline(pipeline_of(keys), "p.yaml").warnings]
+    if warning is None:
+        assert found == []
+        return
+    ((where, message),) = found
+    assert where in ("sinks.out.labels", "sinks.out.index")
+    assert "dead letter" in message
+    assert warning in message
+
+
+def test_an_event_without_a_label_is_a_dead_letter_of_loki() -> None:
+    with Server(loki.Loki()) as server:
+        contract = server.contract
+        assert isinstance(contract, loki.Loki)
+        batch = delivered(server, loki.KEYS.replace(", team: shop", ""), [event(0, service=None), event(1)])
+        (letter,) = batch.letters.refused
+        assert (letter.offset, "has none of the labels" in letter.reason) == (0, True)
+        assert len(contract.entries) == 1
+
+
 def test_check_finds_files_of_credentials_that_are_not_there(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     (tmp_path / "empty").write_text("\n")

@@ -135,6 +135,8 @@ def compare(
     for name in (first, second):
         if name not in sinks:
             fail(f"the pipeline {plan.name} has no sink {name!r} ({hint(name, list(sinks))})")
+    if first == second:
+        fail(f"{first} would be compared with itself, which shows nothing: name two sinks of {plan.name}")
     admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     unread = [name for name in (first, second) if not can_be_read(sinks[name])]
     if unread:

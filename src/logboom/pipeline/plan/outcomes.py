@@ -23,10 +23,13 @@ def failure_text(rule: str, sql: str) -> str:
     >>> failure_text("split.large", "CAST(body AS INT)\\n  > 5")
     'the condition of split.large failed on it: CAST(body AS INT) > 5'
     """
+    return f"the condition of {rule} failed on it: {shown_sql(sql)}"
+
+
+def shown_sql(sql: str) -> str:
+    """SQL of a file as the reason of a dead letter has it: in one line, which is cut where it is long."""
     shown = " ".join(sql.split())
-    if len(shown) > _SHOWN_MAX_CHARS:
-        shown = f"{shown[: _SHOWN_MAX_CHARS - 1]}…"
-    return f"the condition of {rule} failed on it: {shown}"
+    return shown if len(shown) <= _SHOWN_MAX_CHARS else f"{shown[: _SHOWN_MAX_CHARS - 1]}…"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from logboom.pipeline.event.attributes import rows_with_attribute
 from logboom.pipeline.event.schema import MICROSECONDS
 from logboom.pipeline.normalise.memory import no_collections
+from logboom.pipeline.plan.outcomes import shown_sql
 from logboom.pipeline.reshape.edits import CASTS, cast, flatten, remove, take, to_text
 
 PREFIX: Final = "attributes."
@@ -38,6 +39,7 @@ class SetValues(NamedTuple):
     """What a field is set to."""
 
     target: str
+    sql: str
     values: Sequence[Any]
     """By row: plain data, None where the value is null."""
     failed: Sequence[int]
@@ -76,7 +78,7 @@ class _Reshaping:
         self._field_sets = [one for one in sets if not one.target.startswith(PREFIX)]
         for one in sets:
             for row in one.failed:
-                self._reasons.setdefault(row, f"{one.target} cannot be set: its expression fails on this event")
+                self._reasons.setdefault(row, _failure(one))
 
     def run(self, stage: str) -> pa.RecordBatch:
         attributes = self._attributes()
@@ -175,7 +177,8 @@ class _Reshaping:
                 column.append(_field_value(one.target, value))
             except ValueError:
                 column.append(None)
-                self._reasons.setdefault(row, f"{one.target} cannot be {_short(value)}")
+                reason = f"{one.target} cannot be {_short(value)}, the value of: {shown_sql(one.sql)}"
+                self._reasons.setdefault(row, reason)
                 self._unset.get(one.counted_as, set()).add(row)
         if one.target == "severity_number":
             column = [value or 0 for value in column]
@@ -191,6 +194,10 @@ class _Reshaping:
         batch = _replaced(batch, "dead_reason", pa.array([self._reasons.get(row) for row in rows], pa.string()))
         stages = pa.array([stage if row in self._reasons else None for row in rows], pa.string())
         return _replaced(batch, "dead_stage", stages)
+
+
+def _failure(one: SetValues) -> str:
+    return f"{one.target} cannot be set: its expression fails on this event: {shown_sql(one.sql)}"
 
 
 def _field_value(target: str, value: Any) -> Any:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from logboom.base.units import MIB
 from logboom.pipeline.normalise.memory import no_collections
 from logboom.pipeline.plan.nodes import SPLIT_FROM
+from logboom.pipeline.plan.outcomes import shown_sql
 from logboom.pipeline.reshape.edits import take, to_text
 
 ALL: Final = "attributes"
@@ -38,6 +39,8 @@ class Split(NamedTuple):
 
     attribute: str | None
     """The attribute that is the list, which the events of its elements do not have; None for any other expression."""
+    sql: str
+    """What gives the list."""
     into: str
     """`attributes.NAME`, `body`, or `attributes`: the members of each element become attributes."""
 
@@ -74,7 +77,8 @@ class _Splitting:
             if alive is not None and not alive[row]:
                 continue
             if row in failed:
-                self._reasons[row] = "the list to split by cannot be computed: its expression fails on this event"
+                reason = "the list to split by cannot be computed: its expression fails on this event"
+                self._reasons[row] = f"{reason}: {shown_sql(self._split.sql)}"
                 continue
             elements = _list(value)
             if elements:

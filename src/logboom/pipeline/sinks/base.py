@@ -55,6 +55,10 @@ class SinkReport(Protocol):
         """Something about this key keeps the pipeline from running."""
         ...
 
+    def warning(self, key: str, message: str) -> None:
+        """Something about this key runs, but is hardly meant."""
+        ...
+
     def unknown(self, key: str, what: str, word: str, known: Sequence[str]) -> None:
         """The key names a thing (`what`) that does not exist; the message suggests the nearest of `known`."""
         ...

@@ -29,7 +29,7 @@ from logboom.pipeline.sinks.http.authorization import (
 )
 from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, RequestLimits, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
-from logboom.pipeline.sinks.http.templates import Template, check_template
+from logboom.pipeline.sinks.http.templates import Template, check_template, warn_of_no_value
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
@@ -197,6 +197,7 @@ def ecs_document(event: EventRecord) -> bytes:
 
 def _compile(model: ElasticsearchModel, common: CommonFields, report: SinkReport) -> ElasticsearchSink:
     check_template(report, "index", model.index)
+    warn_of_no_value(report, "index", model.index)
     if not model.index.strip():
         report.problem("index", "is empty; name an index, an alias or a data stream")
     if model.pipeline is not None and not model.pipeline.strip():

@@ -21,7 +21,7 @@ from logboom.pipeline.sinks.http.authorization import AuthorizedModel, Authorize
 from logboom.pipeline.sinks.http.model import RequestLimits, http_fields
 from logboom.pipeline.sinks.http.protobuf import bytes_field, text_field, whole_field
 from logboom.pipeline.sinks.http.target import HttpTarget
-from logboom.pipeline.sinks.http.templates import Template, check_template
+from logboom.pipeline.sinks.http.templates import Template, TemplateError, check_template
 from logboom.pipeline.sinks.http.times import event_microseconds
 
 if TYPE_CHECKING:
@@ -165,9 +165,26 @@ def _compile(model: LokiModel, common: CommonFields, report: SinkReport) -> Loki
 def _check_labels(labels: Mapping[str, str], report: SinkReport) -> None:
     if not any(labels.values()):
         report.problem("labels", "are all empty, which to Loki are none: it takes no stream without a label")
+    else:
+        _warn_of_optional_labels(labels, report)
     for name, text in labels.items():
         if len(text.encode()) > _LABEL_TEXT_MAX_BYTES:
             report.problem("labels", f"{name!r} has more than {_LABEL_TEXT_MAX_BYTES:,} bytes")
+
+
+def _warn_of_optional_labels(labels: Mapping[str, str], report: SinkReport) -> None:
+    try:
+        templates = [Template(text) for text in labels.values()]
+    except TemplateError:
+        return  # a problem already
+    if any(template.has_always_text for template in templates):
+        return
+    field = next((name for template in templates for name in template.optional_fields), "service")
+    report.warning(
+        "labels",
+        "may all be missing from an event, which becomes a dead letter then: Loki takes no stream without a label; "
+        f"say what stands for a missing field ('{{{field}|none}}'), or add a label that all events have",
+    )
 
 
 SINK: Final = bulk_sink_type("loki", LokiModel, LokiSink, _compile)

@@ -139,7 +139,7 @@ class ReshapeTransform(KernelTransform, frozen=True, kw_only=True, tag="reshape"
                 counted = np.zeros(batch.num_rows, np.int32)
                 counted[list(lists.failed)] = 1
                 changed = changed.append_column(lists.counted_as, pa.array(counted))
-            split = Split(attribute_name(self.split.sql), self.split.target)
+            split = Split(attribute_name(self.split.sql), self.split.sql, self.split.target)
             changed = split_batch(split, lists.values, lists.failed, self.name, changed)
         if self.schema is not msgspec.UNSET:
             changed = in_schema_batch(Schema(*self.schema), changed)
@@ -149,11 +149,11 @@ class ReshapeTransform(KernelTransform, frozen=True, kw_only=True, tag="reshape"
         count = failed_column(self._label(one)) if _can_fail(one) else ""
         simple = simple_value(one.sql)
         if simple is not None:
-            return SetValues(one.target, simple(batch), (), count)
+            return SetValues(one.target, one.sql, simple(batch), (), count)
         texts = batch.column(one.column).to_pylist()
         failed = [row for row, text in enumerate(texts) if text is None]
         values = [None if text is None else _decode(text).get("v") for text in texts]
-        return SetValues(one.target, values, failed, count)
+        return SetValues(one.target, one.sql, values, failed, count)
 
 
 def _can_fail(one: SetField) -> bool:

@@ -111,6 +111,10 @@ class _Below:
         """Something about this key keeps the pipeline from running."""
         self._report.problem(self._key, f"{key} {message}")
 
+    def warning(self, key: str, message: str) -> None:
+        """Something about this key runs, but is hardly meant."""
+        self._report.warning(self._key, f"{key} {message}")
+
     def unknown(self, key: str, what: str, word: str, known: Sequence[str]) -> None:
         """The key names a thing that does not exist."""
         self._report.unknown(self._key, what, word, known)

@@ -35,6 +35,9 @@ _DATES: Final[dict[str, Callable[[datetime], str]]] = {
 }
 FIELDS: Final = tuple(name for name, kind in EVENT_COLUMNS if kind in ("string", "int", "bigint"))
 
+_ALWAYS_THERE: Final = frozenset(("event_id", "source", "stream", "partition", "offset"))
+"""Where an event comes from is known, whatever is in it."""
+
 
 class TemplateError(ValueError):
     """A template that cannot be understood; its text is the end of a sentence about it."""
@@ -57,6 +60,20 @@ class Template:
     def is_constant(self) -> bool:
         """Whether it is the same for all events."""
         return all(isinstance(part, str) for part in self._parts)
+
+    @property
+    def optional_fields(self) -> list[str]:
+        """Names of fields that an event may lack and that say nothing of what stands there then: without one of them
+        the template has no value."""
+        named = [part for part in self._parts if not isinstance(part, str)]
+        return [name for name, otherwise in named if otherwise is None and not _is_always_there(name)]
+
+    @property
+    def has_always_text(self) -> bool:
+        """Whether it has a value for every event, and one that is not empty."""
+        if self.optional_fields:
+            return False
+        return any(isinstance(part, str) or part[1] or _is_always_there(part[0]) for part in self._parts)
 
     @property
     def reads_attributes(self) -> bool:
@@ -94,6 +111,25 @@ def check_template(report: SinkReport, key: str, text: str) -> None:
         Template(text)
     except TemplateError as error:
         report.problem(key, f"{text!r} {error}")
+
+
+def warn_of_no_value(report: SinkReport, key: str, text: str) -> None:
+    """Warns of a template that events may have no value for, where these become dead letters."""
+    try:
+        optional = Template(text).optional_fields
+    except TemplateError:
+        return  # a problem already
+    if optional:
+        report.warning(
+            key,
+            f"an event without {' or '.join(optional)} has none, and becomes a dead letter: say what stands for a "
+            f"missing field ('{{{optional[0]}|none}}')",
+        )
+
+
+def _is_always_there(name: str) -> bool:
+    """Whether every event has the field, and never as an empty text."""
+    return name in _ALWAYS_THERE or name.startswith("time:")
 
 
 def _field(inside: str) -> tuple[str, str | None]:
