@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,11 @@ from logboom.pipeline.config.sqlcheck import check_expressions
 from logboom.pipeline.execute.flow import guarded_condition
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, WHEN_COLUMNS, Expression
 from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
+from logboom.pipeline.spark.catalyst import Catalyst, open_catalyst
+from logboom.pipeline.sql.copies import copies_of
+from logboom.pipeline.sql.expression import record_expression
 from logboom.pipeline.sql.functions import ALLOWED, REFUSED
+from logboom.pipeline.sql.tree import COLUMN, Tree
 
 pytestmark = [pytest.mark.spark, needs_java]
 
@@ -98,6 +103,33 @@ def test_every_allowed_function_is_asked_here() -> None:
 
 def test_what_is_asked_here_is_what_check_lets_pass(verdicts: dict[str, str | None]) -> None:
     assert {sql: verdicts[sql] for _, sql in calls() if verdicts[sql] is not None} == {}
+
+
+def test_what_is_evaluated_several_times_is_counted_so() -> None:
+    """Spark's own expressions have each column as often as `copies` says of the function."""
+    with open_catalyst() as catalyst:
+        tree = Tree(catalyst.jvm)
+        uncounted = {sql for sql in ASKED if _evaluated(catalyst, sql) - _counted(tree, tree.parse(sql))}
+    assert uncounted == set()
+
+
+def _evaluated(catalyst: Catalyst, sql: str) -> Counter[str]:
+    """How often each column is in an expression as Spark evaluates it."""
+    plan = catalyst.project(record_expression(Tree(catalyst.jvm), sql), EVENT_COLUMNS)
+    plan = catalyst.module("org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions").apply(plan)
+    (expression,) = catalyst.listed(plan.expressions())
+    leaves = catalyst.listed(expression.collectLeaves())
+    return Counter(str(one.name()) for one in leaves if one.nodeName() == "AttributeReference")
+
+
+def _counted(tree: Tree, node: Any, times: int = 1) -> Counter[str]:
+    """The same as `copies` has it."""
+    if tree.kind(node) == COLUMN:
+        return Counter({str(node.nameParts().head()): times})
+    found: Counter[str] = Counter()
+    for position, child in enumerate(tree.children(node)):
+        found += _counted(tree, child, times * copies_of(tree, node, position))
+    return found
 
 
 @pytest.mark.in_turn(3)

@@ -63,7 +63,21 @@ FAULTS = {
     "NOT " * 9_000 + "weight > 1": "is nested too deeply for Spark to read",
     " + ".join(["weight"] * 4_000) + " > 1": "is nested ",
     "CASE WHEN weight > 1 THEN " * 400 + "true" + " END" * 400: "is nested too deeply for Spark to read",
-    "nullif(" * 14 + "service" + ", 'x')" * 14 + " = 'a'": "has BETWEEN or nullif inside each other, each",
+    "nullif(" * 11
+    + "service"
+    + ", 'x')" * 11
+    + " = 'a'": "evaluates a part of it 2,048 times, and 100 times is the most",
+    "regexp_extract(" * 8 + "body" + ", '(a)')" * 8 + " = 'a'": "evaluates a part of it 6,561 times",
+    "right(" * 7 + "body" + ", 5)" * 7 + " = 'a'": "evaluates a part of it 128 times",
+    "body LIKE ANY (" + ", ".join(f"'%{number}_'" for number in range(101)) + ")": "evaluates a part of it 101 times",
+    " OR ".join(
+        ["nullif(" * 6 + "service" + ", 'x')" * 6 + " = 'a'"] * 20
+    ): "parts as it is evaluated, of 319 that are",
+    "CASE " * 12
+    + "body"
+    + " WHEN 'a' THEN 'b' WHEN 'c' THEN 'd' END" * 12
+    + " = 'a'": "has more than 2,000 parts beside",
+    "nullif(" * 6 + "service" + ", 'x')" * 6 + " = right(regexp_extract(body, '(a)'), 5)": None,
     "nullif(" * 4 + "service" + ", 'x')" * 4 + " = 'a' AND (weight BETWEEN 1 AND 2) BETWEEN false AND true": None,
     "weight > 1 AND body LIKE '" + "(" * 3_000 + "'": None,
     # What ANSI has no meaning for cannot be asked again under it, where it is null.

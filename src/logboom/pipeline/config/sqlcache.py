@@ -27,6 +27,8 @@ _CHECKING_MODULES: Final = (
     "spark/catalyst.py",
     "spark/settings.py",
     "sql/attributes.py",
+    "sql/copies.py",
+    "sql/expression.py",
     "sql/functions.py",
     "sql/regex.py",
     "sql/review.py",

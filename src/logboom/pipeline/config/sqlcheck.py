@@ -22,7 +22,7 @@ from logboom.pipeline.route.values import simple_value
 from logboom.pipeline.spark.catalyst import Catalyst, CatalystJvm, open_catalyst
 from logboom.pipeline.spark.jars import cache_dir
 from logboom.pipeline.sql.attributes import PlainAttributes
-from logboom.pipeline.sql.expression import parts_written_out
+from logboom.pipeline.sql.copies import copies_fault, written_fault
 from logboom.pipeline.sql.review import review
 from logboom.pipeline.sql.tree import Tree
 
@@ -47,7 +47,6 @@ _PIECE: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w+|
 """A literal, a word or a sign."""
 _PIECES_MAX: Final = 10_000
 """Some seconds of checking: each part of an expression is asked for in the JVM."""
-_DOUBLING: Final = re.compile(r"between|nullif", re.IGNORECASE)
 _BRACKETS_MAX: Final = 100
 """Far from where Spark's parser, or that of a running pipeline, would overflow its stack."""
 _UNDER_ANSI, _NO_CAST = " with ANSI mode on", "cannot cast"
@@ -90,10 +89,13 @@ class SqlCheck:
         if (fault := _size_fault(expression.sql)) is not None:
             return fault
         try:
+            written = self._catalyst.parse(expression.sql)
+            if (fault := written_fault(self._tree, written, len(_PIECE.findall(expression.sql)))) is not None:
+                return fault
             parsed = self._parsed(expression)
             return (
                 self._call_fault(parsed)
-                or self._doubling_fault(parsed, expression.sql)
+                or copies_fault(self._tree, parsed)
                 or self._analysed_fault(parsed, expression)
                 or self._types_fault(expression)
             )
@@ -139,15 +141,6 @@ class SqlCheck:
         if parsed.nodeName() == "Alias":
             return f"ends too early: Spark takes '{parsed.name()}' for a name given to what stands before it"
         return review(self._tree, parsed)
-
-    def _doubling_fault(self, parsed: Any, sql: str) -> str | None:
-        """Why an expression is too large as it is evaluated, though not as it is written."""
-        if _DOUBLING.search(sql) is None or parts_written_out(self._tree, parsed) <= _PIECES_MAX:
-            return None
-        return (
-            f"has BETWEEN or nullif inside each other, each of which doubles what stands first in it: to more than "
-            f"{_PIECES_MAX:,} parts; compute the inner ones with a reshape first"
-        )
 
     def _analysed_fault(self, parsed: Any, expression: Expression) -> str | None:
         analysed = self._catalyst.project(parsed, expression.columns)

@@ -32,14 +32,6 @@ def record_expression(tree: Tree, sql: str) -> Any:
     return OnRe2(tree).rewrite(plain_expression(tree, sql))
 
 
-def parts_written_out(tree: Tree, node: Any) -> int:
-    """How many parts the parsed expression has as it is evaluated: BETWEEN and `nullif` take their first argument
-    twice, so that it doubles with each that stands inside another."""
-    sizes = [parts_written_out(tree, one) for one in tree.children(node)]
-    doubled = sizes[0] if sizes and tree.function(node) in _WRITTEN_OUT else 0
-    return 1 + sum(sizes) + doubled
-
-
 def replaced(tree: Tree, node: Any, by: dict[str, Any]) -> Any:
     """The expression with others in the place of some columns."""
     if tree.kind(node) == COLUMN:
