@@ -140,6 +140,12 @@ def yarn() -> list[str]:
 
 
 @cache
+def hdfs() -> list[str]:
+    """Hadoop's name node and a data node, which take a directory and a port for HTTP, until the input ends."""
+    return java_program(HERE / "hdfs", "hadoop-client-minicluster", "Hdfs", heap_mb=384)
+
+
+@cache
 def kubernetes() -> list[str]:
     """Kubernetes with pods that are processes here, which takes a directory and Spark's home, until its input ends."""
     return java_program(HERE / "kubernetes", "kubernetes-server-mock", "Kubernetes")

@@ -181,6 +181,7 @@ def test_an_archive_and_the_checkpoint_are_kept_apart(path: str) -> None:
     [
         ("s3a://bucket/archive", "is a URL (s3a:), and files are moved by rename here"),
         ("hdfs:/archive", "is a URL (hdfs:)"),
+        ("hdfs://name:8020/archive", "write webhdfs://NAMENODE:9870/PATH"),
         ("file:///data/archive", "is a URL; write the plain path: /data/archive"),
         ("file:/data/archive", "is a URL; write the plain path: /data/archive"),
         ("~/archive", "begins with '~'"),
@@ -379,6 +380,14 @@ def test_a_checkpoint_in_a_bucket_takes_a_server_and_a_working_directory(tmp_pat
         ("path: ./here, work_dir: ./there", "work_dir", "goes with a path in a bucket"),
         ("path: 's3://bucket/x', work_dir: '~/x'", "work_dir", "begins with '~'"),
         ("path: 'hdfs://name/x'", "path", "is a URL (hdfs:)"),
+        ("path: 'hdfs://name/x'", "path", "write webhdfs://NAMENODE:9870/PATH"),
+        ("path: 'webhdfs://name'", "path", "a directory that is the checkpoint's alone"),
+        ("path: 'webhdfs://a..b:9870/x'", "path", "has 'a..b:9870', which is no HOST:PORT"),
+        ("path: 'webhdfs://one:9870,two:x/x'", "path", "has 'two:x', which is no HOST:PORT"),
+        ("path: 'webhdfs://me:key@one:9870/x'", "path", "has more than name nodes and a directory"),
+        ("path: 'webhdfs://one:9870/x?user.name=a'", "path", "has more than name nodes and a directory"),
+        ("path: 'webhdfs://one:9870/x/../y'", "path", "has an empty name, '.' or '..' in its prefix"),
+        ("path: 'webhdfs://name/x', region: eu", "region", "goes with a path that begins with s3://"),
         ("work_dir: ./x", "work_dir", "goes with a path in a bucket"),
     ],
 )

@@ -41,6 +41,7 @@ The rooms, lower ones first; a room imports only rooms above it in this list:
   metrics of events in windows.
 - `transforms`: one file for each kind of transform; they register themselves, as formats do in `parse.formats`.
 - `execute`: runs a layout's steps over Spark's batches. `spark`: the JVM, the session, readers and writers.
+- `hdfs`: files of HDFS, over its HTTP.
 - `checkpoint`: files that survive a crash. `edge`: records in and out of the log. `dials`: who turned which dial of a
   running pipeline, in a stream of the log.
 - `sinks`: one file for each kind of sink; they register themselves. `registry`: reads a written plan, whose nodes are

@@ -21,6 +21,7 @@ from logboom.pipeline.checkpoint.spark_log import Offsets, durably_committed
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.plan.paths import checkpoint_of
+from logboom.pipeline.plan.stores import StoreRef, is_in_hdfs
 
 if TYPE_CHECKING:
     from logboom.pipeline.checkpoint.bucket.objects import Objects
@@ -92,9 +93,20 @@ def keeping_of(plan: Plan) -> Keeping:
     if plan.checkpoint_store is msgspec.UNSET:
         return OnDisk()
     from logboom.pipeline.checkpoint.bucket.bucket_mirror import BucketMirror
+
+    return BucketMirror(_objects_of(plan.checkpoint_store), checkpoint_of(plan))
+
+
+def _objects_of(store: StoreRef) -> "Objects":
+    """The objects of a checkpoint. Nothing is asked yet."""
+    if is_in_hdfs(store.url):
+        from logboom.pipeline.checkpoint.bucket.bundle_log import OBJECTS
+        from logboom.pipeline.checkpoint.bucket.hdfs_objects import HdfsObjects
+
+        return HdfsObjects(store, OBJECTS)
     from logboom.pipeline.checkpoint.bucket.objects import ObstoreObjects
 
-    return BucketMirror(ObstoreObjects(plan.checkpoint_store), checkpoint_of(plan))
+    return ObstoreObjects(store)
 
 
 @contextlib.contextmanager
@@ -106,10 +118,9 @@ def opened_to_read(plan: Plan) -> Iterator[Path]:
         yield directory
         return
     from logboom.pipeline.checkpoint.bucket.bundle_log import content_of, newest_state
-    from logboom.pipeline.checkpoint.bucket.objects import ObstoreObjects
     from logboom.pipeline.checkpoint.bucket.working_tree import WorkingTree
 
-    objects = ObstoreObjects(plan.checkpoint_store)
+    objects = _objects_of(plan.checkpoint_store)
     files = newest_state(objects).files
     looked_at = {path: entry for path, entry in files.items() if not path.startswith(_NOT_LOOKED_AT)}
     with tempfile.TemporaryDirectory(prefix="logboom-checkpoint-") as copy:
@@ -167,9 +178,7 @@ def retried_letters_of(plan: Plan) -> KeptFile:
     """Where it is kept which dead letters were sent once more."""
     if plan.checkpoint_store is msgspec.UNSET:
         return FileOnDisk(checkpoint_of(plan) / "dead-letters" / "retried.json")
-    from logboom.pipeline.checkpoint.bucket.objects import ObstoreObjects
-
-    return FileInBucket(ObstoreObjects(plan.checkpoint_store), "retried.json")
+    return FileInBucket(_objects_of(plan.checkpoint_store), "retried.json")
 
 
 def is_in_bucket(plan: Plan) -> bool:
@@ -190,6 +199,5 @@ def try_keeping(plan: Plan) -> None:
     if plan.checkpoint_store is msgspec.UNSET:
         return
     from logboom.pipeline.checkpoint.bucket.bucket_mirror import check_conditions
-    from logboom.pipeline.checkpoint.bucket.objects import ObstoreObjects
 
-    check_conditions(ObstoreObjects(plan.checkpoint_store))
+    check_conditions(_objects_of(plan.checkpoint_store))

@@ -12,7 +12,11 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://|/)")
 
 _NO_URLS: Final = (
     "and files are moved by rename here, which needs a mounted file system; write the path of a directory, or for an "
-    "archive or the checkpoint s3://, gs:// or abfss://"
+    "archive or the checkpoint s3://, gs://, abfss:// or webhdfs://"
+)
+_NO_RPC: Final = (
+    "whose own protocol takes a JVM, which executors have no way to: write webhdfs://NAMENODE:9870/PATH for an archive "
+    "or the checkpoint (swebhdfs:// over TLS), with the port of its HTTP"
 )
 
 
@@ -38,7 +42,8 @@ def path_fault(path: str, no_urls: str = _NO_URLS) -> str | None:
     if scheme is not None and scheme[1].lower() == "file":
         return f"is a URL; write the plain path: /{path[scheme.end() :].lstrip('/')}"
     if scheme is not None:
-        return f"is a URL ({scheme[1]}:), {no_urls}"
+        is_hdfs = scheme[1].lower() == "hdfs" and no_urls == _NO_URLS
+        return f"is a URL ({scheme[1]}:), {_NO_RPC if is_hdfs else no_urls}"
     if path.startswith("~"):
         return "begins with '~', which stands for no home directory here; write the path whole"
     return None

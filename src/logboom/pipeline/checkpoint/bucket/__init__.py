@@ -26,7 +26,7 @@ drivers wins. A driver that takes over claims the number behind the last one, wh
 before it would write next, and claims are kept. So that driver is refused, however long it slept, and stops before it
 commits anything (`bucket_mirror.ReplacedError`).
 
-`bundles` is pure: what a bundle says and what a row of them comes to. `objects` is the store, `bundle_log` reads the
-bundles of one, `working_tree` is the working directory, `bucket_mirror` keeps the two the same. Must not know Spark's
-API, the log or sinks.
+`bundles` is pure: what a bundle says and what a row of them comes to. `objects` is the store, `hdfs_objects` one in
+HDFS, `bundle_log` reads the bundles of one, `working_tree` is the working directory, `bucket_mirror` keeps the two the
+same. Must not know Spark's API, the log or sinks.
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.plan.stores import is_url_of_store
+from logboom.pipeline.plan.stores import is_url_of_bucket
 from logboom.pipeline.sinks.iceberg.bounded_requests import bound
 from logboom.pipeline.sinks.parquet.stores import omit_checksum_trailers
 
@@ -77,7 +77,7 @@ def try_files(table: Table) -> None:
     """Writes a small object where a table in an object store has its files, and removes it; what is raised says what
     does not let us."""
     prepare_files(table.io)
-    if not is_url_of_store(table.location()):
+    if not is_url_of_bucket(table.location()):
         return
     path = f"{table.location().rstrip('/')}/metadata/logboom-connect"
     with table.io.new_output(path).create(overwrite=True) as file:

@@ -1,4 +1,5 @@
 """The archive in an object store, which knows no rename: staged objects are copied to their names behind a manifest.
+HDFS, which does, has them moved.
 
 As on a file system a batch is committed by one manifest that names its files, an object that appears whole or not at
 all. Tasks write below `_logboom`, which readers leave alone; behind the manifest the store itself copies each object
@@ -18,7 +19,7 @@ from typing import Final
 import msgspec
 from pyarrow.fs import FileSelector, FileType
 
-from logboom.pipeline.plan.stores import StoreRef
+from logboom.pipeline.plan.stores import StoreRef, is_in_hdfs
 from logboom.pipeline.sinks.parquet.archive import HIDDEN, NOTHING, Manifest, next_manifest
 from logboom.pipeline.sinks.parquet.staging import Report
 from logboom.pipeline.sinks.parquet.stores import open_store
@@ -100,7 +101,7 @@ class ObjectArchive:
             for source, file, is_there in zip(staged, manifest.files, there, strict=True)
             if is_there
         ]
-        self._at_once(self._files.copy_file, left)
+        self._at_once(self._files.move if is_in_hdfs(self.store.url) else self._files.copy_file, left)
 
     def _numbered(self) -> list[tuple[int, str]]:
         selector = FileSelector(self._manifests, allow_not_found=True)

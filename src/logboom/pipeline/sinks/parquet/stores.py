@@ -1,4 +1,5 @@
-"""Object stores as places for an archive: `s3://BUCKET/PREFIX`, `gs://...`, `abfss://CONTAINER@ACCOUNT.../PREFIX`.
+"""Object stores as places for an archive: `s3://BUCKET/PREFIX`, `gs://...`, `abfss://CONTAINER@ACCOUNT.../PREFIX`;
+and HDFS.
 
 Knows the file systems of Arrow, whose clients find credentials as those of each cloud do: in the environment, in their
 usual files, from the machine. Must not know archives.
@@ -11,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from logboom.pipeline.plan.stores import StoreRef
+from logboom.pipeline.plan.stores import StoreRef, is_in_hdfs
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -34,6 +35,11 @@ def open_store(store: StoreRef) -> tuple[FileSystem, str]:
     from pyarrow import fs
 
     parts = urlsplit(store.url)
+    if is_in_hdfs(store.url):
+        from logboom.pipeline.hdfs.client import WebHdfs
+        from logboom.pipeline.hdfs.files import HdfsHandler
+
+        return fs.PyFileSystem(HdfsHandler(WebHdfs(store.url))), parts.path.rstrip("/")
     root = f"{parts.netloc}{parts.path.rstrip('/')}"
     if parts.scheme == "s3":
         retries = fs.AwsStandardS3RetryStrategy(max_attempts=_TRIES)
