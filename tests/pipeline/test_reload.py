@@ -90,6 +90,12 @@ def test_an_edited_file_is_taken_between_two_batches(
         assert "cannot go on with the state of once (30 remembered, 0 events held)" in told
         dropping = ("pipeline", "reload", str(file), "--drop-state", "once")
         assert "goes on with" in ok(*dropping, bootstrap=bootstrap).out
+        # No batch was done since, so the checkpoint has the state still that was given up: nobody is asked again.
+        edited = file.read_text()
+        file.write_text(edited.replace("by: [body]", "by: [boddy]"))
+        assert "'boddy'" in refused("pipeline", "reload", str(file), bootstrap=bootstrap)
+        file.write_text(edited.replace("./archive", "./archive, interval: 1s"))
+        assert "goes on with" in ok("pipeline", "reload", str(file), bootstrap=bootstrap).out
         publish(bootstrap, "reloaded-web", _lines(20, 30), 2)
         until(lambda: _events_in(tmp_path / "archive") == 40, "what was forgotten", every_s=1)
         publish(bootstrap, "reloaded-web", _lines(20, 40), 2)

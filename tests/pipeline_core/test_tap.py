@@ -44,6 +44,11 @@ def test_events_have_their_weights_and_no_place() -> None:
     assert "at" not in paid
 
 
+def test_no_events_at_all_are_no_values() -> None:
+    """Turns of a tap in which a transform holds every event, or drops it."""
+    assert json_values(pa.RecordBatch.from_pylist([], schema=EVENT_SCHEMA)).to_pylist() == []
+
+
 def test_an_event_is_one_line_for_a_person() -> None:
     assert (
         event_line(b'{"time":"2026-11-20T12:00:00Z","service":"shop","body":"paid"}')

@@ -61,7 +61,7 @@ def _weight_parts(weights: npt.NDArray[np.float64] | None) -> list[Any]:
     if weights is None:
         return [',"weight":1.0}']
     values, index = np.unique(weights, return_inverse=True)
-    texts = pa.array([_encode(float(value)).decode() for value in values])
+    texts = pa.array([_encode(float(value)).decode() for value in values], pa.string())
     return [',"weight":', texts.take(pa.array(index)), "}"]
 
 

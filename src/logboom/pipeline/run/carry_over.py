@@ -33,6 +33,15 @@ def check_state_carries_over(checkpoint: Path, plan: Plan, dropped: Collection[s
         raise PipelineError(problem)
 
 
+def still_given_up(checkpoint: Path, running: Plan, names: Collection[str]) -> tuple[str, ...]:
+    """Those of the transforms whose state was given up of which the checkpoint still has that state: the running
+    pipeline has done no batch since."""
+    memory = StateStore(checkpoint / "state").last()
+    remembered = {name: memory.transforms[name].form for name in names if name in memory.transforms}
+    forms = {node.name: node.state_form for node in running.transforms if isinstance(node, StatefulTransform)}
+    return tuple(name for name, form in remembered.items() if form != forms.get(name))
+
+
 def lost_state(memory: Memory, plan: Plan, dropped: Collection[str]) -> str | None:
     """What would be lost, with what to do about it; None where nothing would be."""
     forms = {node.name: node.state_form for node in plan.transforms if isinstance(node, StatefulTransform)}

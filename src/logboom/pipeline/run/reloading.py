@@ -19,7 +19,7 @@ from logboom.pipeline.checkpoint.keeping import LOCK, where_kept
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.plan.paths import checkpoint_of
-from logboom.pipeline.run.carry_over import check_state_carries_over
+from logboom.pipeline.run.carry_over import check_state_carries_over, still_given_up
 
 _REQUEST: Final = "reload.request"
 _ANSWER: Final = "reload.answer"
@@ -57,8 +57,14 @@ class Reloading:
         self._notify = notify
         self._is_asked = False
         self._id: str | None = None
-        self.dropped: tuple[str, ...] = ()
-        """Transforms whose state the last request gives up."""
+        self._asked_to_drop: tuple[str, ...] = ()
+        self._given_up: tuple[str, ...] = ()
+        """What earlier requests gave up of which no batch has remembered anything else yet."""
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Transforms whose state is given up, by the last request or by one before it."""
+        return (*self._given_up, *self._asked_to_drop)
 
     def open(self) -> None:
         """Forgets what an earlier run was asked."""
@@ -77,11 +83,13 @@ class Reloading:
         except LogboomError as error:
             self.refuse(str(error))
             return None
+        self._given_up = still_given_up(self._request.parent, running, self._given_up)
         problem = _not_reloadable(running, plan) or self._lost_state(plan)
         if problem is not None:
             self.refuse(problem)
             return None
         if plan.content_hash() == running.content_hash():
+            self._asked_to_drop = ()
             self._tell(None, f"{plan.file} says what the pipeline does already")
             return None
         return plan
@@ -95,23 +103,25 @@ class Reloading:
 
     def accept(self, plan: Plan) -> None:
         """The pipeline goes on with this plan."""
+        self._given_up, self._asked_to_drop = self.dropped, ()
         self._tell(None, f"goes on with {plan.file} as it is now")
 
     def refuse(self, problem: str) -> None:
-        """The pipeline goes on as it was."""
+        """The pipeline goes on as it was, and so does what was given up before."""
+        self._asked_to_drop = ()
         self._tell(problem, f"goes on as it was: {problem}")
 
     def _is_due(self) -> bool:
         asked, self._is_asked = self._is_asked, False
         if not asked and not self._request.exists():
             return False
-        self._id, self.dropped = None, ()
+        self._id, self._asked_to_drop = None, ()
         with contextlib.suppress(FileNotFoundError):
             text = self._request.read_bytes()
             self._request.unlink()
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # one that nobody waits for an answer to
                 request = msgspec.json.decode(text, type=_Request)
-                self._id, self.dropped = request.id, request.drop_state
+                self._id, self._asked_to_drop = request.id, request.drop_state
         return True
 
     def _tell(self, problem: str | None, message: str) -> None:
