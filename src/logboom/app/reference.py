@@ -14,6 +14,7 @@ from pydantic import BaseModel, WithJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from logboom.base.descriptions import descriptions
 from logboom.base.dynamic import Dynamic, mark_of, wire_name
 from logboom.base.settings import format_duration_ms, format_size_bytes
 from logboom.base.units import SECOND_MS
@@ -66,15 +67,16 @@ def reference_page(title: str, introduction: str, sections: list[Section | str])
 
 def _group(model: type[BaseModel], path: tuple[str, ...], base: type[BaseModel] | None = None) -> list[str]:
     rows, inner = [], []
-    described = base.model_fields if base is not None else {}
+    elsewhere = base.model_fields if base is not None else {}
+    described = descriptions(model)
     for name, info in model.model_fields.items():
-        if name in described:
+        if name in elsewhere:
             continue
         here = (*path, info.alias or name)
         if _group_model(info.annotation) is None and not _is_kind(name, info):
-            rows.append(_row(here, info))
+            rows.append(_row(here, info, described.get(name)))
         for group, where in dict.fromkeys(_groups_within(info.annotation, here)):
-            text = _headed(group, where, info.description if where == here else None)
+            text = _headed(group, where, described.get(name) if where == here else None)
             # Several kinds of a group may share a part, which is described once.
             inner += [] if text[0] in inner and "type:" not in text[0] else text
     table = ["| setting | value | default | what it does |", "|---|---|---|---|", *rows, ""] if rows else []
@@ -119,10 +121,10 @@ def _group_model(annotation: Any) -> type[BaseModel] | None:
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
-def _row(path: tuple[str, ...], info: FieldInfo) -> str:
+def _row(path: tuple[str, ...], info: FieldInfo, description: str | None) -> str:
     kind = _kind(info.annotation, info.metadata)
     value = ", ".join([kind, *_bounds(info.metadata, kind)])
-    return f"| {_title(path)} | {value} | {_default(info)} | {_text(info.description)}{_at_run_time(path, info)} |"
+    return f"| {_title(path)} | {value} | {_default(info)} | {_text(description)}{_at_run_time(path, info)} |"
 
 
 def _at_run_time(path: tuple[str, ...], info: FieldInfo) -> str:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar, get_args, g
 from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from logboom.base.descriptions import descriptions
 from logboom.base.errors import InvalidConfigError
 from logboom.base.settings import Settings, SettingsError, describe_error, dotted, load, nearest
 from logboom.base.units import SECOND_MS
@@ -75,18 +76,15 @@ def wire_name(path: tuple[str, ...], info: FieldInfo) -> str:
 class Entry:
     """One setting of the table: its name on the wire and how its value is written there."""
 
-    def __init__(self, path: tuple[str, ...], info: FieldInfo) -> None:
+    def __init__(self, path: tuple[str, ...], info: FieldInfo, description: str = "") -> None:
         self.path = path
         self.info = info
+        self.documentation = " ".join(description.split())
         self.name = wire_name(path, info)
         self.dynamic = isinstance(mark_of(info), Dynamic)
         self.in_ms = mark_of(info).in_ms
         self._as_double = mark_of(info).as_double
         self._no_limit = str(mark_of(info).no_limit)
-
-    @property
-    def documentation(self) -> str:
-        return " ".join((self.info.description or "").split())
 
     @property
     def sensitive(self) -> bool:
@@ -290,11 +288,12 @@ class DynamicSettings:
 
 def entries(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[Entry]:
     """The settings of a model, those of its groups included."""
+    described = descriptions(model)
     for name, info in model.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
             yield from entries(info.annotation, (*path, name))
         else:
-            yield Entry((*path, name), info)
+            yield Entry((*path, name), info, described.get(name, ""))
 
 
 def _at(model: Any, path: tuple[str, ...]) -> Any:

@@ -148,12 +148,10 @@ class YamlDocument:
 class Settings(BaseModel):
     """Base of every group of settings: nested, frozen; an unknown key is an error that names the nearest known one.
 
-    The docstring under a field is its description in the generated reference.
+    The docstring under a field is its description in the generated reference (`logboom.base.descriptions`).
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False, hide_input_in_errors=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, hide_input_in_errors=True)
 
     @model_validator(mode="wrap")
     @classmethod
