@@ -321,13 +321,17 @@ class PartitionFollowing:
         return self._fetch_unless_it_stands() if self.leader != NO_BROKER else NOTHING
 
     def _fetch_unless_it_stands(self) -> tuple[Effect, ...]:
-        return NOTHING if self._fetching else self._fetch()
+        # What was synced before the leader confirmed that its log goes on here was not told, and no request is to come.
+        return self._tell_if_moved() if self._fetching else self._fetch()
 
     def _durable_end_moved(self, offset: Offset) -> tuple[Effect, ...]:
         self._durable_end = max(self._durable_end, offset)
-        if not self._fetching or self._reported_end >= self._durable_end or not self._reconciled:
+        if not self._fetching or not self._reconciled:
             return NOTHING  # the next request tells it; an end that the leader has not confirmed says nothing
-        return self._tell()
+        return self._tell_if_moved()
+
+    def _tell_if_moved(self) -> tuple[Effect, ...]:
+        return NOTHING if self._reported_end >= self._durable_end else self._tell()
 
     def _tell(self) -> tuple[Effect, ...]:
         self._reported_end = self._durable_end
