@@ -4,9 +4,11 @@ Nothing in the product can be asked to break a rule, so a function is put in ano
 the pure cores are in `tests.replication.mutants` and `tests.raft.test_simulation`.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from itertools import count
+from typing import Any, Final
 
 import pytest
 
@@ -14,6 +16,7 @@ from logboom.base.errors import LogboomError, RetriableStorageError
 from logboom.base.ids import Offset
 from logboom.broker.disk.failure import LogDirFailure
 from logboom.broker.groups import shard
+from logboom.broker.partition import append_queue
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.condition_check import ConditionCheck
 from logboom.broker.partition.follower import Follower
@@ -22,9 +25,11 @@ from logboom.broker.partition.replica import Partition
 from logboom.broker.raft.hard_state import HardStateFile
 from logboom.broker.replicas import Replicas
 from logboom.broker.replication import serving
+from logboom.broker.replication.fetch_response import FetchResponse
 from logboom.metadata.revisions import ModRevisions
 from logboom.raft import HardState
 from logboom.replication import leadership
+from logboom.replication.following import FetchAnswered, PartitionFollowing
 from logboom.replication.leadership import PartitionLeadership
 from logboom.storage import recovery
 from logboom.storage.inline_writes import InlineWrites
@@ -36,6 +41,9 @@ from logboom.storage.state import LogState
 
 Patch = pytest.MonkeyPatch
 Mutant = Callable[[Patch], None]
+_LATE_PART: Final = 20
+"""One of so many parts is late."""
+_LATE_S: Final = 5e-3
 
 
 def tell_no_divergence(patch: Patch) -> None:
@@ -175,3 +183,28 @@ def serve_groups_before_they_are_loaded(patch: Patch) -> None:
         return []
 
     patch.setattr(shard, "latest_records", nothing)
+
+
+def drop_parts_that_overtake_each_other(patch: Patch) -> None:
+    """A leader serves two requests of a follower side by side, so that now and then a part of an answer goes out behind
+    the next one; the follower drops both, since neither begins where its log ends, and does not ask again."""
+    send, answered, parts = FetchResponse.send, PartitionFollowing._answered, count()
+
+    def late(self: FetchResponse) -> bool:
+        if next(parts) % _LATE_PART:
+            return send(self)
+        loop, send_part = asyncio.get_running_loop(), self._send_part
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(self, "_send_part", lambda part: loop.call_later(_LATE_S, send_part, part))
+            return send(self)
+
+    def dropped(self: PartitionFollowing, event: FetchAnswered) -> Any:
+        return answered(self, event) if event.offset in (None, self._log_end) else ()
+
+    patch.setattr(FetchResponse, "send", late)
+    patch.setattr(PartitionFollowing, "_answered", dropped)
+
+
+def forget_what_was_refused_for_a_moment(patch: Patch) -> None:
+    """A batch whose sequence does not follow is told so, also where the one before it came a moment too early."""
+    patch.setattr(append_queue, "_first_sequences", lambda _: ())

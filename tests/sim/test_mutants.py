@@ -40,7 +40,15 @@ def everywhere(at_s: float, name: str) -> tuple[tuple[float, str, str, float], .
     return tuple((at_s, node, name, 0.1) for node in ("n1", "n2", "n3"))
 
 
-_BASE: Final = ClusterScenario(beside=(), producers=3, members=0, producer_pause_max_s=0.1)
+_BASE: Final = ClusterScenario(
+    beside=(),
+    producers=3,
+    members=0,
+    producer_pause_max_s=0.1,
+    in_flight_max=(1,),
+    replica_lags_ms=(3_000,),
+    rest_chance=0.0,
+)
 CUT_OFF: Final = replace(
     _BASE,
     troubled_s=8.5,
@@ -63,6 +71,31 @@ BELOW: Final = replace(
 """One stands still until it is out of the ISR, which is below the minimum then; the others lose their power."""
 COUNTED: Final = replace(_BASE, beside=("counts",), producers=0, plain_producers=0, troubled_s=2.0, schedule=())
 """Nothing goes wrong, and two clients raise the same counters."""
+CALM: Final = replace(
+    _BASE,
+    plain_producers=0,
+    consumers=0,
+    partitions=6,
+    producer_pause_max_s=0.05,
+    in_flight_max=(5,),
+    replica_lags_ms=(30_000,),
+    rest_chance=1.0,
+    troubled_s=2.0,
+    schedule=(),
+)
+"""Nothing goes wrong, producers have several requests under way, and who holds up a partition stays in the ISR."""
+SLOW_TO_LEAD: Final = replace(
+    CALM,
+    replica_lags_ms=(3_000,),
+    rest_chance=0.0,
+    troubled_s=10.0,
+    schedule=planned(
+        (0.2, NETWORK_LANE, "slow-links", 9.5),
+        *((1 + 1.5 * n, f"n{1 + n % 3}", ("kill", "stop")[n % 2], 0.2) for n in range(6)),
+    ),
+)
+"""Over slow links, on which requests that were sent together come one by one, leaders change: the first may come
+before a broker leads, the next behind that."""
 NO_POWER: Final = replace(_BASE, troubled_s=3.0, schedule=planned(*everywhere(1, "power")))
 """The power fails everywhere."""
 FLIPPED: Final = replace(_BASE, troubled_s=4.0, schedule=planned((2, "n2", _A_BIT_FLIPS, 0.1)))
@@ -152,6 +185,8 @@ def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
         _slow(mutants.delete_on_the_leader_alone, replace(KILLED, beside=("trimmed",))),
         _slow(mutants.compare_no_revisions, LATE),
         (mutants.take_records_whatever_they_expect, COUNTED),
+        (mutants.drop_parts_that_overtake_each_other, CALM),
+        _slow(mutants.forget_what_was_refused_for_a_moment, SLOW_TO_LEAD),
         _slow(mutants.serve_groups_before_they_are_loaded, KILLED),
     ],
 )

@@ -9,6 +9,7 @@ hold, whatever was asked for, is what holds of the records. At the end (`settle`
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
+from zlib import crc32
 
 from kio.schema.errors import ErrorCode
 
@@ -144,7 +145,10 @@ class Operator(Lane):
             if broker in stay and len(stay) > self.replicas:
                 wanted[where] = [one for one in stay if one != broker]
             elif broker in stay and others:
-                wanted[where] = [self.chance.choice(others) if one == broker else one for one in stay]
+                # The same one each time: over slow links an answer may come too late, and a move that is asked for
+                # again to another place begins again.
+                instead = others[crc32(f"{where}".encode()) % len(others)]
+                wanted[where] = [instead if one == broker else one for one in stay]
         if wanted:
             await self.move(wanted)
 

@@ -21,7 +21,7 @@ from logboom.client.messages import Api
 from logboom.kafka.wire.messages import make, milliseconds, nested, request_class, response_class
 from logboom.records import iter_batches, iter_records
 
-_PRODUCE: Final[Api] = (0, 8)
+PRODUCE: Final[Api] = (0, 8)
 _FETCH: Final[Api] = (1, 11)
 _LIST_OFFSETS: Final[Api] = (2, 5)
 _OFFSET_COMMIT: Final[Api] = (8, 7)
@@ -31,7 +31,8 @@ _INIT_PRODUCER_ID: Final[Api] = (22, 1)
 
 _NO_TAGS: Final = b"\0"
 """What flexible versions have at the end of their heads."""
-_ANSWER_S: Final = 5.0
+ANSWER_S: Final = 5.0
+"""How long a client waits for an answer, and a broker for what an ack waits for."""
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _FETCH_BYTES: Final = 1 << 20
@@ -80,7 +81,7 @@ class SimClient:
     async def connect(cls, address: tuple[str, int], client_id: str) -> Self:
         """Raises AskError where nobody listens."""
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(ANSWER_S):
                 return cls(*await asyncio.open_connection(*address), client_id)
         except (OSError, TimeoutError) as error:
             raise AskError(f"cannot connect: {error}") from error
@@ -89,7 +90,7 @@ class SimClient:
         """Close the connection."""
         self._writer.close()
 
-    async def ask(self, api: Api, *, answer_s: float = _ANSWER_S, **fields: Any) -> Any:
+    async def ask(self, api: Api, *, answer_s: float = ANSWER_S, **fields: Any) -> Any:
         """Send a request, its fields as kio names them, and wait for its answer. Raises AskError where none comes.
 
         A list of dictionaries stands for entities inside the request.
@@ -101,10 +102,7 @@ class SimClient:
         except (OSError, TimeoutError) as error:
             self._writer.transport.abort()
             raise AskError(f"no answer: {error!r}") from error
-        response = response_class(*api)
-        entity, size = entity_reader(response)(payload, len(_NO_TAGS) * response.__flexible__)
-        assert size == len(payload) - len(_NO_TAGS) * response.__flexible__, "an answer with bytes behind it"
-        return entity
+        return decoded(api, payload)
 
     def _send(self, api: Api, fields: Mapping[str, Any]) -> None:
         request, body = _entity(request_class(*api), fields), io.BytesIO()
@@ -137,21 +135,24 @@ class SimClient:
 
     async def produce(self, where: TopicPartition, batch: bytes, acks: int = -1) -> int | None:
         """Append a batch; its base offset, or None with acks=0, which has no answer. Raises RefusedError."""
-        parts = [{"index": where.partition, "records": batch}]
-        topics = [{"name": where.stream, "partition_data": parts}]
-        fields: dict[str, Any] = {"acks": acks, "timeout": milliseconds(int(_ANSWER_S * 1_000)), "topic_data": topics}
+        fields = produce_fields(where, batch, acks)
         if acks == 0:
-            self._send(_PRODUCE, fields)
+            self._send(PRODUCE, fields)
             await self._drained()
             return None
-        answer = await self.ask(_PRODUCE, **fields)
+        answer = await self.ask(PRODUCE, **fields)
         part = answer.responses[0].partition_responses[0]
         check(part.error_code)
         return int(part.base_offset)
 
+    async def leader(self, where: TopicPartition) -> tuple[str, int]:
+        """Where the leader of a partition listens. Raises AskError."""
+        address: tuple[str, int] = self._writer.get_extra_info("peername")
+        return address
+
     async def _drained(self) -> None:
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(ANSWER_S):
                 await self._writer.drain()
         except (OSError, TimeoutError) as error:
             self._writer.transport.abort()
@@ -177,7 +178,7 @@ class SimClient:
         parts = [{"partition": where.partition, "fetch_offset": offset, "partition_max_bytes": _FETCH_BYTES}]
         answer = await self.ask(
             _FETCH,
-            answer_s=_ANSWER_S + wait_ms / 1_000,
+            answer_s=ANSWER_S + wait_ms / 1_000,
             max_wait=milliseconds(wait_ms),
             min_bytes=1,
             topics=[{"topic": where.stream, "partitions": parts}],
@@ -229,6 +230,21 @@ class SimClient:
         found = answer.topics[0].partitions[0]
         check(found.error_code)
         return Offset(found.committed_offset)
+
+
+def produce_fields(where: TopicPartition, batch: bytes, acks: int) -> dict[str, Any]:
+    """What a produce request says that brings one batch."""
+    parts = [{"index": where.partition, "records": batch}]
+    topics = [{"name": where.stream, "partition_data": parts}]
+    return {"acks": acks, "timeout": milliseconds(int(ANSWER_S * 1_000)), "topic_data": topics}
+
+
+def decoded(api: Api, payload: bytes) -> Any:
+    """An answer, as kio's entity."""
+    response = response_class(*api)
+    entity, size = entity_reader(response)(payload, len(_NO_TAGS) * response.__flexible__)
+    assert size == len(payload) - len(_NO_TAGS) * response.__flexible__, "an answer with bytes behind it"
+    return entity
 
 
 def _entity(cls: Any, fields: Mapping[str, Any]) -> Any:

@@ -24,6 +24,7 @@ from logboom.sim.history import History, shortened
 from logboom.sim.invariants import GivenUpError, Invariants
 from logboom.sim.late_requests import LATE_FAULTS, LATE_LANE, LateTrouble
 from logboom.sim.lease_flaps import LEASE_FAULTS, LEASES_LANE, LeaseTrouble
+from logboom.sim.liveness import Liveness
 from logboom.sim.machine import SimClock
 from logboom.sim.members import SESSION_MS, GroupHistory, Member
 from logboom.sim.nats_faults import NATS_FAULTS, NATS_LANE, NatsTrouble
@@ -32,6 +33,7 @@ from logboom.sim.nats_server import SimNatsServer
 from logboom.sim.node import SimNode
 from logboom.sim.observing import ObserverReader
 from logboom.sim.outcome import Outcome, place_of
+from logboom.sim.pipelining import PipelinedProducer, Rules
 from logboom.sim.schedule import FaultKind, PlannedFault, Schedule, plan
 from logboom.sim.session import ClientContext, Phase, connect
 from logboom.sim.simulation import Simulation
@@ -60,12 +62,18 @@ _BESIDE_CHANCE: Final = 0.3
 _LEASES_CHANCE: Final = 0.2
 _LATE_CHANCE: Final = 0.2
 _COUNTERS: Final = 2
+_REST_LONGER: Final = 4
+"""By so much pauses between faults are longer in a run that rests."""
+_REST_S: Final = 10.0
 _NO_LIMIT: Final = Offset(2**63 - 1)
 _REPLICAS: Final = 3
 _DRIFT_MAX: Final = 100e-6
 """By how much the clock of a machine runs fast or slow; leases allow for far more."""
 _START_MAX_S: Final = 60.0
 _CALM_MAX_S: Final = 180.0
+_TASKS_MAX_S: Final = 600.0
+"""Until the operator has done what was begun: over slow links each partition of a lost disk takes more than a second,
+and where leases flap there are more than a hundred."""
 _RUN_MAX_S: Final = 3_600.0
 _ASK_AGAIN_S: Final = 0.2
 
@@ -84,6 +92,9 @@ class ClusterScenario:
     partitions: int = 3
     producers: int = 2
     """Idempotent ones, with acks=all."""
+    in_flight_max: tuple[int, ...] = (1, 5)
+    """How many requests each of them may have under way: the seed chooses one of these. With 5, every other one keeps
+    to the rules of Java's client, the others to librdkafka's (`pipelining`)."""
     plain_producers: int = 2
     """Producers that send each batch once; every other one of them asks for no acks (acks=0), the others for acks=1."""
     consumers: int = 1
@@ -112,6 +123,12 @@ class ClusterScenario:
     """Whether nothing at all may be lost, as where leaders change that are alive and in touch."""
     tasks: tuple[str, ...] = tuple(TASKS)
     """What is done to the cluster meanwhile; with any, one more broker is there to be added."""
+    replica_lags_ms: tuple[int, ...] = (3_000, 30_000)
+    """Of which the seed chooses one: short, so that who is slow leaves the ISR and comes back, or as it is by default,
+    so that whoever holds up a partition holds it up for long enough to be noticed."""
+    rest_chance: float = 0.3
+    """Of a run in which faults are rare, and clients go on for a while once all is healed: much can only be waited for
+    while nothing is wrong."""
     schedule: Schedule | None = None
     """What goes wrong and when; None for what the seed plans of these faults."""
     stream_config: Mapping[str, str] = field(default_factory=lambda: {"min.insync.replicas": "2"})
@@ -119,7 +136,6 @@ class ClusterScenario:
         default_factory=lambda: {
             "stream_defaults": {"segment_bytes": 64 * KIB},
             "checkpoint_interval_s": 1.0,
-            "replica_lag_max_ms": 3_000,
             "leader_rebalance_interval_ms": 5_000,
             "retention_check_interval_s": 0.5,
             "cleaner": {"backoff_ms": 300},
@@ -196,6 +212,10 @@ def run_cluster_seed(
 class _Run:
     def __init__(self, simulation: Simulation, scenario: ClusterScenario) -> None:
         self.history = History()
+        lag_ms = simulation.fork("lag").choice(scenario.replica_lags_ms)
+        self._broker_config = {"replica_lag_max_ms": lag_ms, **scenario.broker_config}
+        self._in_flight_max = simulation.fork("in flight").choice(scenario.in_flight_max)
+        self._rests = simulation.fork("rest").random() < scenario.rest_chance
         self.records_final = self.elections = 0
         self.step = "the start"
         """What the run is at, for people."""
@@ -215,6 +235,7 @@ class _Run:
         self._operator.observing.update(one.broker_id for one in self.observers)
         watched = [*self.nodes, self._operator.spare, *self.observers]
         Invariants(simulation, watched, self.history, self._operator.asked_uncleanly)
+        self.liveness = Liveness(simulation, watched, self.nodes, self.history)
         self._addresses = [node.address for node in self.nodes]
         self._kept = [TopicPartition(_STREAM, n) for n in range(scenario.partitions)]
         self._feed = [TopicPartition(FEED, n) for n in range(_FEED_PARTITIONS)] if FEED in self._beside else []
@@ -244,7 +265,7 @@ class _Run:
         return SimNode(
             simulation,
             f"n{number}",
-            broker={"broker_id": number, "join": join, "observer": observer, **self._scenario.broker_config},
+            broker={"broker_id": number, "join": join, "observer": observer, **self._broker_config},
             peer={},
             nats={"servers": [self._nats.url], **_NATS} if FEED in self._beside else None,
             clock=SimClock(simulation.scheduler, rate=1 + drift),
@@ -267,7 +288,8 @@ class _Run:
         planned: list[PlannedFault] = []
         for lane, kinds in lanes.items():
             chance = self._simulation.fork(f"plan/{lane}")
-            planned += plan(chance, lane, kinds, scenario.troubled_s, scenario.trouble_pause_max_s)
+            pause_max_s = scenario.trouble_pause_max_s * (_REST_LONGER if self._rests else 1)
+            planned += plan(chance, lane, kinds, scenario.troubled_s, pause_max_s)
         return tuple(sorted(planned, key=lambda one: one.at_s))
 
     def fault_counts(self) -> dict[str, int]:
@@ -319,7 +341,7 @@ class _Run:
     async def _go_through_trouble(self) -> None:
         loop, troubled_s = asyncio.get_running_loop(), self._scenario.troubled_s
         over_s = loop.time() + troubled_s
-        async with asyncio.timeout(troubled_s + _CALM_MAX_S):
+        async with asyncio.timeout(troubled_s + _TASKS_MAX_S):
             await asyncio.gather(
                 *(trouble.run(self.schedule, {**NODE_FAULTS, **DISK_LOSSES}, troubled_s) for trouble in self.troubles),
                 self.network.run(self.schedule, NETWORK_FAULTS, troubled_s),
@@ -333,6 +355,9 @@ class _Run:
         async with asyncio.timeout(_CALM_MAX_S):
             await asyncio.gather(*(trouble.heal() for trouble in self.troubles))
             await self._operator.settle()
+        if self._rests:
+            self.step = "the rest"
+            await asyncio.sleep(_REST_S)
 
     def _is_whole(self) -> bool:
         """Whether the controller knows all brokers as they run now, and has all replicas in sync and all voters."""
@@ -374,14 +399,17 @@ class _Run:
         acks = [-1] * self._scenario.producers + plain
         publishers = self._scenario.publishers if self._feed else ()
         writers = len(acks) + len(publishers)
+        pause_max_s = self._scenario.producer_pause_max_s
         for number, one_acks in enumerate(acks):
-            producer = Producer(
-                self._context(f"producer-{number}"),
-                values=count(number, writers),
-                acks=one_acks,
-                pause_max_s=self._scenario.producer_pause_max_s,
-                leader_acks_count=False,
-            )
+            context, values = self._context(f"producer-{number}"), count(number, writers)
+            producer: Producer | PipelinedProducer
+            if one_acks == -1 and self._in_flight_max > 1:
+                rules = tuple(Rules)[number % len(Rules)]
+                producer = PipelinedProducer(context, values=values, rules=rules, pause_max_s=pause_max_s)
+            else:
+                producer = Producer(
+                    context, values=values, acks=one_acks, pause_max_s=pause_max_s, leader_acks_count=False
+                )
             started.append(self._start(f"producer-{number}", producer.run()))
         for number, kind in enumerate(publishers, len(acks)):
             name = f"publisher-{number}-{kind}"

@@ -55,6 +55,7 @@ BACK: Final = "brokers registered anew"
 UNCLEAN: Final = "unclean elections"
 UNCLEAN_LOSSES: Final = "unclean elections that gave records up, and ended a run"
 CONTROLLERS: Final = "controllers"
+LOOKS_AT_WELL: Final = "looks at partitions of which nothing was wrong"
 
 OF_ONE_NODE: Final = (DISK_ERRORS, DISK_FULL, DISK_HANGS, UNSYNCED_LOST, CONNECTIONS_RESET)
 """What a long run of one node has to meet."""
@@ -71,6 +72,7 @@ OF_CLUSTERS: Final = (
     LEADERLESS,
     BACK,
     CONTROLLERS,
+    LOOKS_AT_WELL,
     NATS_ACKS,
     NATS_DUPLICATES,
     NATS_EXPECTATIONS,

@@ -114,6 +114,11 @@ class Device:
         disk.complete_later = complete_later
         disk.on_full = self._full
 
+    @property
+    def works(self) -> bool:
+        """Whether nothing is wrong with it."""
+        return not (self.failing or self.failing_once or self.hanging or self.slow)
+
     def _fails(self, operation: str) -> bool:
         fails = operation in self.failing or operation in self.failing_once
         self.failing_once -= {operation}

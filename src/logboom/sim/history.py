@@ -55,6 +55,9 @@ class History:
     deletion was acknowledged (`deleted_to`)."""
     deleted_to: dict[TopicPartition, Offset] = field(default_factory=dict)
     """Below which offset a client was told that all records are deleted."""
+    waits: dict[tuple[str, int], TopicPartition] = field(default_factory=dict)
+    """Where batches go that are sent until they are acknowledged with acks=all, and are not yet: by the name of the
+    producer, and how many came before."""
     polls: int = 0
     commits: int = 0
 

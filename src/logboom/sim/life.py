@@ -31,6 +31,11 @@ class Life:
         self._held.append(step)
         return True
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether it was frozen and not thawed."""
+        return self._held is not None
+
     def freeze(self) -> None:
         """Run nothing until `thaw`, as a process does that got SIGSTOP; what arrives meanwhile waits. Idempotent."""
         if self._held is None:

@@ -130,6 +130,14 @@ class SimNetwork:
         """Whether what one machine sends the other arrives."""
         return (sender, receiver) not in self._blocked
 
+    def in_touch(self) -> Callable[[str, str], bool]:
+        """Whether two machines hear each other at this moment, and nothing that one has sent waits to be sent again."""
+        waits = {ends for link in self.links for ends in link.kept}
+        return lambda one, other: (
+            one == other
+            or (self.passes(one, other) and self.passes(other, one) and frozenset((one, other)) not in waits)
+        )
+
     def _machine(self, host: str, port: int) -> str:
         """The machine that a connection to an address reaches: a name need not be that of the machine."""
         server = self._servers.get((host, port))

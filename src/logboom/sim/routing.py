@@ -51,10 +51,10 @@ class RoutedClient(SimClient):
         if key in _OF_GROUPS:
             return await self._coordinator(fields["group_id"])
         where = _partition(key, fields)
-        return self._own if where is None else await self._leader(where)
+        return self._own if where is None else await self.leader(where)
 
-    async def _leader(self, where: TopicPartition) -> Address:
-        """Where a partition has no leader, or none that this broker knows, the broker itself says so best."""
+    async def leader(self, where: TopicPartition) -> Address:
+        """As SimClient's. Where there is no leader, or none that this broker knows, the broker itself says so best."""
         if where not in self._leaders:
             answer = await super().ask(
                 _METADATA,

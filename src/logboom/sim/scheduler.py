@@ -84,6 +84,8 @@ class Scheduler:
         self.loops: list[Loop] = []
         self.after_step: Callable[[Loop], None] = lambda loop: None
         """Called after every step with its loop; watches, and changes nothing."""
+        self.after_jump: Callable[[], None] = lambda: None
+        """Called whenever time has moved on, before what is due then; watches, and changes nothing."""
         self._ready: deque[Step] = deque()
         self._timers: list[tuple[float, int, Step]] = []
         self._sequence = 0
@@ -146,6 +148,7 @@ class Scheduler:
         self._steps = 0
         while timers and timers[0][0] <= self.now_s:
             self._ready.append(heappop(timers)[2])
+        self.after_jump()
 
     def _run(self, step: Step) -> None:
         loop = step.loop

@@ -27,11 +27,21 @@ class IdempotentSender:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._batches = 0
         self._id: tuple[int, int] | None = None
         self._sequences: dict[TopicPartition, int] = {}
 
     async def send(self, where: TopicPartition, records: Sequence[Record]) -> int | None:
         """Send until acknowledged; the base offset. None where the broker fences the producer, which is a violation."""
+        self._batches += 1
+        batch = (self._session.name, self._batches)
+        self._session.history.waits[batch] = where
+        try:
+            return await self._send(where, records)
+        finally:
+            del self._session.history.waits[batch]
+
+    async def _send(self, where: TopicPartition, records: Sequence[Record]) -> int | None:
         while True:
             try:
                 client = await self._session.client()

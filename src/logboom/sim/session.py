@@ -109,7 +109,7 @@ class Session:
         self.name = name
         self._addresses = addresses
         self._chance = chance
-        self._history = history
+        self.history = history
         self._client: SimClient | None = None
 
     async def client(self) -> SimClient:
@@ -131,6 +131,10 @@ class Session:
 
     async def refused(self, error: RefusedError) -> None:
         """The same where the broker answered with an error, which must be one that passes."""
-        if error.code not in TRANSIENT and not (len(self._addresses) > 1 and error.code in OF_CLUSTERS):
-            self._history.violated(f"{self.name} was refused for {error.code.name}")
+        self.check_passes(error)
         await self.failed()
+
+    def check_passes(self, error: RefusedError) -> None:
+        """It is a violation where an error is none that passes."""
+        if error.code not in TRANSIENT and not (len(self._addresses) > 1 and error.code in OF_CLUSTERS):
+            self.history.violated(f"{self.name} was refused for {error.code.name}")

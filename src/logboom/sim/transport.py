@@ -68,6 +68,12 @@ class Link:
             if since_s is not None:
                 end.send_again(self.chance.uniform(0, self.scheduler.now_s - since_s))
 
+    @property
+    def kept(self) -> set[frozenset[str]]:
+        """The two machines, where something that was sent between them waits until it is sent again."""
+        assert self._ends is not None
+        return {frozenset((end.host, end.peer.host)) for end in self._ends if end.keeps and not end.is_closing()}
+
     def closed(self) -> None:
         """An end has gone; once both have, nothing is left of the connection."""
         assert self._ends is not None
@@ -103,6 +109,11 @@ class SimTransport(asyncio.Transport):
     def host(self) -> str:
         """The machine that this end is on."""
         return self._loop.life.host
+
+    @property
+    def keeps(self) -> bool:
+        """Whether something has come that the network did not let through, and was not sent again yet."""
+        return self._in.has_kept
 
     # --- life -----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ dies may take such a record with it, but not one that was read.
 import asyncio
 from collections.abc import Sequence
 from itertools import count
+from random import Random
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -26,6 +27,12 @@ _ALL: Final = -1
 
 _PADDING_BYTES: Final = (0, 0, 0, 100, 500)
 """How many bytes longer than its number the values of one batch are."""
+
+
+def records_of(values: Sequence[Value], chance: Random) -> list[Record]:
+    """Records with these values, made longer by as much as `chance` has it."""
+    padding = b" " * chance.choice(_PADDING_BYTES)
+    return [Record(Offset(n), 0, None, b"%d" % value + padding, ()) for n, value in enumerate(values)]
 
 
 class Producer:
@@ -70,7 +77,7 @@ class Producer:
         self._history.send(self.name, where, values)
         try:
             client = await self._session.client()
-            base_offset = await client.produce(where, bytes(build_batch(self._records(values))), self._acks)
+            base_offset = await client.produce(where, bytes(build_batch(records_of(values, self._chance))), self._acks)
         except AskError:
             await self._session.failed()
         except RefusedError as error:
@@ -83,13 +90,9 @@ class Producer:
 
     async def _send_until_acked(self, where: TopicPartition, values: Sequence[Value]) -> None:
         self._history.send(self.name, where, values)
-        base_offset = await self._sender.send(where, self._records(values))
+        base_offset = await self._sender.send(where, records_of(values, self._chance))
         if base_offset is not None:
             self._history.acknowledge(where, base_offset, values)
-
-    def _records(self, values: Sequence[Value]) -> list[Record]:
-        padding = b" " * self._chance.choice(_PADDING_BYTES)
-        return [Record(Offset(n), 0, None, b"%d" % value + padding, ()) for n, value in enumerate(values)]
 
 
 class Consumer:
