@@ -26,7 +26,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.leader import Leader, Leading
-from logboom.broker.partition.refused_producers import GAP_MAX_S, PRODUCERS_MAX
+from logboom.broker.partition.refused_producers import BEGUN_S, GAP_MAX_S, PRODUCERS_MAX
 from logboom.broker.partition.replication_port import NoReplication
 from logboom.broker.partition.services import Undisputed
 from logboom.broker.partition.validation import AppendRules
@@ -102,6 +102,7 @@ class Bench:
 def bench() -> Bench:
     made = Bench()
     made.leader.start(Leading(Epoch(0), ALONE), Offset(0))
+    made.clock.now_s += BEGUN_S
     return made
 
 
@@ -197,6 +198,40 @@ def test_what_a_producer_sent_behind_something_that_was_taken_back_gets_the_same
     assert isinstance(told["another gap"][0], OutOfOrderSequenceError)
 
 
+def test_a_leadership_that_has_just_begun_takes_nothing_that_another_leader_may_have_refused_the_first_of(
+    bench: Bench,
+) -> None:
+    """librdkafka 2.16 may send a batch to the next leader while it waits for the last one to answer the one before.
+
+    Of a new producer it was taken, and counted as an ack of that one too, which was never stored.
+    """
+    bench.enqueue("known", b"a", producer=(7, 0, 0))
+    bench.queue.drain()
+    bench.flush()
+    bench.queue.begin(Epoch(1), Offset(1))
+    behind = [(7, 0, 2), (8, 0, 1)]
+    for producer in behind:
+        bench.enqueue(f"early {producer}", b"b", producer=producer)
+    bench.queue.drain()
+    told = dict(bench.told)
+    assert [type(told[f"early {producer}"][0]) for producer in behind] == [NotEnoughReplicasError] * 2
+    in_order = [(7, 0, 1), (7, 0, 2), (8, 0, 0), (8, 0, 1), (9, 0, 0)]
+    for producer in in_order:
+        bench.enqueue(f"again {producer}", b"b", producer=producer)
+    bench.queue.drain()
+    bench.flush()
+    told = dict(bench.told)
+    assert [told[f"again {producer}"] for producer in in_order] == [[1], [2], [3], [4], [5]]
+    bench.clock.now_s += BEGUN_S
+    bench.enqueue("a gap of its own", b"b", producer=(7, 0, 9))
+    bench.enqueue("begins anywhere", b"b", producer=(10, 0, 9))
+    bench.queue.drain()
+    bench.flush()
+    told = dict(bench.told)
+    assert isinstance(told["a gap of its own"][0], OutOfOrderSequenceError)
+    assert told["begins anywhere"] == [6]
+
+
 def no_leader_for_a_moment(bench: Bench) -> Callable[[], None]:
     bench.queue.close(NotLeaderError("no leader"))
     bench.queue.refusal = NotLeaderError("no leader yet")
@@ -204,6 +239,7 @@ def no_leader_for_a_moment(bench: Bench) -> Callable[[], None]:
     def leads() -> None:
         bench.queue.refusal = None
         bench.leader.start(Leading(Epoch(4), ALONE), Offset(1))
+        bench.clock.now_s += BEGUN_S
 
     return leads
 

@@ -21,6 +21,7 @@ from logboom.base.ids import BrokerId, Offset, ProducerEpoch, ProducerId
 from logboom.broker.broker import Broker
 from logboom.broker.control.commands import Heartbeat, Lease, value_of
 from logboom.broker.groups.offsets_stream import OFFSETS_STREAM
+from logboom.broker.partition.refused_producers import BEGUN_S
 from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind
 from logboom.groups.errors import CoordinatorNotAvailableError
@@ -319,6 +320,7 @@ async def test_without_its_lease_a_leader_refuses_no_producer_for_good(cluster: 
     await cluster.create("orders", [1, 2])
     leader = cluster.leader("orders")
     await append_soon(leader, sequenced(b"a", producer=7, epoch=1, sequence=0))
+    await asyncio.sleep(BEGUN_S)
     cluster[1].replicas.lease_changed(False)
     for epoch, sequence in ((1, 5), (0, 0)):
         refusal = await refusal_of(append_soon(leader, sequenced(b"b", 7, epoch, sequence)))

@@ -25,6 +25,7 @@ from logboom.base.errors import (
     UnknownStreamError,
 )
 from logboom.base.ids import Epoch, Offset
+from logboom.broker.partition.refused_producers import BEGUN_S
 from logboom.broker.partition.replica import RunResult
 from logboom.records import HEADER_BYTES, Codec, Record, build_batch, iter_batches, read_header
 
@@ -174,6 +175,7 @@ def test_a_repeated_batch_is_answered_with_its_first_offset(tmp_path: Path) -> N
             assert (await first).base_offset == (await again).base_offset == 0
             late = await append(partition, b"a", b"b", producer=(7, 0, 0))
             assert late.base_offset == 0
+            await asyncio.sleep(BEGUN_S)
             with pytest.raises(OutOfOrderSequenceError):
                 await append(partition, b"z", producer=(7, 0, 9))
             assert await values_of(partition) == [b"a", b"b", b"c"]

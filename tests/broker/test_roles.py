@@ -40,6 +40,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.metrics import Counters
+from logboom.broker.partition import refused_producers
 from logboom.broker.partition.condition_check import WindowMemory
 from logboom.broker.partition.id_memory import IdMemory
 from logboom.broker.partition.leader import Leading
@@ -452,9 +453,10 @@ def test_a_leader_whose_lease_is_over_commits_nothing_whenever_it_is_told_so(
 
 
 def test_a_leader_that_is_behind_the_controller_refuses_no_producer_for_good(
-    partition: Partition, commit: ImmediateCommit, lease: Lease
+    partition: Partition, commit: ImmediateCommit, lease: Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by `logboom sim run --nodes 3 --seed 49`: its disk hung, and another one had led for long."""
+    monkeypatch.setattr(refused_producers, "BEGUN_S", 0.0)
     partition.role.lead(Leading(Epoch(4), ALONE))
     outcomes: list[AppendResult | LogboomError] = []
     for is_current, sequence in ((True, 0), (False, 5), (True, 5)):

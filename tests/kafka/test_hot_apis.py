@@ -1,5 +1,6 @@
 """Produce, Fetch and ListOffsets at every version advertised, against a broker, by kio's own reader and writer."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from tests.kafka.door import Client, Running, batch, running
 from tests.support.simulated import run
 
 from logboom.base.ports import Bytes
+from logboom.broker.partition.refused_producers import BEGUN_S
 from logboom.kafka.apis import fetch, list_offsets, produce
 from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.records import iter_batches
@@ -285,6 +287,8 @@ def test_producers_are_idempotent(tmp_path: Path) -> None:
             for records, base in ((first, 0), (second, 2), (first, 0), (second, 2)):
                 part = await produced(client, 9, stream, 0, records)
                 assert (part.error_code, part.base_offset) == (NONE, base)
+            assert (await produced(client, 9, stream, 0, gap)).error_code is ErrorCode.not_enough_replicas
+            await asyncio.sleep(BEGUN_S)
             assert (await produced(client, 9, stream, 0, gap)).error_code is ErrorCode.out_of_order_sequence_number
             reply = await client.ask(22, 1, transactional_id="t", transaction_timeout=milliseconds(1000))
             assert reply.error_code is ErrorCode.transactional_id_authorization_failed

@@ -19,6 +19,7 @@ from tests.kafka.test_hot_apis import produce_request
 from tests.support.simulated import run
 
 from logboom.base.ids import Offset
+from logboom.broker.partition.refused_producers import BEGUN_S
 from logboom.broker.partition.replica import AppendResult, Partition, RunResult
 from logboom.kafka.apis.produce import HANDLER
 from logboom.kafka.produce.appending import is_zstd
@@ -204,6 +205,7 @@ def test_matching_requests_of_idempotent_producers(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s")
+            await asyncio.sleep(BEGUN_S)
             sequences = [0, 1, 2, 1, 3, 9, 4]
             for sequence in sequences:
                 records = batch(b"x", producer_id=5, producer_epoch=0, base_sequence=sequence)

@@ -157,6 +157,7 @@ class AppendQueue:
         self.leader_epoch = epoch
         self._committed = committed
         self._ids.forget()  # another leader may have written meanwhile
+        self._refused_producers.begin()
 
     # --- staging ------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,12 @@ new epoch, and doubles what it has sent to other partitions and got no answer fo
 not yet, or not any more, its sequence may be any: taken, it counts as an ack of the first one too, which is then never
 stored.
 
-Producer ids are what a client says they are, so there is room for few. Once these are too many, each producer counts as
-one of them for the time that it would be.
+The first may also have been refused by the leader before this one, or by this broker before it had the partition,
+while the second comes here: librdkafka 2.16 may send it while it waits for the answer about the first. So for a moment
+after a leadership began, each producer counts as one of which a batch was not taken.
+
+Producer ids are what a client says they are, so there is room for few. Once these are too many, the same holds for the
+time that a producer would be remembered.
 
 On the loop alone.
 """
@@ -18,7 +22,7 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from logboom.base.errors import LogboomError
+from logboom.base.errors import LogboomError, NotEnoughReplicasError
 from logboom.base.ids import ProducerId
 from logboom.base.ports import Clock
 from logboom.records import BatchHeader
@@ -27,6 +31,8 @@ from logboom.storage import FirstSequence, ProducerTable
 GAP_MAX_S: Final = 120.0
 """How long a producer may take to send again what was not taken, while it sends what follows."""
 PRODUCERS_MAX: Final = 1_000
+BEGUN_S: Final = 10.0
+"""For how long a leadership has begun just now: clients have looked for the next leader several times by then."""
 
 
 class _Refused(NamedTuple):
@@ -47,10 +53,18 @@ class RefusedProducers:
         self._refused: dict[int, _Refused] = {}
         """The one that was refused longest ago first."""
         self._forgotten: _Refused | None = None
-        """The latest of those for which there was no room."""
+        """What counts for all others: the latest of those for which there was no room, or a leader before this one."""
 
     def __len__(self) -> int:
         return len(self._refused)
+
+    def begin(self) -> None:
+        """A leadership begins."""
+        error = NotEnoughReplicasError(
+            "the partition has a new leader, which does not know whether what the producer sent before this batch was "
+            "refused: send it again"
+        )
+        self._forgotten = _Refused(error, self._clock.monotonic_s() + BEGUN_S, -1, -1)
 
     def note(self, firsts: Iterable[FirstSequence], error: LogboomError) -> None:
         """Batches from these on were answered with `error`."""
@@ -77,7 +91,10 @@ class RefusedProducers:
     def before(self, header: BatchHeader, known: ProducerTable) -> LogboomError | None:
         """The answer to a batch before which one of the same producer was refused, where the log does not see that: it
         takes any of a producer that it does not know. None where none was."""
-        if header.producer_id < 0 or known.get(ProducerId(header.producer_id)) is not None:
+        if header.producer_id < 0:
+            return None
+        state = known.get(ProducerId(header.producer_id))
+        if state is not None and state.batches:
             return None
         refused = self._refused.get(header.producer_id)
         if refused is None:
