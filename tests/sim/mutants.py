@@ -21,6 +21,7 @@ from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.condition_check import ConditionCheck
 from logboom.broker.partition.follower import Follower
 from logboom.broker.partition.leader import Leader
+from logboom.broker.partition.refused_producers import RefusedProducers
 from logboom.broker.partition.replica import Partition
 from logboom.broker.raft.hard_state import HardStateFile
 from logboom.broker.replicas import Replicas
@@ -208,3 +209,4 @@ def drop_parts_that_overtake_each_other(patch: Patch) -> None:
 def forget_what_was_refused_for_a_moment(patch: Patch) -> None:
     """A batch whose sequence does not follow is told so, also where the one before it came a moment too early."""
     patch.setattr(append_queue, "_first_sequences", lambda _: ())
+    patch.setattr(RefusedProducers, "begin", lambda _: None)
