@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.pipeline_sinks.contracts import webhook
 from tests.pipeline_sinks.harness import QUICK, Letters, delivering, edge_batch, event, sink_of
 from tests.pipeline_sinks.server import Server
+from urllib3.connection import HTTPConnection
 
 from logboom.pipeline.event.record import EventRecord
 from logboom.pipeline.sinks.bulk.adaptive_concurrency import AdaptiveConcurrency
 from logboom.pipeline.sinks.bulk.requests import Limits, requests_of
 from logboom.pipeline.sinks.bulk.sender import Sender, Sent, Settings
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, RefusedWholeError, TryAgainError
+from logboom.pipeline.sinks.http.client import HttpClient
 from logboom.pipeline.sinks.repeats.ranges import Done, done_of
 
 
@@ -180,3 +184,23 @@ def test_repeats_of_the_edge_and_what_is_no_event_are_not_sent() -> None:
         retried = edge_batch([event(2)], first=50, keys=[b"retry:p.dead.out/0/0"])
         assert batch.attempt([retried]).rows == 1
         assert isinstance(batch.letters, Letters)
+
+
+def test_a_connection_that_is_ended_between_two_steps_of_a_request_fails_it_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the thread that ends what takes too long: urllib3 then finds no socket, which is no fault of the pipeline."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        client = HttpClient(url, headers={}, ca=None, compression="none", timeout_s=5.0)
+        answer = HTTPConnection.getresponse
+
+        def end_and_answer(self: Any) -> Any:
+            options = self._response_options  # urllib3 has looked at them already when the other thread closes it
+            client.close()
+            self._response_options = options
+            return answer(self)
+
+        monkeypatch.setattr(HTTPConnection, "getresponse", end_and_answer)
+        with pytest.raises(TryAgainError, match="the connection was ended"):
+            client.post("/", b"x", "text/plain")

@@ -93,6 +93,11 @@ class HttpClient:
         except (Urllib3Error, HTTPException, OSError, ValueError) as error:
             self._drop(connection)
             raise TryAgainError(f"{self.place}: {_reason(error)}") from error
+        except AttributeError as error:
+            if connection in self._open:
+                raise
+            # Another thread has closed it between two steps of this one, so that urllib3 finds no socket.
+            raise TryAgainError(f"{self.place}: the connection was ended") from error
 
     def close(self) -> None:
         """Ends all connections; requests under way fail."""
