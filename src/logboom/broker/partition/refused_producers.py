@@ -59,7 +59,7 @@ class RefusedProducers:
         return len(self._refused)
 
     def begin(self) -> None:
-        """A leadership begins."""
+        """A leadership begins: for BEGUN_S any gap may be one that the leader before has made."""
         error = NotEnoughReplicasError(
             "the partition has a new leader, which does not know whether what the producer sent before this batch was "
             "refused: send it again"
