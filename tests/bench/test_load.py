@@ -68,8 +68,9 @@ def test_latency_of_the_client_alone(tmp_path: Path, reader: str) -> None:
     server = NothingServer(tmp_path / "nothing")
     server.start()
     try:
-        for stream in ("one", "other"):
-            result = run_latency(server.address, stream, LatencyLoad(256, 500, 0.5, 0.2, reader=reader))
+        for stream, idempotent in (("one", False), ("other", True)):
+            load = LatencyLoad(256, 500, 0.5, 0.2, idempotent=idempotent, reader=reader)
+            result = run_latency(server.address, stream, load)
             assert result["end_to_end"]["count"] == 250
     finally:
         server.remove()

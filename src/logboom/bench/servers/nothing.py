@@ -15,8 +15,8 @@ from logboom.bench.servers.probe import kafka_answers
 from logboom.bench.servers.process import Server
 from logboom.host import keep_buffers
 
-_PRODUCE, _FETCH, _METADATA, _API_VERSIONS = 0, 1, 3, 18
-_VERSIONS = {_PRODUCE: 3, _FETCH: 4, _METADATA: 1, _API_VERSIONS: 0}
+_PRODUCE, _FETCH, _METADATA, _API_VERSIONS, _INIT_PRODUCER_ID = 0, 1, 3, 18, 22
+_VERSIONS = {_PRODUCE: 3, _FETCH: 4, _METADATA: 1, _API_VERSIONS: 0, _INIT_PRODUCER_ID: 0}
 _UNSUPPORTED_VERSION = 35
 _FETCH_BYTES = 1024 * 1024
 
@@ -121,6 +121,8 @@ class _Link(asyncio.Protocol):
             self._log(name).fetch(offset, self, head + struct.pack(">ii", 0, 1) + name + struct.pack(">ii", 1, 0))
         elif key == _METADATA:
             self._metadata(head, body)
+        elif key == _INIT_PRODUCER_ID:
+            self.answer(head, struct.pack(">ihqh", 0, 0, 1, 0))  # one idempotent producer, with id 1 and epoch 0
         else:
             code = 0 if version == _VERSIONS[_API_VERSIONS] else _UNSUPPORTED_VERSION
             listed = b"".join(
