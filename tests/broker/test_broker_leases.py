@@ -17,7 +17,7 @@ from logboom.base.errors import (
     OffsetNotAvailableError,
     OutOfOrderSequenceError,
 )
-from logboom.base.ids import BrokerId, Offset, ProducerEpoch, ProducerId
+from logboom.base.ids import NO_BROKER, BrokerId, Offset, ProducerEpoch, ProducerId
 from logboom.broker.broker import Broker
 from logboom.broker.control.commands import Heartbeat, Lease, value_of
 from logboom.broker.groups.offsets_stream import OFFSETS_STREAM
@@ -62,6 +62,41 @@ async def test_a_broker_that_hears_of_no_change_stays_fenced_and_has_no_lease(cl
     leads.append(old.leads)
     assert leads == [True, False], "it did not know before"
     await cluster.in_sync("orders")
+
+
+@on_brokers(3)
+async def test_a_broker_that_has_stopped_in_order_is_fenced_when_it_has(cluster: Cluster) -> None:
+    """Nobody waits for the end of its lease: new replicas are placed on it, as on any other that is away for now."""
+    await cluster.create("orders", [1, 2, 3])
+    stopped = cluster.brokers.pop(3)
+    await stopped.leave()
+    await stopped.stop()
+    cluster.network.leave(3)
+    assert cluster.image.brokers[BrokerId(3)].fenced
+    made = await cluster[DIRECTOR].catalog.create_stream("payments", replication_factor=4)
+    assert BrokerId(3) in made.assignments[0].replicas
+    await cluster.start(3)
+    await cluster.in_sync("orders")
+    await cluster.in_sync("payments")
+
+
+@on_brokers(2)
+async def test_a_broker_that_stops_commits_nothing_once_it_has_told_the_controller(cluster: Cluster) -> None:
+    """What it alone can lead it leads until then, and again when it is back."""
+    await cluster.create("orders", [1], min_insync_replicas="1")
+    old = cluster.leader("orders")
+    await append(old, b"a")
+    stopped = cluster.brokers.pop(1)
+    await stopped.leave()
+    await append(old, b"b")
+    await stopped.cluster.registration.end_lease()
+    assert cluster.assignment("orders").leader == NO_BROKER
+    assert isinstance(await refusal_of(append(old, b"c")), NotLeaderError)
+    await stopped.stop()
+    cluster.network.leave(1)
+    await cluster.start(1)
+    await cluster.in_sync("orders")
+    assert await values_of(cluster.leader("orders")) == [b"a", b"b"]
 
 
 @on_brokers(2)

@@ -263,3 +263,35 @@ def test_another_broker_leads_when_one_is_gone(power: bool) -> None:
         assert len(cluster.acked) > before + 50
 
     run(1, break_it)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_broker_that_has_stopped_is_fenced_and_keeps_nobody_waiting(seed: int) -> None:
+    """The controller too, which another one fences; and the last two, of which no majority is left in the end."""
+    simulation = Simulation(seed)
+    cluster = Cluster(simulation)
+
+    async def create(node: SimNode, name: str) -> None:
+        assert node.broker is not None
+        assert node.process is not None
+        await node.process.run(node.broker.catalog.create_stream(name, replication_factor=3))
+
+    async def main() -> None:
+        await cluster.start()
+        await asyncio.sleep(5)  # for the second and the third to be voters
+        for number in range(4):
+            deciding = next(node for node in cluster.nodes if node.broker and node.broker.cluster.view.serving)
+            await deciding.stop()
+            rest = [node for node in cluster.nodes if node.running]
+            await asyncio.sleep(0.2)  # less than a fifth of a lease, for all to have applied it
+            for node in rest:
+                assert node.broker is not None
+                assert node.broker.catalog.image.brokers[deciding.broker_id].fenced
+                await create(node, f"made-{number}-by-{node.name}")
+            await deciding.start()
+        begun_s = asyncio.get_running_loop().time()
+        for node in cluster.nodes:
+            await node.stop()
+        assert asyncio.get_running_loop().time() - begun_s < 5
+
+    simulation.run(main(), max_s=600)

@@ -448,6 +448,7 @@ class Broker:
         await self.scrubber.stop()
         await self.replication.stop()
         self.replicas.refuse_appends(reason)
+        await self.cluster.registration.end_lease()
         await self.cluster.stop()
         await self.flusher.stop()
         await high_watermarks.save_if_moved(self._disk, self.replicas, {}, self.log)

@@ -66,6 +66,10 @@ class BrokerLease:
         """The controller answered the heartbeat that was sent at `sent_s`. Answers may come out of order."""
         self._end_s = max(self._end_s, sent_s + self._length_s)
 
+    def end(self) -> None:
+        """This broker acts as a leader no more."""
+        self._end_s = float("-inf")
+
     def holds(self, now_s: float) -> bool:
         """Whether this broker may act as a leader."""
         return now_s < self._end_s

@@ -167,6 +167,9 @@ class Heartbeat(Command, frozen=True, kw_only=True, tag="heartbeat"):
     """Whether its disk hangs: it can neither write nor follow."""
     levels: tuple[int, int] = (1, 1)
     """As in `RegisterBroker`: below level 2 no record says it."""
+    ended: bool = False
+    """Whether it has stopped, and acts under its lease no more: it is fenced at once. Programs that do not know the
+    word wait until the lease is over."""
     number: int = 0
     """Of the heartbeats of a process, in the order in which it sends them; they need not come in that order. 0 from
     programs that wait for each answer before they send the next one."""

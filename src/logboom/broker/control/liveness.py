@@ -7,7 +7,8 @@ one. So a broker's own view of its lease always ends first (`metadata.leases`).
 A fenced broker gets none, and is unfenced only once it has applied the entry that took its leaderships away: a broker
 whose disk hangs may still send heartbeats, while it applies no entry. Such a broker reports that its disk hangs, and is
 fenced as if it were silent, since everything that it has a part in waits for its disk; unless no other broker could go
-on with any of it.
+on with any of it. One that has stopped in order says so with its last heartbeat, and is fenced at once: nobody waits
+for its lease to end, and new partitions are placed on it as on any other that is away.
 
 A broker sends its next heartbeat before this one is answered, and they may be heard in another order than they were
 sent in. Each renews the lease; what the broker says of itself is taken from the one that it sent last.
@@ -131,7 +132,9 @@ class Liveness:
             await self._in_order(lambda: self._unfence(broker, epoch))
         if command.stalled and not found.fenced:
             await self._in_order(lambda: self._fence_stalled(broker))
-        if command.stopping and not found.shutting_down:
+        if command.ended and not found.fenced:
+            await self._in_order(lambda: self._fence_ended(broker, epoch))
+        elif command.stopping and not found.shutting_down:
             await self._in_order(lambda: self._begin_shutdown(broker, epoch))
         found = checked_epoch(self._context.image, broker, epoch)
         return Lease(
@@ -219,6 +222,14 @@ class Liveness:
         while part := begin_shutdown_part(context.image, broker, epoch, context.minimum_of):
             await context.commit(part)
         await context.commit(begin_shutdown(context.image, broker, epoch, context.minimum_of))
+
+    async def _fence_ended(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
+        context = self._context
+        if not checked_epoch(context.image, broker, epoch).fenced:
+            context.log.info("broker fenced: it has stopped", broker=broker)
+            await self._commit_end(broker)
+        if self._leases is not None:
+            self._leases.drop(broker)
 
     def _leads_what_others_can(self, broker: BrokerId) -> bool:
         image = self._context.image

@@ -9,7 +9,8 @@ A heartbeat waits for no answer to those before it: over slow links an answer ta
 out of order, and what the controller decided last is in the answer to the heartbeat that was sent last.
 
 Life: `register` once the controller can be reached, `start` once the metadata is applied; `ready` when the logs are
-recovered; `leave` before the front ends close; `stop`.
+recovered; `leave` before the front ends close; `end_lease` once nothing is taken and nothing is waited for any more;
+`stop`.
 """
 
 import asyncio
@@ -18,16 +19,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current
-from logboom.base.errors import LogboomError, StaleBrokerEpochError, UnknownBrokerError
+from logboom.base.errors import LogboomError, NotControllerError, StaleBrokerEpochError, UnknownBrokerError
 from logboom.base.ids import BrokerEpoch
 from logboom.base.ports import Clock, Ids
 from logboom.broker.config import BrokerConfig
 from logboom.broker.control import commands
 from logboom.broker.control.channel import ControlChannel
 from logboom.broker.disk.data_dir import Identity
+from logboom.broker.peers import PeerUnavailableError
 from logboom.metadata.leases import BrokerLease
 from logboom.metadata.levels import OWN_LEVELS
 
@@ -37,6 +40,9 @@ _IN_FLIGHT_MAX: Final = 8
 _UNANSWERED_S: Final = 5.0
 """After so long without an answer of the controller, another broker is asked to pass a heartbeat on. Who was removed
 while it was cut off hears of no controller any more, and would never learn why."""
+_LAST_WORD_S: Final = 1.0
+"""How long a broker that ends tries to tell the controller: about as long as its lease would last."""
+_ASK_AGAIN_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +191,32 @@ class Registration:
                 await self._changed.wait_for(lambda: self._may_stop or self._ended)
         except TimeoutError:
             return False
+        return True
+
+    async def end_lease(self) -> None:
+        """This broker acts under its lease no more, and tells the controller, which need not wait until it is over
+        (Kafka's SHUTDOWN_NOW). Nothing, where the controller did not let it leave."""
+        if not self._may_stop or self._silent:
+            return
+        self._send_no_more()
+        self._lease.end()
+        self._held = False
+        self._hooks.lease_changed(False)
+        last = msgspec.structs.replace(self._next_heartbeat(), stopping=True, ended=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORD_S):
+                while not await self._was_heard(last):
+                    await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _was_heard(self, last: commands.Heartbeat) -> bool:
+        """Whether nothing would come of sending it again."""
+        try:
+            await self._channel.ask_once(last, commands.Lease, timeout_s=_LAST_WORD_S)
+        except (NotControllerError, PeerUnavailableError) as error:
+            self._log.debug("heartbeat not answered", reason=str(error))
+            return False
+        except LogboomError as error:
+            self._log.debug("heartbeat not answered", reason=str(error))
         return True
 
     async def stop(self) -> None:
