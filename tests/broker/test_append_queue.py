@@ -26,7 +26,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.leader import Leader, Leading
-from logboom.broker.partition.refused_producers import BEGUN_S, GAP_MAX_S, PRODUCERS_MAX
+from logboom.broker.partition.refused_producers import BEGUN_S, GAP_MAX_S, PRODUCERS_MAX, RefusedMemory
 from logboom.broker.partition.replication_port import NoReplication
 from logboom.broker.partition.services import Undisputed
 from logboom.broker.partition.validation import AppendRules
@@ -69,7 +69,7 @@ class Bench:
         rules = AppendRules.of(config, BrokerConfig())
         conditions = check_without_reads(self.log, clock, self.counters)
         ids = ids_without_reads(self.log, clock, self.counters)
-        self.queue = AppendQueue(self.log, rules, conditions, ids, clock, self.counters)
+        self.queue = AppendQueue(self.log, rules, conditions, ids, clock, self.counters, RefusedMemory())
         self.readable = Readable()
         minimum = config.min_insync_replicas
         self.leader = Leader(

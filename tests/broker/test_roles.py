@@ -170,6 +170,7 @@ def partition(commit: ImmediateCommit, replication: Recorded, lease: Lease, disk
             read_cache=ReadCache(0),
             window_memory=WindowMemory(config),
             id_memory=IdMemory(config, clock, counters),
+            refused_memory=refused_producers.RefusedMemory(),
             open_files=open_files,
             log=logger,
             leadership_changes=LeadershipChanges(),

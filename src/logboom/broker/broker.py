@@ -44,6 +44,7 @@ from logboom.broker.partition.condition_check import WindowMemory
 from logboom.broker.partition.id_memory import IdMemory
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
+from logboom.broker.partition.refused_producers import RefusedMemory
 from logboom.broker.partition.services import LeadershipChanges, PartitionServices
 from logboom.broker.peers import NoPeers, Peers
 from logboom.broker.publishing import Publishing
@@ -198,6 +199,7 @@ class Broker:
             read_cache=self._read_cache,
             window_memory=self.window_memory,
             id_memory=self.id_memory,
+            refused_memory=RefusedMemory(),
             open_files=self.open_files,
             log=self.log,
             leadership_changes=self.leadership_changes,

@@ -27,7 +27,7 @@ from logboom.broker.partition.conditions import ConditionalBatch
 from logboom.broker.partition.message_ids import MessageIds
 from logboom.broker.partition.publications import ACKS_ALL, TERM_ERRORS, PublishRun, PublishWaiters
 from logboom.broker.partition.publish_stage import PublishStage
-from logboom.broker.partition.refused_producers import RefusedProducers
+from logboom.broker.partition.refused_producers import RefusedMemory, RefusedProducers
 from logboom.broker.partition.validation import AppendRules, Checked
 from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult, refused, tell_all
 from logboom.records import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
@@ -122,6 +122,7 @@ class AppendQueue:
         ids: MessageIds,
         clock: Clock,
         counters: Counters,
+        refused: RefusedMemory,
     ) -> None:
         self.rules = rules
         self.leader_epoch: Epoch = NO_EPOCH
@@ -145,7 +146,7 @@ class AppendQueue:
         self._at_commit = AckWaiters()
         self._at_leader = AckWaiters()
         self._published = PublishWaiters()
-        self._refused_producers = RefusedProducers(clock)
+        self._refused_producers = RefusedProducers(clock, refused)
 
     @property
     def safe_end(self) -> Offset:

@@ -12,15 +12,18 @@ The first may also have been refused by the leader before this one, or by this b
 while the second comes here: librdkafka 2.16 may send it while it waits for the answer about the first. So for a moment
 after a leadership began, each producer counts as one of which a batch was not taken.
 
-Producer ids are what a client says they are, so there is room for few. Once these are too many, the same holds for the
-time that a producer would be remembered.
+Producer ids are what a client says they are, so there is room for few, of each partition (`PRODUCERS_MAX`) and of all
+partitions of the broker (`RefusedMemory`). Once these are too many, every producer of the partition that forgets some
+counts as one of which a batch was not taken, for the time that it would be remembered.
 
 On the loop alone.
 """
 
 from collections.abc import Iterable
-from itertools import takewhile
+from heapq import heapify, heapreplace
+from itertools import islice, takewhile
 from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from logboom.base.errors import LogboomError, NotEnoughReplicasError
 from logboom.base.ids import ProducerId
@@ -31,6 +34,10 @@ from logboom.storage import FirstSequence, ProducerTable
 GAP_MAX_S: Final = 120.0
 """How long a producer may take to send again what was not taken, while it sends what follows."""
 PRODUCERS_MAX: Final = 1_000
+"""Of one partition."""
+BROKER_PRODUCERS_MAX: Final = 50_000
+"""Of all partitions together, some 250 bytes each."""
+_FREED_PART: Final = 8
 BEGUN_S: Final = 10.0
 """For how long a leadership has begun just now: clients have looked for the next leader several times by then."""
 
@@ -43,13 +50,49 @@ class _Refused(NamedTuple):
     """Of the first batch that was not taken."""
 
 
+class RefusedMemory:
+    """Bounds the refused producers of all partitions of a broker. Life: the broker's.
+
+    Beyond BROKER_PRODUCERS_MAX those are dropped whose time is over, then the oldest half of the partition that has
+    most, and so on, until an eighth of the room is free: so partitions are looked at once in so many refusals.
+    """
+
+    def __init__(self) -> None:
+        self._partitions: WeakKeyDictionary[RefusedProducers, None] = WeakKeyDictionary()
+        """Those that have some, or had."""
+        self._left = BROKER_PRODUCERS_MAX
+        """So many more there may be before they are counted again."""
+
+    def grown(self, partition: "RefusedProducers") -> None:
+        """A partition has one more."""
+        self._partitions[partition] = None
+        self._left -= 1
+        if self._left < 0:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        partitions = list(self._partitions)
+        for one in partitions:
+            one.expire()
+        held = sum(map(len, partitions))
+        biggest = [(-len(one), place) for place, one in enumerate(partitions)]
+        heapify(biggest)
+        while held > BROKER_PRODUCERS_MAX - BROKER_PRODUCERS_MAX // _FREED_PART:
+            size, place = biggest[0]
+            held -= partitions[place].forget_oldest((1 - size) // 2)
+            heapreplace(biggest, (-len(partitions[place]), place))
+        self._partitions = WeakKeyDictionary((one, None) for one in partitions if len(one))
+        self._left = BROKER_PRODUCERS_MAX - held
+
+
 class RefusedProducers:
     """See the module. Life: that of the partition."""
 
-    __slots__ = ("_clock", "_forgotten", "_refused")
+    __slots__ = ("__weakref__", "_clock", "_forgotten", "_memory", "_refused")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, memory: RefusedMemory) -> None:
         self._clock = clock
+        self._memory = memory
         self._refused: dict[int, _Refused] = {}
         """The one that was refused longest ago first."""
         self._forgotten: _Refused | None = None
@@ -69,19 +112,35 @@ class RefusedProducers:
     def note(self, firsts: Iterable[FirstSequence], error: LogboomError) -> None:
         """Batches from these on were answered with `error`."""
         now_s = self._clock.monotonic_s()
-        self._expire(now_s)
+        self.expire()
         for producer, epoch, sequence in firsts:
             before = self._refused.pop(producer, None)
             first = before.sequence if before is not None and before.epoch == epoch else sequence
             self._refused[producer] = _Refused(error, now_s + GAP_MAX_S, epoch, first)
             if len(self._refused) > PRODUCERS_MAX:
-                self._forgotten = self._refused.pop(next(iter(self._refused)))
+                self.forget_oldest(1)
+            elif before is None:
+                self._memory.grown(self)
 
     def caught_up(self, producer: int) -> None:
         """A batch of this one was taken."""
         if self._refused:
             self._refused.pop(producer, None)
-            self._expire(self._clock.monotonic_s())
+            self.expire()
+
+    def forget_oldest(self, count: int) -> int:
+        """There is no room for those that were refused longest ago; how many were dropped."""
+        oldest = list(islice(self._refused, count))
+        for producer in oldest:
+            self._forgotten = self._refused.pop(producer)
+        return len(oldest)
+
+    def expire(self) -> None:
+        """Drop those whose time is over."""
+        now_s = self._clock.monotonic_s()
+        over = takewhile(lambda one: one[1].until_s <= now_s, self._refused.items())
+        for producer in [producer for producer, _ in over]:
+            del self._refused[producer]
 
     def answer(self, producer: int) -> LogboomError | None:
         """The answer to a batch with a gap before it; None where the gap is the producer's own."""
@@ -107,8 +166,3 @@ class RefusedProducers:
         """Another leader may take what comes next."""
         self._refused.clear()
         self._forgotten = None
-
-    def _expire(self, now_s: float) -> None:
-        over = takewhile(lambda one: one[1].until_s <= now_s, self._refused.items())
-        for producer in [producer for producer, _ in over]:
-            del self._refused[producer]

@@ -115,7 +115,9 @@ class Partition:
             read_soon=self.reads.start,
             resume=partial(services.flusher.enqueue, self, 0),
         )
-        self._queue = AppendQueue(log, rules, self._conditions, self._ids, services.clock, services.counters)
+        self._queue = AppendQueue(
+            log, rules, self._conditions, self._ids, services.clock, services.counters, services.refused_memory
+        )
         self.publications = Publications(self._queue, services.clock, partial(services.flusher.enqueue, self))
         """Appends of messages, of which this broker makes the batches."""
         self._leader = self._new_leader()

@@ -16,6 +16,7 @@ from logboom.broker.partition.condition_check import WindowMemory
 from logboom.broker.partition.id_memory import IdMemory
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
+from logboom.broker.partition.refused_producers import RefusedMemory
 from logboom.broker.partition.replication_port import NoReplication, Replication
 from logboom.storage import OpenFiles
 
@@ -86,6 +87,7 @@ class PartitionServices(NamedTuple):
     read_cache: ReadCache
     window_memory: WindowMemory
     id_memory: IdMemory
+    refused_memory: RefusedMemory
     open_files: OpenFiles
     log: FilteringBoundLogger
     leadership_changes: LeadershipChanges
