@@ -6,7 +6,7 @@ from random import Random
 from tests.broker.messages import Message, outcomes, publish, publish_soon, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, on_brokers, stays, until
 
-from logboom.base.errors import NotLeaderError
+from logboom.base.errors import NotLeaderError, UnknownStreamError
 from logboom.broker.broker import Broker
 from logboom.broker.partition.publications import AppendInDoubtError
 from logboom.broker.partition.replica import Partition
@@ -89,6 +89,25 @@ async def test_no_refusal_rests_on_a_record_that_is_not_committed(cluster: Clust
     assert outcomes(await lost) == [AppendInDoubtError]
     assert outcomes(await compared) == [NotLeaderError], "the next leader would take it"
     assert await publish(*leader_of(cluster), Message(b"1", end=1)) == [1]
+
+
+@on_brokers(3, replica_lag_max_ms=30_000)
+async def test_of_a_deleted_stream_nothing_is_in_doubt(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    broker, partition = leader_of(cluster)
+    await publish(broker, partition, Message(b"0", id=b"zero"))
+    cluster.network.cut(1, 2)
+    cluster.network.cut(1, 3)
+    uncommitted = publish_soon(broker, partition, Message(b"1", id=b"one"))
+    at_leader = publish_soon(broker, partition, Message(b"2"), acks=1)
+    compared = publish_soon(broker, partition, Message(b"3", end=2))  # with a record that is not committed
+    assert outcomes(await at_leader) == [2]
+    again = publish_soon(broker, partition, Message(b"0", id=b"zero"), Message(b"1", id=b"one"))
+    deletion = asyncio.create_task(cluster[1].catalog.delete_stream("orders"))
+    assert outcomes(await uncommitted) == [UnknownStreamError]
+    assert outcomes(await compared) == [UnknownStreamError]
+    assert outcomes(await again) == [-1, UnknownStreamError]
+    await deletion
 
 
 @on_brokers(3)

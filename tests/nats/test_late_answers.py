@@ -38,10 +38,10 @@ class _Link:
         return done
 
 
-@pytest.mark.parametrize("is_given_up", [False, True])
+@pytest.mark.parametrize(("is_given_up", "is_detached"), [(False, False), (True, False), (True, True)])
 @on_a_loop
 async def test_what_is_told_after_all_was_given_up_is_not_stored(
-    is_given_up: bool, monkeypatch: pytest.MonkeyPatch
+    is_given_up: bool, is_detached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holding, opened = HeldMessages(0), list[bytes]()
     gone: list[Unstored] = []
@@ -72,11 +72,13 @@ async def test_what_is_told_after_all_was_given_up_is_not_stored(
     log = SimpleNamespace(epochs=SimpleNamespace(entries=((1, 0), (2, 10))))
     partition = cast("Any", SimpleNamespace(log=log, leads=True, leader_epoch=2))
     gaining = asyncio.create_task(
-        Handover(cast("Any", services), ingress).gain(BrokerId(2), [Gained(STREAM, holding, partition, 2)])
+        Handover(cast("Any", services), ingress).gain(BrokerId(2), [Gained(STREAM, holding, partition, 2, intake)])
     )
     await asked.wait()
     if is_given_up:
         ingress._give_up(STREAM, holding)
+    if is_detached:
+        ingress._forget(STREAM)
     answers.set()
     await gaining
     assert opened == ([] if is_given_up else [b"theirs"])

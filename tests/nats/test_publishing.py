@@ -1,10 +1,14 @@
 """Messages that an ordinary client publishes on NATS, taken by a real broker from a real nats-server."""
 
 import asyncio
+import itertools
+import json
+from collections.abc import Iterator
 
 import nats.errors
 import nats.js.errors
 import pytest
+from nats.aio.msg import Msg
 from tests.nats.envelopes import message, sealed
 from tests.nats.servers import (
     alter,
@@ -198,3 +202,38 @@ async def test_what_comes_for_a_stream_that_was_deleted_is_counted(broker: Broke
     async with asyncio.timeout(WAIT_S):
         while balance(broker):
             await asyncio.sleep(0.05)
+
+
+@on_a_loop
+async def test_publishers_of_a_stream_that_is_deleted_get_an_answer_each(broker: BrokerProcess) -> None:
+    answers: dict[str, str] = {}
+
+    async def answered(one: Msg) -> None:
+        answers[one.subject] = (one.headers or {}).get("Status") or one.data.decode()
+
+    async with await nats.connect(url(broker)) as client:
+        inbox = client.new_inbox()
+        await client.subscribe(f"{inbox}.*", cb=answered)
+        sent = 0
+        for number in range(3):
+            stream = f"gone-{number}"
+            attach(broker.kafka, stream, stream)
+            await taken(client, stream)
+            deletion = asyncio.create_task(asyncio.to_thread(delete, broker.kafka, stream))
+            for _ in until_done(deletion):
+                for _ in range(100):
+                    await client.publish(stream, b"x", reply=f"{inbox}.{sent}")
+                    sent += 1
+                await client.flush(WAIT_S)
+            await deletion
+        async with asyncio.timeout(WAIT_S):
+            while len(answers) < sent:
+                await asyncio.sleep(0.05)
+    errors = {answer for answer in answers.values() if "error" in answer}
+    assert {json.loads(error)["error"]["description"] for error in errors} <= {"stream not found"}
+
+
+def until_done(deletion: "asyncio.Task[None]") -> Iterator[int]:
+    """Rounds of publishing until a stream is deleted, and one more."""
+    yield from itertools.takewhile(lambda _: not deletion.done(), itertools.count())
+    yield -1

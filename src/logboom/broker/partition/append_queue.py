@@ -17,7 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
-from logboom.base.errors import InvalidProducerEpochError, LogboomError, OutOfOrderSequenceError, StorageError
+from logboom.base.errors import (
+    InvalidProducerEpochError,
+    LogboomError,
+    OutOfOrderSequenceError,
+    StorageError,
+    UnknownStreamError,
+)
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Clock
 from logboom.broker.metrics import Counters
@@ -376,7 +382,7 @@ class AppendQueue:
 
     def close(self, error: LogboomError) -> None:
         """Answer all that wait and all that was enqueued with `error`, as everything from now on; messages that are in
-        the log with AppendInDoubtError."""
+        the log with AppendInDoubtError, unless the stream was deleted."""
         self.refusal = error
         self._conditions.forget()
         self._ids.forget()
@@ -388,8 +394,12 @@ class AppendQueue:
         for run in arrived:
             if not isinstance(run, PublishRun):
                 self._refused_producers.note(_first_sequences(run[0]), error)
-        doubted = self._published.doubt(self._log.epochs.at, committed=self._committed, safe_end=self.safe_end)
-        tell_all([*self._refused_staged(error), *doubted, *self._counted(unstaged, error)])
+        if isinstance(error, UnknownStreamError):
+            deleted = self._published.deleted(error, committed=self._committed, safe_end=self.safe_end)
+            published = self._counted(deleted, error)
+        else:
+            published = self._published.doubt(self._log.epochs.at, committed=self._committed, safe_end=self.safe_end)
+        tell_all([*self._refused_staged(error), *published, *self._counted(unstaged, error)])
 
     def _refused_staged(self, error: LogboomError) -> list[tuple[RunDone, RunResult]]:
         at_commit = self._at_commit.refuse(error, safe_end=self._committed)

@@ -5,7 +5,7 @@ batches of them, at the place in the log where they go; only there is it known w
 hold. Pure: what goes in, and what comes out.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from logboom.base.errors import LogboomError, NotLeaderError, WrongLastMessageIdError, WrongLastOffsetError
 from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Clock
-from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult
+from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult, refused
 
 
 class Terms(NamedTuple):
@@ -109,11 +109,18 @@ class PublishWaiters:
     ) -> list[tuple[RunDone, RunResult]]:
         """Remove all; their answers, AppendInDoubtError for what is not as safe as was asked for: another leader may
         have it. NotLeaderError for what was refused by what is not committed: another leader may take it."""
-        return [
-            (done, _in_doubt(result, epoch_of, end))
-            for waiters, end in ((self._at_commit, committed), (self._at_leader, safe_end))
-            for done, result in waiters.take()
-        ]
+        return [(done, _in_doubt(result, epoch_of, end)) for done, result, end in self._take(committed, safe_end)]
+
+    def deleted(self, error: LogboomError, *, committed: Offset, safe_end: Offset) -> list[tuple[RunDone, RunResult]]:
+        """Remove all; their answers, `error` for what is not as safe as was asked for, and for what was refused by what
+        is not committed: the log is gone, and no leader will have either."""
+        return [(done, _in_no_log(result, error, end)) for done, result, end in self._take(committed, safe_end)]
+
+    def _take(self, committed: Offset, safe_end: Offset) -> Iterator[tuple[RunDone, RunResult, Offset]]:
+        """Remove all, each with the offset below which it is as safe as was asked for."""
+        for waiters, end in ((self._at_commit, committed), (self._at_leader, safe_end)):
+            for done, result in waiters.take():
+                yield done, result, end
 
 
 def _in_doubt(result: RunResult, epoch_of: Callable[[Offset], Epoch], safe_end: Offset) -> RunResult:
@@ -125,6 +132,11 @@ def _in_doubt(result: RunResult, epoch_of: Callable[[Offset], Epoch], safe_end: 
         return AppendInDoubtError(outcome, epoch_of(outcome))
 
     return RunResult([of(one) for one in result.outcomes], result.log_append_time_ms, result.log_start_offset)
+
+
+def _in_no_log(result: RunResult, error: LogboomError, safe_end: Offset) -> RunResult:
+    told = [error if isinstance(outcome, TERM_ERRORS) else outcome for outcome in result.outcomes]
+    return refused(result._replace(outcomes=told), error, safe_end=safe_end)
 
 
 class Publications:
@@ -147,7 +159,8 @@ class Publications:
         first copy that has to be so safe. The records have the time of this call as their timestamp.
 
         Where this broker ceases to lead before that, each message is answered with what is certain: an error if it was
-        not appended, AppendInDoubtError if it was. As long as it leads, an answer may take as long as a commit takes.
+        not appended, AppendInDoubtError if it was; UnknownStreamError where the stream was deleted. As long as it
+        leads, an answer may take as long as a commit takes.
         """
         self._queue.publish(PublishRun(contents, terms, acks, self._clock.wall_ms(), done))
         self._enqueued(sum(map(len, contents)))

@@ -83,6 +83,9 @@ class Gained(NamedTuple):
     partition: Partition
     epoch: int
     """Of this leadership."""
+    intake: Intake
+    """What took the messages of the stream when it began: what the leader before tells of is its matter where the
+    stream is not attached any more."""
 
 
 class Subscriptions(Protocol):
@@ -205,23 +208,22 @@ class Handover:
     def _open(self, one: Gained, answer: Answer | None, nothing_stored: bool) -> Sequence[bytes]:
         """Nothing more is waited for; the acks that are to be sent later. `nothing_stored`: no message of NATS, by
         leaders in between."""
-        intake, holding = self._subscriptions.intake(one.stream_id), one.holding
+        intake, holding = self._subscriptions.intake(one.stream_id) or one.intake, one.holding
         holding.is_asking = False
         acks: list[bytes] = []
-        if intake is not None:
-            epochs = _epochs(one.partition)
-            if holding.doubts and _leads(one):
-                acks += intake.resolve(holding, epochs)  # of an earlier leadership of this broker
-            given = None
-            if answer is not None:
-                given = [Unstored(Delivery(0, *each[1:]), each.by_all) for each in answer.given]
-                acks += answer.acks
-            if holding.is_leaving:
-                # It was given up meanwhile, and others may have stored what this broker is told too late.
-                intake.replies.give_up(given or ())
-            else:
-                known = holding.without_others(epochs, one.epoch) if nothing_stored else epochs
-                intake.take_over(holding, given, known, one.epoch)
+        epochs = _epochs(one.partition)
+        if holding.doubts and _leads(one):
+            acks += intake.resolve(holding, epochs)  # of an earlier leadership of this broker
+        given = None
+        if answer is not None:
+            given = [Unstored(Delivery(0, *each[1:]), each.by_all) for each in answer.given]
+            acks += answer.acks
+        if holding.is_leaving:
+            # It was given up meanwhile, and others may have stored what this broker is told too late.
+            intake.give_up(given or ())
+        else:
+            known = holding.without_others(epochs, one.epoch) if nothing_stored else epochs
+            intake.take_over(holding, given, known, one.epoch)
         self._subscriptions.opened(one.stream_id, holding, one.epoch)
         return acks
 
@@ -352,7 +354,7 @@ class Handover:
                     break
                 size_bytes += each.size_bytes
                 answer.given.append(Given(each.by_all, *each.message[1:]))
-            intake.replies.give_up(held[len(answer.given) :])
+            intake.give_up(held[len(answer.given) :])
             self._services.metrics.handed_over += len(answer.given)
         self._subscriptions.close(stream_id, holding)
         return size_bytes, answer

@@ -212,7 +212,9 @@ class Ingress:
             holding.publish(partition.leader_epoch)
             return
         holding.is_asking = True
-        gained.setdefault(before, []).append(Gained(stream_id, holding, partition, partition.leader_epoch))
+        gained.setdefault(before, []).append(
+            Gained(stream_id, holding, partition, partition.leader_epoch, self._intakes[stream_id])
+        )
 
     def _lose(self, stream_id: StreamId, holding: HeldMessages) -> None:
         own = self._catalog.image.brokers.get(self._services.broker_id)
@@ -234,7 +236,7 @@ class Ingress:
     def _give_up(self, stream_id: StreamId, holding: HeldMessages) -> None:
         intake = self._intakes.get(stream_id)
         if intake is not None:
-            intake.replies.give_up([*intake.take_doubts(holding), *intake.take(holding)])
+            intake.give_up([*intake.take_doubts(holding), *intake.take(holding)])
         self.close(stream_id, holding)
 
     def _forget_expiry(self, holding: HeldMessages) -> None:

@@ -85,7 +85,7 @@ class Intake:
                 self._services.metrics.elsewhere += len(messages)  # who leads now has got them as well
                 return
             # This broker leads no more; who leads now may have got them as well.
-            self.replies.give_up([Unstored(message, by_all) for message in messages])
+            self.give_up([Unstored(message, by_all) for message in messages])
             return
         self._take(index, by_all, messages)
 
@@ -226,7 +226,7 @@ class Intake:
         """It is not known whether messages are stored: the broker that leads now tells, where it asks."""
         holding = run.holding
         if not holding.is_handing_over:
-            self.replies.give_up([run.unstored(place) for place, _ in doubted])
+            self.give_up([run.unstored(place) for place, _ in doubted])
             return
         for place, error in doubted:
             told = self.replies.ack(run, place, error.offset, place in duplicates) if run.replies[place] else b""
@@ -242,7 +242,7 @@ class Intake:
         elif isinstance(error, TERM_ERRORS) and not _is_certain(self._services.replicas, self._name, holding.index):
             # By the end of a log that may not be the partition's any more. Who leads now has heard the message, too,
             # and may store it.
-            self.replies.give_up(list(map(run.unstored, places)))
+            self.give_up(list(map(run.unstored, places)))
         else:
             self.replies.refuse_some(run, places, error)
 
@@ -255,6 +255,13 @@ class Intake:
         for unstored in some:
             holding.hold(unstored)
         self._services.budget.took(sizes(some))
+
+    def give_up(self, some: Sequence[Unstored]) -> None:
+        """It is not known whether other brokers have stored these; of a stream that was deleted, it is."""
+        if self._ended is None:
+            self.replies.give_up(some)
+        elif some:
+            self._refuse_unread([one.message for one in some], self._ended)
 
     def resolve(self, holding: HeldMessages, epochs: Epochs) -> Sequence[bytes]:
         """It is known which messages in doubt the log of the next leader has: hold the others before all else. What is
@@ -275,7 +282,7 @@ class Intake:
         before = holding.size_bytes
         gone = holding.take_over(others, epochs, epoch)
         self._services.budget.took(holding.size_bytes - before)
-        self.replies.give_up(gone)
+        self.give_up(gone)
 
     def take(self, holding: HeldMessages) -> Sequence[Unstored]:
         """All that was held: the caller's from now on."""
