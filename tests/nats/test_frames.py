@@ -2,11 +2,14 @@
 
 import contextlib
 import re
+import tracemalloc
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logboom.nats.link import frames
 from logboom.nats.link.frames import (
     LINE_BYTES_MAX,
     Alike,
@@ -18,6 +21,7 @@ from logboom.nats.link.frames import (
     Ping,
     Pong,
     Refusal,
+    Run,
 )
 
 _WORD = st.binary(min_size=1, max_size=12).filter(lambda word: not re.search(rb"[ \t\r\n]", word))
@@ -194,6 +198,64 @@ def test_subjects_may_hold_whatever_separates_no_words_for_a_server(count: int) 
     """`bytes.split()` splits at some of it: one such message ended the connection, with all that was on it."""
     one = Delivery(1, b"a\vb.\f\x00", b"\v.r\f\x85", b"", b"x")
     assert fed([written(one) * count]) == [one] * count
+
+
+@pytest.mark.parametrize("piece", [b"x", b"\n", b"\r"])
+def test_a_line_that_drips_in_is_searched_once(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To search it anew with each piece took 23 s of CPU time, and 60 s where it was of line feeds."""
+    searched, whole = [0], frames._read
+
+    def read(buffer: bytes, found: list[Run | Notice]) -> tuple[int, int]:
+        searched[0] += len(buffer)
+        return whole(buffer, found)
+
+    monkeypatch.setattr(frames, "_read", read)
+    reader = FrameReader()
+    for _ in range(LINE_BYTES_MAX):
+        assert reader.feed(piece) == []
+    with pytest.raises(FrameError, match="a line of more than"):
+        reader.feed(piece)
+    assert searched[0] < 10
+
+
+@pytest.mark.parametrize("more", [b"", b"1\r\nx", b"1\r\nx" * 3])
+def test_payloads_that_look_like_messages_are_not_split_again_and_again(
+    more: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher that knew the number of the subscription had each of its messages cost as much as fifty others."""
+    looked_at, columns, rows = [0], frames._take_columns, frames._take_rows
+
+    def take_columns(pieces: list[bytes], alike: Alike) -> int:
+        looked_at[0] += len(pieces)
+        return columns(pieces, alike)
+
+    def take_rows(buffer: bytes, at: int, start: bytes, head: Any, rows_max: int, alike: Alike) -> int:
+        looked_at[0] += min(rows_max, (len(buffer) - at) // head.size)
+        return rows(buffer, at, start, head, rows_max, alike)
+
+    monkeypatch.setattr(frames, "_take_columns", take_columns)
+    monkeypatch.setattr(frames, "_take_rows", take_rows)
+    events: list[Delivery | Notice]
+    events = [Delivery(1, b"a.b", b"", b"", b"\r\nMSG a.b 1 " + more + b"y" * (n % 3)) for n in range(2_000)]
+    assert fed([b"".join(map(written, events))]) == events
+    assert looked_at[0] < 4 * len(events)
+
+
+@pytest.mark.parametrize("piece", [1, 3, 1_023, 1_500])
+def test_a_frame_that_drips_in_takes_no_more_memory_than_it_has_bytes(piece: int) -> None:
+    payload = bytes(range(256)) * 1_024
+    stream = b"MSG big 7 %d\r\n%b\r\n" % (len(payload), payload)
+    reader, read = FrameReader(), []
+    tracemalloc.start()
+    try:
+        for at in range(0, len(stream) - piece, piece):
+            read += reader.feed(stream[at : at + piece])
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 1.5 * len(stream)
+    assert not read
+    assert reader.feed(stream[reader.unread_bytes :]) == [[Delivery(7, b"big", b"", b"", payload)]]
 
 
 def test_a_long_message_is_put_together_once() -> None:

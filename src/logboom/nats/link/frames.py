@@ -32,6 +32,9 @@ _REFUSAL_BYTES_MAX: Final = 4 * KIB
 _ALIKE_FRAMES: Final = 16
 """So many frames of the size of the first are looked at first when messages are split in one go; then more."""
 _ALIKE_BYTES_MAX: Final = 256 * KIB
+_ALIKE_ROWS: Final = 256
+_PIECE_BYTES: Final = KIB
+"""Smaller pieces of a frame are kept together."""
 
 
 class FrameError(LogboomError):
@@ -105,9 +108,11 @@ class FrameReader:
     """Reads one connection from its first byte on."""
 
     def __init__(self) -> None:
-        self._rest: list[bytes] = []
+        self._rest: list[bytes | bytearray] = []
         self._size_bytes = 0
         self._needed_bytes = 0
+        self._has_line = True
+        """Whether what is unread has a whole line in it, or may have."""
 
     @property
     def unread_bytes(self) -> int:
@@ -116,16 +121,42 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[Run | Notice]:
         """What is whole now, in order: runs of messages, with the notices between them. Raises FrameError."""
-        self._rest.append(data)
-        self._size_bytes += len(data)
+        self._has_line = self._has_line or self._ends_a_line(data)
+        self._keep(data)
         if self._size_bytes < self._needed_bytes:
+            return []
+        if not self._has_line:
+            self._check_line()
             return []
         buffer = data if len(self._rest) == 1 else b"".join(self._rest)
         read: list[Run | Notice] = []
         at, self._needed_bytes = _read(buffer, read)
         self._size_bytes = len(buffer) - at
         self._rest = [buffer[at:]] if self._size_bytes else []
+        self._has_line = not self._size_bytes or self._needed_bytes > 0
+        self._check_line()
         return read
+
+    def _keep(self, data: bytes) -> None:
+        """What comes in pieces of some bytes takes as much memory as it has bytes, and not an object for each piece."""
+        self._size_bytes += len(data)
+        if not self._rest or len(data) >= _PIECE_BYTES:
+            self._rest.append(data)
+            return
+        last = self._rest[-1]
+        if isinstance(last, bytearray):
+            last += data
+        elif data:
+            self._rest.append(bytearray(data))
+
+    def _ends_a_line(self, data: bytes) -> bool:
+        """Whether the line that has not arrived whole ends in what comes now. What came before is not looked at again:
+        a line that drips in would cost the square of its length."""
+        return _END in data or (data[:1] == _END[1:] and self._rest[-1][-1:] == _END[:1])
+
+    def _check_line(self) -> None:
+        if not self._has_line and self._size_bytes > LINE_BYTES_MAX:
+            raise FrameError(f"a line of more than {LINE_BYTES_MAX} bytes")
 
 
 def _read(buffer: bytes, read: list[Run | Notice]) -> tuple[int, int]:
@@ -138,8 +169,6 @@ def _read(buffer: bytes, read: list[Run | Notice]) -> tuple[int, int]:
             break
         read.extend(_notice(buffer[at:line_end]))
         at = line_end + 2
-    if not needed and len(buffer) - at > LINE_BYTES_MAX:
-        raise FrameError(f"a line of more than {LINE_BYTES_MAX} bytes")
     return at, needed
 
 
@@ -185,7 +214,13 @@ def _read_alike(buffer: bytes, at: int, start: bytes, head: "_Head", frame_bytes
     """Read frames that begin with `start`, of which there is a whole one at `at`, and where they end. Of those that
     differ in size the last one is left to be read alone, since nothing behind it says that it is whole."""
     alike, between, window = Alike(head.sid, head.subject), _END + start, _ALIKE_FRAMES * frame_bytes
-    at = _take_rows(buffer, at, start, head, frame_bytes, alike)
+    if 0 <= buffer.find(between, at + len(start), at + frame_bytes + len(start)) < at + frame_bytes - len(_END):
+        return alike, at  # what separates messages is in its payload, so that splitting would not find its end
+    rows_max = _ALIKE_ROWS if _have_start(buffer, at, start, frame_bytes) else 0
+    while rows_max:
+        row = at
+        at = _take_rows(buffer, at, start, head, rows_max, alike)
+        rows_max = _ALIKE_ROWS * rows_max if at - row == rows_max * frame_bytes else 0
     while buffer.startswith(start, at):
         pieces = buffer[at + len(start) : at + window].split(between)
         pieces.pop()
@@ -197,18 +232,23 @@ def _read_alike(buffer: bytes, at: int, start: bytes, head: "_Head", frame_bytes
     return alike, at
 
 
-def _take_rows(buffer: bytes, at: int, start: bytes, head: "_Head", frame_bytes: int, alike: Alike) -> int:
+def _have_start(buffer: bytes, at: int, start: bytes, frame_bytes: int) -> bool:
+    """Whether so many frames that it is worth to look closer begin alike, as far apart as the first is long."""
+    return all(buffer.startswith(start, place) for place in range(at, at + _ALIKE_FRAMES * frame_bytes, frame_bytes))
+
+
+def _take_rows(buffer: bytes, at: int, start: bytes, head: "_Head", rows_max: int, alike: Alike) -> int:
     """Add the frames that stand from `at` on like rows of a table, one of them known to be right: replies of one size,
-    payloads of one size. Where they end: at `at` where they are too few.
+    payloads of one size. Where they end: at `at` where they are too few. More than `rows_max` are not looked at: of
+    many that stand there a few may be alike, which would be looked at again and again.
 
     What is the same in all of them is compared a column of bytes at a time, so no frame is looked at by itself.
     """
     reply_bytes = len(head.reply)
     between = b" %d\r\n" % head.size if reply_bytes else b"%d\r\n" % head.size
+    frame_bytes = len(start) + reply_bytes + len(between) + head.size + len(_END)
     fixed = ((0, start), (len(start) + reply_bytes, between), (frame_bytes - len(_END), _END))
-    rows = (len(buffer) - at) // frame_bytes
-    if len(start) + reply_bytes + len(between) + head.size + len(_END) != frame_bytes:
-        return at  # more white space than is needed
+    rows = min((len(buffer) - at) // frame_bytes, rows_max)
     for place, text in fixed:
         for column, byte in enumerate(text, at + place):
             found = buffer[column : at + rows * frame_bytes : frame_bytes]
