@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -60,6 +61,22 @@ def test_equal_messages_are_counted(
     for step in (overlap.new, overlap.old) if ahead else (overlap.old, overlap.new):
         step([one] * both_later)
     overlap.new([one] * only_new)
+    assert overlap.left() == [one] * only_new
+
+
+@given(*[st.integers(0, 4)] * 3, st.randoms())
+def test_equal_messages_of_others_are_not_taken_for_what_was_said_here(
+    said: int, both: int, only_new: int, chance: Random
+) -> None:
+    """As many were lost as came in the second of a change, whatever was said here once."""
+    overlap, one = Overlap(), message(0)
+    for _ in range(said):
+        overlap.say(publish(b"a", b"0"))
+    overlap.mark()
+    arriving = [overlap.old] * both + [overlap.new] * (said + both)
+    chance.shuffle(arriving)
+    for arrives in [*arriving, *[overlap.new] * only_new]:
+        arrives([one])
     assert overlap.left() == [one] * only_new
 
 

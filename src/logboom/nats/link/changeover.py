@@ -180,11 +180,11 @@ class Changeover:
         self._end_if_too_large()
 
     def _new_delivered(self, run: Run) -> None:
-        for sid, group in groupby(self._overlap.of_others(run), _SID_OF):
+        for sid, group in groupby(run, _SID_OF):
             if self._is_for_all(sid):
                 self._overlap.new(group)
-            else:
-                self._user.delivered(list(group))
+            elif others := self._overlap.of_others(group):
+                self._user.delivered(others)
         self._end_if_too_large()
 
     def _end_if_too_large(self) -> None:

@@ -8,7 +8,7 @@ until that brings nothing more; what is left then is what the new one alone has 
 message is told by its bytes, and equal ones are counted.
 
 What this broker says itself on the old connection comes back on the new one alone, since a server does not give a
-connection its own messages (`echo`). That is left out.
+connection its own messages (`echo`). That is left out, as often as it was said: equal messages of others come on both.
 """
 
 from collections import Counter, deque
@@ -33,7 +33,9 @@ class Overlap:
         """Messages of the new connection that the old one has not brought, by the order in which they came."""
         self._places: dict[Delivery, deque[int]] = {}
         self._next_place = 0
-        self._said = set[tuple[bytes, ...]]()
+        self._said = Counter[tuple[bytes, ...]]()
+        self._come_back = Counter[Delivery]()
+        """How many of the new connection's messages were taken for what was said here."""
         self.size_bytes = 0
         """The memory of what is kept, or remembered."""
 
@@ -43,8 +45,18 @@ class Overlap:
         self.size_bytes += len(said) + _MESSAGE_BYTES * said.count(b"\r\n")
 
     def of_others(self, messages: Iterable[Delivery]) -> list[Delivery]:
-        """Those of the new connection's messages that were not said here."""
-        return [message for message in messages if message[1:] not in self._said]
+        """Those of the new connection's messages of a queue that were not said here. What a server gave to another
+        member stands for an equal one of others."""
+        return [message for message in messages if not self._was_said(message)]
+
+    def _was_said(self, message: Delivery) -> bool:
+        """Whether a message is what was said here, and has not come back yet."""
+        if message[1:] not in self._said or self._come_back[message] == self._said[message[1:]]:
+            return False
+        if message not in self._come_back:
+            self.size_bytes += _size_bytes(message)
+        self._come_back[message] += 1
+        return True
 
     def old(self, messages: Iterable[Delivery]) -> None:
         """The old connection has brought these."""
@@ -52,6 +64,9 @@ class Overlap:
         for message in messages:
             places = self._places.get(message)
             if places is None:
+                if self._come_back.get(message):
+                    self._come_back[message] -= 1  # that was this one: what was said here is still to come
+                    continue
                 heard[message] += 1
                 self.size_bytes += _size_bytes(message)
                 continue
@@ -66,6 +81,8 @@ class Overlap:
             # The later ones first: of equal ones from before the mark some may be those that this one has not heard.
             heard = next((one for one in reversed(self._heard) if message in one), None)
             if heard is None:
+                if self._was_said(message):
+                    continue
                 self._kept[self._next_place] = message
                 self._places.setdefault(message, deque()).append(self._next_place)
                 self._next_place += 1
