@@ -119,11 +119,54 @@ def test_both_ways_give_the_same_rows_and_verdicts(spark: Any) -> None:
             return here
 
         assert run_examples(plan, KEYS, both) == []
-    ((rows, met), (spark_rows, spark_met)) = seen[0]
-    assert _comparable(rows) == _comparable(list(spark_rows))
-    assert len(rows) > len(VALUES)
-    by_row = sorted(zip(map(repr, map(_plain, rows)), *met, strict=True))
-    assert by_row == sorted(zip(map(repr, map(_plain, spark_rows)), *spark_met, strict=True))
+    ((here, there),) = seen
+    assert _comparable(here.rows) == _comparable(list(there.rows))
+    assert len(here.rows) > len(VALUES)
+    by_row = sorted(zip(map(repr, map(_plain, here.rows)), *here.met, strict=True))
+    assert by_row == sorted(zip(map(repr, map(_plain, there.rows)), *there.met, strict=True))
+
+
+HELD = """
+name: held
+sources: {web: {type: stream, stream: web}}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  split: {type: route, inputs: [parsed], routes: {a: "attributes.k = 'a'", b: "attributes.k = 'b'"}}
+  pairs: {type: join, left: split.a, right: split.b, on: attributes.id, into: other}
+  traces: {type: tail_sample, inputs: [parsed], keep: {errors: "body = 'gone'"}}
+sinks: {out: {type: stream, inputs: [pairs, traces], stream: out}, same: {type: stream, inputs: [pairs], stream: same}}
+tests:
+  - name: what was held is counted where it is dropped
+    input:
+      - {source: web, value: '{"k": "a", "id": 1}'}
+      - {source: web, value: '{"k": "b", "id": 1}'}
+      - {source: web, value: '{"k": "a", "id": 2}'}
+      - {source: web, value: '{"trace_id": "00000000000000000000000000000001"}'}
+    expect:
+      - {at: pairs, count: 1}
+      - {at: "dropped:pairs.joined", count: 2}
+      - {at: "dropped:pairs.left", count: 1, fields: {attributes.id: 2}}
+      - {at: "dropped:traces", count: 4}
+      - {at: "dropped:split.unmatched", count: 1}
+      - {at: dropped, count: 8}
+"""
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+def test_what_was_held_is_counted_where_it_is_dropped(spark: Any, in_session: bool) -> None:
+    from logboom.pipeline.execute.on_spark import collect_on
+
+    plan = compile_pipeline(HELD, "p.yaml")
+    assert run_examples(plan, {}, collect_on(spark) if in_session else None) == []
+    wrong = compile_pipeline(HELD.replace('pairs.joined", count: 2', 'pairs.joined", count: 3'), "p.yaml")
+    (failure,) = run_examples(wrong, {}, collect_on(spark) if in_session else None)
+    assert failure.message.startswith("expected 3 records at dropped:pairs.joined, found 2")
+
+
+def test_an_event_that_several_readers_get_is_at_its_output_once() -> None:
+    text = PLAIN.replace("sinks: {", "sinks: {one: {type: stream, inputs: [parsed], stream: one}, ")
+    text = text.replace("    expect:\n", "    expect:\n      - {at: parsed, count: 1}\n", 1)
+    assert run_examples(_plan(text), KEYS) == []
 
 
 def test_simple_conditions_start_no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:

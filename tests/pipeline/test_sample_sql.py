@@ -25,7 +25,7 @@ def keys() -> list[str]:
 
 @pytest.mark.parametrize(
     ("rate", "follows_weight", "exclude"),
-    [(1, False, None), (12.5, False, None), (3, True, None), (10, False, "severity_number >= 24")],
+    [(1, False, None), (12.5, False, None), (3, True, None), (10, False, "severity_number >= 24 -- fatal")],
 )
 def test_sql_and_python_decide_alike(spark: Any, rate: float, follows_weight: bool, exclude: str | None) -> None:
     node = SampleTransform(name="s", line=1, inputs=("p",), rate=rate, follows_weight=follows_weight, exclude=exclude)

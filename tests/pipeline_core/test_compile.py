@@ -272,6 +272,40 @@ def test_all_problems_are_reported_at_once_with_their_lines() -> None:
     ]
 
 
+PLACES = """\
+name: shop
+sources: {web: {type: stream, stream: web}}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  split: {type: route, inputs: [parsed], routes: {a: "service = 'a'", b: "service = 'b'"}}
+  pairs: {type: join, left: split.a, right: split.b, into: other}
+  broken: {type: route, inputs: [parsed], routes: {x: 5}}
+sinks: {out: {type: console, inputs: [pairs, parsed]}}
+tests:
+  - name: x
+    input: {source: web, value: x}
+    expect:
+      - {at: "dropped:pairs.joined", count: 2}
+      - {at: "dropped:split.unmatched"}
+      - {at: "dropped:broken.x"}
+      - {at: "broken.x"}
+      - {at: "dropped:pairs"}
+      - {at: "dropped:split"}
+      - {at: "dropped:pairs.joined", fields: {body: a}}
+"""
+
+
+def test_a_test_names_what_drops_events_and_nothing_else() -> None:
+    assert problems(PLACES)[1:] == [
+        "p.yaml:17: tests[0].expect[4].at: unknown place 'dropped:pairs' (did you mean 'dropped:pairs.left'?)",
+        "p.yaml:18: tests[0].expect[5].at: unknown place 'dropped:split' (did you mean 'dead:split'?)",
+        (
+            "p.yaml:19: tests[0].expect[6].at: events were held before they are dropped there, so that none can be "
+            "looked at: expect a count alone"
+        ),
+    ]
+
+
 def test_what_the_checker_says_joins_the_listing() -> None:
     def check(found: Sequence[Expression]) -> list[str | None]:
         return ["no such column: sev" if "sev " in expression.sql else None for expression in found]

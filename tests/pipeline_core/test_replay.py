@@ -63,7 +63,7 @@ def test_names_that_are_not_there_are_told() -> None:
 def test_ids_and_conditions_choose_together() -> None:
     plan = replay_plan(PLAN, replay(where="service = 'a' OR true", ids=("web:0:1", "it's")))
     (chosen,) = (node for node in plan.transforms if node.name == "chosen_2")
-    assert getattr(chosen, "condition") == "(service = 'a' OR true) AND event_id IN ('web:0:1', 'it\\'s')"  # noqa: B009
+    assert getattr(chosen, "condition") == "(\nservice = 'a' OR true\n) AND event_id IN ('web:0:1', 'it\\'s')"  # noqa: B009
 
 
 def test_a_rate_bounds_the_batches() -> None:

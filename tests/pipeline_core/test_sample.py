@@ -65,7 +65,7 @@ def test_two_samples_in_a_row_keep_the_product_of_their_rates() -> None:
 def test_the_sql_compares_the_same_bits_with_the_same_threshold() -> None:
     sql = keep_condition(sample(12.5).sampling)
     match = re.fullmatch(
-        r"shiftrightunsigned\(xxhash64\(coalesce\(CAST\(\(trace_id\) AS STRING\), event_id\)\), 11\) < (\d+)L", sql
+        r"shiftrightunsigned\(xxhash64\(coalesce\(CAST\(\(\ntrace_id\n\) AS STRING\), event_id\)\), 11\) < (\d+)L", sql
     )
     assert match is not None
     threshold = int(match[1])
@@ -77,7 +77,7 @@ def test_weights_are_multiplied_and_excluded_events_keep_theirs() -> None:
     assert weight_expression(sample(10).sampling) == "weight * 10.0D"
     excluded = sample(10, exclude="severity_number >= 17")
     assert weight_expression(excluded.sampling) == (
-        "CASE WHEN coalesce((severity_number >= 17), false) THEN weight ELSE weight * 10.0D END"
+        "CASE WHEN coalesce((\nseverity_number >= 17\n), false) THEN weight ELSE weight * 10.0D END"
     )
-    assert keep_condition(excluded.sampling).startswith("(severity_number >= 17) OR shiftrightunsigned(")
+    assert keep_condition(excluded.sampling).startswith("(\nseverity_number >= 17\n) OR shiftrightunsigned(")
     assert "(weight * 10.0D)" in keep_condition(sample(10, follows_weight=True).sampling)

@@ -22,14 +22,13 @@ from logboom.pipeline.config.directories import DirectoryCheck, check_keys, chec
 from logboom.pipeline.config.document import read_document
 from logboom.pipeline.config.graph import Graph, arrange, check_names
 from logboom.pipeline.config.model import PipelineModel
-from logboom.pipeline.config.parts import sink_part, source_part, test_part, transform_part
+from logboom.pipeline.config.parts import TestPlaces, sink_part, source_part, test_part, transform_part
 from logboom.pipeline.config.streams import StreamCheck
 from logboom.pipeline.findings import Findings
 from logboom.pipeline.parse.grok import PatternError, check_re2, expand
 from logboom.pipeline.plan.names import STREAM_NAME
 from logboom.pipeline.plan.nodes import (
     Expression,
-    KernelTransform,
     PipelineTest,
     Plan,
     Sink,
@@ -69,7 +68,7 @@ def compile_pipeline(
     ordered = arrange(findings, graph.in_order())
     check_dials(findings, graph.transforms)
     graph.check_shapes()
-    tests = _tests(findings, document, transforms)
+    tests = _tests(findings, document, transforms, graph)
     if not findings.problems:
         graph.check_reach()
         graph.warn_unused()
@@ -139,15 +138,17 @@ def _graph(
     return Graph(findings, sources, transforms, sinks, broken)
 
 
-def _tests(findings: Findings, document: YamlDocument, transforms: Sequence[Transform]) -> tuple[PipelineTest, ...]:
+def _tests(
+    findings: Findings, document: YamlDocument, transforms: Sequence[Transform], graph: Graph
+) -> tuple[PipelineTest, ...]:
     given = document.data.get("tests") if isinstance(document.data, dict) else None
     if not isinstance(given, list):
         return ()
     sources = list(_section(document, "sources"))
     places = [*_section(document, "transforms"), *_section(document, "sinks")]
     places += [edge for node in transforms for edge in node.outputs if edge != node.name]
-    rules = [rule for node in transforms if isinstance(node, KernelTransform) for rule in node.drop_rules]
-    tests = [test_part(findings, index, value, sources, places, rules) for index, value in enumerate(given)]
+    there = TestPlaces(sources, places, graph.drop_names(), graph.counted_alone(), graph.broken)
+    tests = [test_part(findings, index, value, there) for index, value in enumerate(given)]
     kept = [test for test in tests if test is not None]
     names = [test.name for test in kept]
     for index, name in enumerate(names):

@@ -4,7 +4,7 @@ It knows nodes by their names, inputs and outputs. It must not know what a node 
 edges: transforms that read records come first, everything behind them takes events.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, TypeVar
 
@@ -14,6 +14,7 @@ from logboom.base.settings import KeyPath
 from logboom.pipeline.findings import Findings, Part, hint
 from logboom.pipeline.plan.names import NODE_NAME
 from logboom.pipeline.plan.nodes import KernelTransform, Node, Sink, StreamSource, Transform
+from logboom.pipeline.plan.stateful import StatefulTransform
 from logboom.pipeline.transforms.registry import transform_types, type_of
 
 _RESERVED: Final = ("dead", "dropped")
@@ -49,7 +50,8 @@ class Graph:
         broken: Iterable[str],
     ) -> None:
         self._findings = findings
-        self._broken = set(broken)
+        self.broken: Collection[str] = frozenset(broken)
+        """Names of nodes that could not be compiled."""
         self.sources = list(sources)
         self.transforms = [self._with_inputs(node, "transforms", transforms) for node in transforms]
         self.sinks = [self._with_inputs(node, "sinks", transforms) for node in sinks]
@@ -67,7 +69,7 @@ class Graph:
                 found += edge_names
             elif given in edges:
                 found.append(given)
-            elif given.split(".")[0] not in self._broken:
+            elif given.split(".")[0] not in self.broken:
                 self._findings.problem(path, self._unknown_input(given, edges, node.name, transforms))
         for edge in sorted({edge for edge in found if found.count(edge) > 1}):
             self._findings.problem(path, f"names {edge!r} twice")
@@ -133,20 +135,34 @@ class Graph:
         for node in self.transforms:
             check = type_of(node).check_inputs
             if check is not None:
-                check(node, Part(self._findings, ("transforms", node.name)), self._broken)
+                check(node, Part(self._findings, ("transforms", node.name)), self.broken)
 
     # --- use -----------------------------------------------------------------------------------------------------
 
     def warn_unused(self) -> None:
         """Warns of outputs without a reader: their records are dropped there and counted under the output's name."""
-        read = {edge for node in (*self.transforms, *self.sinks) for edge in node.inputs}
         for section, nodes in (("sources", self.sources), ("transforms", self.transforms)):
             for node in nodes:
-                for edge in node.outputs:
-                    if edge not in read and edge not in node.optional_outputs:
+                for edge in self._unread(node):
+                    if edge not in node.optional_outputs:
                         what = "nothing reads it" if section == "sources" else "nothing reads this output; its events"
                         rest = "" if section == "sources" else f" are dropped and counted as dropped by {edge!r}"
                         self._findings.warning((section, node.name), f"{edge}: {what}{rest}")
+
+    def _unread(self, node: Node) -> list[str]:
+        """Its outputs without a reader."""
+        read = {edge for reader in (*self.transforms, *self.sinks) for edge in reader.inputs}
+        return [edge for edge in node.outputs if edge not in read]
+
+    def drop_names(self) -> list[str]:
+        """The names under which events are dropped: those of rules, and those of outputs without a reader."""
+        rules = [rule for node in self.transforms for rule in node.drop_rules]
+        return rules + [edge for node in (*self.sources, *self.transforms) for edge in self._unread(node)]
+
+    def counted_alone(self) -> list[str]:
+        """Those under which nothing but a number is left of what was dropped."""
+        held = [node for node in self.transforms if isinstance(node, StatefulTransform) and node.drops_held]
+        return [rule for node in held for rule in node.drop_rules]
 
     def check_reach(self) -> None:
         """At least one sink is reached by a source."""

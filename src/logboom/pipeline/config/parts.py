@@ -4,6 +4,8 @@ It knows one part at a time, and how a test is compiled. What the kinds of trans
 their own files. It must not know the graph.
 """
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
@@ -119,22 +121,44 @@ def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
     return None if node is None or not findings.is_sound(path) else _in_its_file(findings, path, node)
 
 
-def test_part(
-    findings: Findings, index: int, value: object, sources: list[str], places: list[str], drop_rules: list[str]
-) -> PipelineTest | None:
-    """One test; `places` are the edges and sinks that an expectation may name, `drop_rules` what a kernel drops by."""
+@dataclass(frozen=True, slots=True)
+class TestPlaces:
+    """What the tests of a file may name."""
+
+    sources: list[str]
+    places: list[str]
+    """Edges and sinks."""
+    dropped: list[str]
+    """Names under which events are dropped."""
+    counted_alone: list[str]
+    """Those of which nothing but a number is left of what was dropped."""
+    broken: Collection[str]
+    """Nodes that could not be compiled: nobody knows what they have."""
+
+    @property
+    def known(self) -> list[str]:
+        """What an expectation may have in `at`."""
+        dead = [f"dead:{place}" for place in self.places if "." not in place]
+        return [*self.places, "dropped", "dead", *(f"dropped:{name}" for name in dict.fromkeys(self.dropped)), *dead]
+
+
+TestPlaces.__test__ = False  # type: ignore[attr-defined]
+
+
+def test_part(findings: Findings, index: int, value: object, there: TestPlaces) -> PipelineTest | None:
+    """One test."""
     path: KeyPath = ("tests", index)
     model = findings.part(TestModel, path, value)
     if model is None:
         return None
     single = isinstance(value, dict) and isinstance(value.get("input"), dict)
     inputs = [
-        _test_input(findings, (*path, "input") if single else (*path, "input", at), given, sources)
+        _test_input(findings, (*path, "input") if single else (*path, "input", at), given, there.sources)
         for at, given in enumerate(model.input)
     ]
     single = isinstance(value, dict) and isinstance(value.get("expect"), dict)
     expect = [
-        _expectation(findings, (*path, "expect") if single else (*path, "expect", at), wanted, places, drop_rules)
+        _expectation(findings, (*path, "expect") if single else (*path, "expect", at), wanted, there)
         for at, wanted in enumerate(model.expect)
     ]
     test = PipelineTest(name=model.name, line=findings.line(path), inputs=tuple(inputs), expect=tuple(expect))
@@ -162,14 +186,13 @@ def _test_input(findings: Findings, path: KeyPath, model: TestInputModel, source
     )
 
 
-def _expectation(
-    findings: Findings, path: KeyPath, model: TestExpectModel, places: list[str], drop_rules: list[str]
-) -> TestExpectation:
-    nodes = [place for place in places if "." not in place]
-    known = [*places, "dropped", "dead", *(f"dropped:{node}" for node in dict.fromkeys((*nodes, *drop_rules)))]
-    known += [f"dead:{node}" for node in nodes]
-    if model.at not in known:
-        findings.problem((*path, "at"), f"unknown place {model.at!r} ({hint(model.at, known)})")
+def _expectation(findings: Findings, path: KeyPath, model: TestExpectModel, there: TestPlaces) -> TestExpectation:
+    name = model.at.removeprefix("dropped:")
+    if model.at not in there.known and name.split(".")[0] not in there.broken:
+        findings.problem((*path, "at"), f"unknown place {model.at!r} ({hint(model.at, there.known)})")
+    if name != model.at and name in there.counted_alone and (model.fields or model.condition is not None):
+        message = "events were held before they are dropped there, so that none can be looked at: expect a count alone"
+        findings.problem((*path, "at"), message)
     columns = EVENT_COLUMNS if not model.at.startswith("dead") else (*EVENT_COLUMNS, *DEAD_COLUMNS)
     names = [name for name, _ in columns]
     for field in model.fields:

@@ -22,6 +22,7 @@ _CHECKING_MODULES: Final = (
     "event/attributes.py",
     "parse/grok.py",
     "plan/names.py",
+    "plan/sql_text.py",
     "route/conditions.py",
     "route/values.py",
     "spark/catalyst.py",

@@ -17,6 +17,7 @@ from logboom.base.settings import nearest
 from logboom.pipeline.config.sqlcache import VerdictCache
 from logboom.pipeline.plan.names import whole_names_pattern
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Expression
+from logboom.pipeline.plan.sql_text import bracketed
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.values import simple_value
 from logboom.pipeline.spark.catalyst import Catalyst, CatalystJvm, open_catalyst
@@ -95,6 +96,7 @@ class SqlCheck:
             parsed = self._parsed(expression)
             return (
                 self._call_fault(parsed)
+                or self._bracketed_fault(expression.sql)
                 or copies_fault(self._tree, parsed)
                 or self._analysed_fault(parsed, expression)
                 or self._types_fault(expression)
@@ -134,6 +136,14 @@ class SqlCheck:
             self._catalyst.jvm.java.util.regex.Pattern.compile(pattern)
         except Py4JJavaError as error:
             return _first_line(str(error.java_exception.getMessage()))
+        return None
+
+    def _bracketed_fault(self, sql: str) -> str | None:
+        """What of an expression that can be read keeps it from being a part of another one."""
+        try:
+            self._catalyst.parse(bracketed(sql))
+        except Py4JJavaError:
+            return "ends in a comment that goes on behind it: remove the backslash at the end of the line"
         return None
 
     def _call_fault(self, parsed: Any) -> str | None:
@@ -258,7 +268,10 @@ class SqlCheck:
             return _TOO_DEEP
         if condition.startswith("UNSUPPORTED_GENERATOR"):
             return _ONE_RECORD
-        message = _first_line(re.sub(r"^\s*\[[A-Z_.0-9]+\]\s*", "", str(error.getMessage())))
+        whole = str(error.getMessage())
+        message = _first_line(re.sub(r"^\s*\[[A-Z_.0-9]+\]\s*", "", whole))
+        if place := _place(whole):
+            message = f"{message.rstrip('.')}{place}"
         return _variant_advice(condition, message, expression) or _with_plain_attributes(message)
 
     def _unknown_function(self, sql: str) -> str | None:
@@ -338,6 +351,16 @@ def _pattern_of_time_fault(message: str) -> str | None:
     if weeks := re.search(r"detected week-based character: (\w)", message):
         return f"Spark does not know the '{weeks[1]}' pattern of a time: it stands for weeks"
     return None
+
+
+def _place(message: str) -> str:
+    """Where a message of Spark's parser found SQL that cannot be read, to be put behind the sentence.
+
+    >>> _place("Syntax error at or near ')'. SQLSTATE: 42601 (line 2, pos 10)")
+    ' (line 2 of the expression, character 11)'
+    """
+    found = re.search(r"SQLSTATE: \w+ \(line (\d+), pos (\d+)\)", message)
+    return f" (line {found[1]} of the expression, character {int(found[2]) + 1})" if found else ""
 
 
 def _first_line(message: str) -> str:

@@ -8,8 +8,9 @@ Knows plans and how a record is compared with what was expected of it. Must not 
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +22,7 @@ import pyarrow as pa
 from logboom.pipeline.event.schema import HEADERS
 from logboom.pipeline.execute.exchange import WALL_MS_MAX
 from logboom.pipeline.execute.local import LazyCatalyst, LocalFlow
+from logboom.pipeline.execute.stages import PLACE
 from logboom.pipeline.execute.stateful import Directories, StatefulBatch
 from logboom.pipeline.plan.layout import Layout, Place
 from logboom.pipeline.plan.nodes import (
@@ -43,10 +45,20 @@ _SHOWN_MAX: Final = 3
 Row = Mapping[str, Any]
 """A record where it ended: its columns, `attributes` as JSON text, and `at`."""
 
-Collect = Callable[
-    [Layout, Mapping[str, bytes], pa.RecordBatch, Sequence[str]], tuple[Sequence[Row], Sequence[Sequence[bool]]]
-]
-"""Takes raw records through a layout; returns them where they ended, and by condition whether it is true of each."""
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Where records ended."""
+
+    rows: Sequence[Row]
+    met: Sequence[Sequence[bool]]
+    """By condition and row: whether it is true of the row."""
+    dropped: Mapping[int, int] = field(default_factory=dict)
+    """By place: how many events were dropped there of which there is no row, since they had been held."""
+
+
+Collect = Callable[[Layout, Mapping[str, bytes], pa.RecordBatch, Sequence[str]], Collected]
+"""Takes raw records through a layout, and asks conditions of what comes out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +79,14 @@ class _Found:
     place: Place
     input: int
     columns: Mapping[str, Any]
+    """Those of the record alone, not where it is."""
     conditions: tuple[bool, ...]
     """For every condition of the file in order."""
+
+    @property
+    def copy(self) -> tuple[object, ...]:
+        """Equal for one event that came by one output to several readers of it."""
+        return (self.place.edge or self.place.code, self.input, str(self.columns))
 
 
 def run_examples(plan: Plan, keys: Mapping[str, bytes], collect: Collect | None = None) -> list[Failure]:
@@ -89,7 +107,9 @@ def _run_together(
 ) -> Iterator[Failure]:
     given = [given for test in tests for given in test.inputs]
     conditions = [want.condition for test in tests for want in test.expect if want.condition is not None]
-    found = _found(layout, *collect(layout, keys, _records(plan, given), conditions))
+    collected = collect(layout, keys, _records(plan, given), conditions)
+    found = _found(layout, collected)
+    lost = [(layout.place(code), count) for code, count in collected.dropped.items()]
     first = 0
     asked = iter(range(len(conditions)))
     for test in tests:
@@ -97,7 +117,7 @@ def _run_together(
         mine = found if len(tests) == 1 else [record for record in found if first <= record.input < end]
         for want in test.expect:
             index = next(asked) if want.condition is not None else None
-            message = _fault(plan, want, mine, index)
+            message = _fault(plan, want, mine, lost, index)
             if message is not None:
                 yield Failure(test.name, want.line, message, test.in_file or None)
         first = end
@@ -146,42 +166,56 @@ def collecting_here() -> Iterator[Collect]:
 
         def collect(
             layout: Layout, keys: Mapping[str, bytes], raw: pa.RecordBatch, conditions: Sequence[str]
-        ) -> tuple[list[Row], list[list[bool]]]:
-            flow = LocalFlow(layout, keys, spark)
-            rows = _rows_and_what_is_held(flow, layout, raw) if layout.stateful() else flow.rows(raw)
-            return rows.to_pylist(), flow.conditions(rows, conditions)
+        ) -> Collected:
+            flow, found, dropped = LocalFlow(layout, keys, spark), [], Counter[int]()
+            for records, batch in example_batches(layout, raw):
+                found.append(flow.rows(records, batch))
+                dropped += dropped_without_rows(batch)
+            rows = pa.Table.from_batches(found).combine_chunks().to_batches()[0]
+            return Collected(rows.to_pylist(), flow.conditions(rows, conditions), dropped)
 
         yield collect
 
 
-def _rows_and_what_is_held(flow: LocalFlow, layout: Layout, raw: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of one batch and of a second one without records, behind which nothing comes."""
+def example_batches(layout: Layout, raw: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, StatefulBatch | None]]:
+    """The batches in which examples go through a layout, each to be run to its end before the next is taken: one, and
+    where the layout has a state a second one without records, behind which nothing comes."""
+    if not layout.stateful():
+        yield raw, None
+        return
     latest_ms = max((int(ARRIVAL.timestamp() * 1_000), *_milliseconds(raw.column("timestamp"))))
     wall_ms = min(latest_ms, WALL_MS_MAX - 1)  # a record from a later year has come from a clock that is wrong
     with TemporaryDirectory(prefix="logboom-test-") as name:
         directories = Directories(Path(name, "exchange"), Path(name, "segments"))
         for node in layout.stateful():
             (directories.segments / node.name).mkdir(parents=True)
-        memory, found = Memory(), []
+        memory = Memory()
         for number, records in enumerate((raw, raw.slice(0, 0))):
             batch = StatefulBatch(
                 layout, memory, number, wall_ms + number, directories, keeps_dropped=True, ends=number > 0
             )
-            found.append(flow.rows(records, batch))
+            yield records, batch
             memory = batch.memory()
-    return pa.Table.from_batches(found).combine_chunks().to_batches()[0]
+
+
+def dropped_without_rows(batch: StatefulBatch | None) -> Counter[int]:
+    """By place how many events a batch of `example_batches` has dropped of which it has no row."""
+    counts = {} if batch is None else batch.counts
+    kinds = ((key.partition(":"), count) for key, count in counts.items())
+    return Counter({int(code): count for (kind, _, code), count in kinds if kind == PLACE})
 
 
 def _milliseconds(times: pa.Array) -> list[int]:
     return [microseconds // 1_000 for microseconds in times.cast(pa.int64()).to_pylist()]
 
 
-def _found(layout: Layout, rows: Sequence[Row], met: Sequence[Sequence[bool]]) -> list[_Found]:
+def _found(layout: Layout, collected: Collected) -> list[_Found]:
     places = {place.code: place for place in layout.places}
     found = []
-    for number, row in enumerate(rows):
-        columns = {**row, "attributes": msgspec.json.decode(row["attributes"] or "{}")}
-        conditions = tuple(answers[number] for answers in met)
+    for number, row in enumerate(collected.rows):
+        columns = {name: value for name, value in row.items() if name != AT}
+        columns["attributes"] = msgspec.json.decode(row["attributes"] or "{}")
+        conditions = tuple(answers[number] for answers in collected.met)
         found.append(_Found(places[row[AT]], int(row["offset"]), columns, conditions))
     return found
 
@@ -198,15 +232,23 @@ def _is_at(plan: Plan, place: Place, at: str) -> bool:
     return False
 
 
-def _fault(plan: Plan, want: TestExpectation, records: Sequence[_Found], condition: int | None) -> str | None:
-    """What is wrong at a place, or None."""
+def _fault(
+    plan: Plan,
+    want: TestExpectation,
+    records: Sequence[_Found],
+    lost: Sequence[tuple[Place, int]],
+    condition: int | None,
+) -> str | None:
+    """What is wrong at a place, or None. `lost`: events of the test of which there is no record."""
     here = [record for record in records if _is_at(plan, record.place, want.at)]
-    here = list({(record.input, str(record.columns)): record for record in here}.values())
-    fitting = [record for record in here if not _differences(want, record, condition)]
+    here = list({record.copy: record for record in here}.values())
+    fitting = sum(1 for record in here if not _differences(want, record, condition))
+    if not want.fields and condition is None:
+        fitting += sum(count for place, count in lost if _is_at(plan, place, want.at))
     if want.count is not None:
-        if len(fitting) == want.count:
+        if fitting == want.count:
             return None
-        head = f"expected {want.count} records at {want.at}, found {len(fitting)}"
+        head = f"expected {want.count} records at {want.at}, found {fitting}"
     else:
         if fitting:
             return None

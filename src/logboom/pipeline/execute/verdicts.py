@@ -15,6 +15,7 @@ from py4j.protocol import Py4JJavaError
 
 from logboom.pipeline.plan.nodes import Column
 from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
+from logboom.pipeline.plan.sql_text import bracketed
 from logboom.pipeline.spark.catalyst import Catalyst
 from logboom.pipeline.sql.expression import plain_expression, record_expression, replaced, with_children
 from logboom.pipeline.sql.tree import Tree
@@ -36,10 +37,10 @@ class Verdicts:
         """The expression for a condition over these columns: TRUE, FALSE or FAILED."""
         raising = self._raising(sql, columns)
         if raising is None:
-            answer = self._expression(f"CASE WHEN (\n{sql}\n) THEN {TRUE} ELSE {FALSE} END")
+            answer = self._expression(f"CASE WHEN {bracketed(sql)} THEN {TRUE} ELSE {FALSE} END")
         else:
             second = f"CASE WHEN {_SECOND_TRY} THEN {TRUE} ELSE {FALSE} END"
-            answer = self._expression(f"coalesce(CAST((\n{sql}\n) AS INT), {second})")
+            answer = self._expression(f"coalesce(CAST({bracketed(sql)} AS INT), {second})")
             answer = replaced(self._tree, answer, {_SECOND_TRY: raising})
         return self._catalyst.of("expressions.Coalesce")(
             self._catalyst.seq([self._caught(answer), self._catalyst.parse(str(FAILED))])
@@ -52,7 +53,7 @@ class Verdicts:
         if raising is None:
             return self._caught(self._expression(_as_json(sql)))
         kind = self._type(sql, columns)
-        value = self._expression(_as_json(f"coalesce((\n{sql}\n), CAST({_SECOND_TRY} AS {kind}))"))
+        value = self._expression(_as_json(f"coalesce({bracketed(sql)}, CAST({_SECOND_TRY} AS {kind}))"))
         return self._caught(replaced(self._tree, value, {_SECOND_TRY: raising}))
 
     def caught(self, sql: str) -> Any:
@@ -94,4 +95,4 @@ class Verdicts:
 
 
 def _as_json(sql: str) -> str:
-    return f"to_json(named_struct('v', (\n{sql}\n)), map('timestampFormat', '{_TIMES}'))"
+    return f"to_json(named_struct('v', {bracketed(sql)}), map('timestampFormat', '{_TIMES}'))"

@@ -190,6 +190,11 @@ class Transform(Consumer, frozen=True, kw_only=True):
             found.append(dial.named(named))
         return tuple(found)
 
+    @property
+    def drop_rules(self) -> tuple[str, ...]:
+        """The names under which it drops rows and they are counted."""
+        return ()
+
     def turned(self, values: DialValues) -> Self:
         """The transform with these values, by setting. Its outputs and places stay what they are."""
         return msgspec.structs.replace(self, **values)
@@ -255,7 +260,7 @@ class KernelTransform(Transform, frozen=True, kw_only=True):
 
     @property
     def drop_rules(self) -> tuple[str, ...]:
-        """The names under which its kernel drops rows and they are counted; with any, it adds the column DROPPED."""
+        """As of every transform; with any, its kernel adds the column DROPPED."""
         return ()
 
     @abstractmethod
@@ -268,6 +273,10 @@ class RoutingTransform(Transform, frozen=True, kw_only=True):
 
     opens_layer: ClassVar[bool] = False
     """Whether it must see the values of columns that transforms before it have changed."""
+
+    @property
+    def drop_rules(self) -> tuple[str, ...]:
+        return (self.name,)
 
     @abstractmethod
     def outcome(self, layer: LayerScope) -> Outcome:

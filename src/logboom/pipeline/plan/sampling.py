@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from logboom.pipeline.plan.sql_text import bracketed
+
 SEED: Final = 42
 """The seed of Spark's `xxhash64`."""
 
@@ -47,7 +49,7 @@ def keep_condition(sampling: Sampling) -> str:
     kept = f"shiftrightunsigned(xxhash64({_key(sampling)}), {64 - BITS}) < {_threshold_sql(sampling)}"
     if sampling.exclude is None:
         return kept
-    return f"({sampling.exclude}) OR {kept}"
+    return f"{bracketed(sampling.exclude)} OR {kept}"
 
 
 def weight_expression(sampling: Sampling) -> str:
@@ -55,7 +57,7 @@ def weight_expression(sampling: Sampling) -> str:
     grown = f"weight * {float(sampling.rate)!r}D"
     if sampling.exclude is None:
         return grown
-    return f"CASE WHEN coalesce(({sampling.exclude}), false) THEN weight ELSE {grown} END"
+    return f"CASE WHEN coalesce({bracketed(sampling.exclude)}, false) THEN weight ELSE {grown} END"
 
 
 def keeps(key: str, rate: float, weight: float = 1.0) -> bool:
@@ -65,11 +67,11 @@ def keeps(key: str, rate: float, weight: float = 1.0) -> bool:
 
 def key_condition(sampling: Sampling) -> str:
     """SQL over an event's columns that fails where the key does, and has no other meaning."""
-    return f"CAST(({sampling.key}) AS STRING) = ''"
+    return f"CAST({bracketed(sampling.key)} AS STRING) = ''"
 
 
 def _key(sampling: Sampling) -> str:
-    key = f"CAST(({sampling.key}) AS STRING)"
+    key = f"CAST({bracketed(sampling.key)} AS STRING)"
     return f"coalesce({key if sampling.key.strip().isidentifier() else f'{CAUGHT}({key})'}, event_id)"
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from logboom.pipeline.plan.nodes import Transform
 
@@ -116,6 +116,9 @@ class StatefulTransform(Transform, frozen=True, kw_only=True):
         """The column of times whose progress `BatchContext.watermark_us` follows; None where it needs none."""
         return None
 
+    drops_held: ClassVar[bool] = False
+    """Whether what it drops are events that its shards had taken: of these there is a number, and no row."""
+
     @property
     def leaves_by_time(self) -> bool:
         """Whether events leave it by time alone: batches without records then run while it remembers or holds
@@ -124,7 +127,6 @@ class StatefulTransform(Transform, frozen=True, kw_only=True):
 
     @property
     def drop_rules(self) -> tuple[str, ...]:
-        """The names under which it drops rows and they are counted."""
         return (self.name,)
 
     @property

@@ -28,6 +28,7 @@ from logboom.pipeline.findings import hint
 from logboom.pipeline.plan.names import archived_stream
 from logboom.pipeline.plan.nodes import KernelTransform, Plan, Sink, StreamSource, Transform
 from logboom.pipeline.plan.paths import checkpoint_of, resolved
+from logboom.pipeline.plan.sql_text import bracketed
 from logboom.pipeline.plan.stores import StoreRef
 from logboom.pipeline.plan.upstream import unused_name, upstream, with_entry
 from logboom.pipeline.sinks.parquet import ParquetSink
@@ -261,7 +262,7 @@ def _bounded(source: StreamSource, replay: Replay) -> StreamSource:
 
 
 def _condition(replay: Replay) -> str:
-    parts = [] if replay.where is None else [f"({replay.where})"]
+    parts = [] if replay.where is None else [bracketed(replay.where)]
     if replay.ids:
         listed = ", ".join("'{}'".format(one.replace("\\", "\\\\").replace("'", "\\'")) for one in replay.ids)
         parts.append(f"event_id IN ({listed})")

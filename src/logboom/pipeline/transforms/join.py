@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import msgspec
 import numpy as np
@@ -75,6 +75,8 @@ class JoinModel(TransformModel):
 
 class JoinTransform(StatefulTransform, frozen=True, kw_only=True, tag="join"):
     """Holds events for `window_ms`. `right`: what is written there, by which inputs are told apart."""
+
+    drops_held: ClassVar[bool] = True
 
     right: tuple[str, ...]
     on: str

@@ -12,6 +12,7 @@ from pydantic import Field
 from logboom.base.settings import Settings, Texts
 from logboom.pipeline.findings import Part
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, KernelTransform, failed_column
+from logboom.pipeline.plan.sql_text import bracketed
 from logboom.pipeline.reshape.batch import (
     FORMED_FIELDS,
     PREFIX,
@@ -162,7 +163,7 @@ def _can_fail(one: SetField) -> bool:
 
 
 def _typed(one: SetField) -> str:
-    return f"CAST((\n{one.sql}\n) AS TIMESTAMP)" if one.target == "time" else one.sql
+    return f"CAST({bracketed(one.sql)} AS TIMESTAMP)" if one.target == "time" else one.sql
 
 
 def _compile(model: ReshapeModel, common: CommonFields, part: Part) -> ReshapeTransform | None:

@@ -55,6 +55,10 @@ class RouteTransform(RoutingTransform, frozen=True, kw_only=True, tag="route"):
     def outputs(self) -> tuple[str, ...]:
         return (*(f"{self.name}.{route.name}" for route in self.routes), f"{self.name}.{UNMATCHED}")
 
+    @property
+    def drop_rules(self) -> tuple[str, ...]:
+        return ()
+
     def outcome(self, layer: LayerScope) -> Outcome:
         # A plan has the same places, and so the same streams, however its dials stand.
         branches = tuple(

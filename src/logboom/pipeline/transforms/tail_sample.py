@@ -2,7 +2,7 @@
 `logboom.pipeline.keyed.traces`."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import msgspec
 import numpy as np
@@ -75,6 +75,8 @@ class TailSampleModel(TransformModel):
 
 class TailSampleTransform(StatefulTransform, frozen=True, kw_only=True, tag="tail_sample"):
     """Holds the events of a trace until it is decided. `rate` is 0 where nothing but the rules keeps a trace."""
+
+    drops_held: ClassVar[bool] = True
 
     wait_ms: int
     keep: tuple[tuple[str, str], ...] = ()
