@@ -3,6 +3,7 @@ made later, and are not taken for lost; those that were made and are gone are.
 """
 
 import errno
+from pathlib import Path
 from random import Random
 from uuid import UUID
 
@@ -119,3 +120,33 @@ def _is_led(cluster: Cluster, name: str) -> bool:
     leader = cluster.assignment(name).leader
     held = [one for one in cluster[leader].replicas if one.stream.name == name] if leader == BrokerId(1) else []
     return any(one.role.leads for one in held)
+
+
+@pytest.mark.parametrize("knows_what_is_new", [False, True])
+def test_a_stream_that_was_deleted_and_made_again_while_a_broker_was_away_is_made_there(
+    tmp_path: Path, knows_what_is_new: bool
+) -> None:
+    """It found the directory of the deleted one in its place. Where it could not tell that the new one is new, as with
+    metadata that came as a snapshot, it could not open that for good."""
+
+    @on_brokers(2, minimum=1)
+    async def body(cluster: Cluster) -> None:
+        await cluster.create("orders", [1, 2], partitions=3)
+        for index in range(3):
+            await append(cluster.leader("orders", index), b"old")
+            await cluster.in_sync("orders", index)
+        await cluster.crash(2, Random(0))
+        if not knows_what_is_new:
+            cluster.disk(2).unlink(FILE)
+        await cluster[DIRECTOR].catalog.delete_stream("orders")
+        await cluster.create("orders", [1, 2], partitions=2)
+        await append(cluster.leader("orders"), b"new")
+        await cluster.start(2)
+        assert not cluster[2].replicas.failed
+        for index in range(2):
+            await cluster.in_sync("orders", index)
+        assert not cluster.disk(2).exists("streams/orders-2")
+        await until(lambda: cluster.partition(2, "orders").high_watermark == 1, "it knows what is committed")
+        assert await values_of(cluster.partition(2, "orders")) == [b"new"]
+
+    body(tmp_path)

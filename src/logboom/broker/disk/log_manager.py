@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
@@ -23,7 +23,6 @@ from logboom.base.ports import Disk, SyncFailedError
 from logboom.broker.disk.data_dir import STREAMS_DIR
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.ownership import (
-    Mark,
     deleted_directory_of,
     directory_of,
     is_damaged,
@@ -56,6 +55,16 @@ Assigned = tuple[Stream, PartitionIndex]
 
 class MissingReplicaError(StorageError):
     """A partition that this broker held has no directory any more."""
+
+
+class _Start(NamedTuple):
+    """What a start knows of partitions before it opens them."""
+
+    there: Container[str]
+    """The directories that were found."""
+    deleted: Container[StreamId]
+    take_role: Callable[[Partition], None]
+    may_be_new: Callable[[Stream, PartitionIndex], bool]
 
 
 class LogManager:
@@ -101,11 +110,12 @@ class LogManager:
         names = await self._on_openers(partial(self._disk.list, STREAMS_DIR))
         await self._on_openers(partial(self._remove_leftovers, image, names, _directories(assigned)))
         there = frozenset(f"{STREAMS_DIR}/{name}" for name in names)
+        start = _Start(there, frozenset(image.tombstones), take_role, may_be_new)
         opened: dict[PartitionKey, Partition] = {}
         failed: dict[PartitionKey, StorageError] = {}
         started_s = logged_s = self._clock.monotonic_s()
         parts = _parts(assigned, self._opened_at_once(len(assigned)))
-        futures = [self._on_openers(partial(self._try_open_all, part, there, take_role, may_be_new)) for part in parts]
+        futures = [self._on_openers(partial(self._try_open_all, part, start)) for part in parts]
         for part, future in zip(parts, futures, strict=True):
             for (stream, index), result in zip(part, await future, strict=True):
                 if isinstance(result, StorageError):
@@ -127,34 +137,20 @@ class LogManager:
         """So many that each thread has some: what waits for the disk waits side by side."""
         return max(1, min(_OPENED_AT_ONCE, count // self._open_threads))
 
-    def _try_open_all(
-        self,
-        part: Sequence[Assigned],
-        there: Container[str],
-        take_role: Callable[[Partition], None],
-        may_be_new: Callable[[Stream, PartitionIndex], bool],
-    ) -> list[Partition | StorageError]:
-        return [self._try_open(stream, index, there, take_role, may_be_new) for stream, index in part]
+    def _try_open_all(self, part: Sequence[Assigned], start: "_Start") -> list[Partition | StorageError]:
+        return [self._try_open(stream, index, start) for stream, index in part]
 
-    def _try_open(
-        self,
-        stream: Stream,
-        index: PartitionIndex,
-        there: Container[str],
-        take_role: Callable[[Partition], None],
-        may_be_new: Callable[[Stream, PartitionIndex], bool],
-    ) -> Partition | StorageError:
+    def _try_open(self, stream: Stream, index: PartitionIndex, start: "_Start") -> Partition | StorageError:
         try:
             directory = directory_of(stream.name, index)
-            if directory in there:
-                self._check_mark(directory, mark_of(stream, index))
+            if directory in start.there and self._is_of(stream, index, directory, start):
                 partition = self._open(stream, index)
-            elif may_be_new(stream, index):
+            elif start.may_be_new(stream, index):
                 (partition,) = self._create(stream, (index,), first_epoch=None, deleted=())
             else:
                 # It was durable before the stream was: an empty log in its place would hide that records are lost.
                 raise MissingReplicaError(f"the directory {directory} is missing; bring it back, or delete the stream")
-            take_role(partition)
+            start.take_role(partition)
         except MissingReplicaError as error:
             self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=str(error))
             return MissingReplicaError(f"{stream.name}-{index} cannot be opened: {error}")
@@ -164,19 +160,27 @@ class LogManager:
             return StorageError(f"{stream.name}-{index} cannot be opened: {error}")
         return partition
 
-    def _check_mark(self, directory: str, expected: Mark) -> None:
-        """Refuse the records of another partition, whose directory may have been renamed or restored to this place."""
+    def _is_of(self, stream: Stream, index: PartitionIndex, directory: str, start: "_Start") -> bool:
+        """Whether a directory is this partition's. In the place of a new one that of a deleted stream is removed: one
+        may have been deleted, and the other made under its name, while no process of this broker ran. StorageError
+        where it is another partition's, whose directory may have been renamed or restored to this place."""
+        expected = mark_of(stream, index)
         found = read_mark(self._disk, directory, expected)
         if found == expected:
-            return
+            return True
         if found is None or is_damaged(found, expected):
             self._log.warning("the mark of a partition's directory is written anew", directory=directory)
             write_mark(self._disk, directory, expected)
-        else:
+            return True
+        is_left_over = found.id in start.deleted and directory_of(found.stream, found.index) == directory
+        if not is_left_over or not start.may_be_new(stream, index):
             raise StorageError(
                 f"the directory {directory} holds {found.stream}-{found.index} of the stream with the id {found.id}, "
                 f"and that of {expected.stream} is {expected.id}; move it away and bring the right one back"
             )
+        self._log.info("removing a leftover directory", directory=directory, reason="its stream was deleted")
+        self._disk.remove_tree(directory)
+        return False
 
     def _open(self, stream: Stream, index: PartitionIndex) -> Partition:
         directory = directory_of(stream.name, index)
