@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from logboom.broker.groups.service import OFFSETS_STREAM
 from logboom.broker.peers import NoPeers
 from logboom.groups import partition_of_group
 from logboom.kafka.apis import describe_cluster, find_coordinator, metadata
+from logboom.kafka.handlers import turns
 from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.metadata.assignment import PartitionChange
 from logboom.metadata.records import BrokerUnregistered, PartitionsChanged, StreamDeleted
@@ -178,6 +180,44 @@ def test_who_asks_for_a_leader_that_has_just_gone_waits_for_the_next_one(
             await commit(node, PartitionsChanged(id=stream.id, changes=(change,)))
             leader, took_s = await asked
             assert (leader, 0.2 <= took_s < 0.3) == (3, True)
+
+    run(body)
+
+
+def test_many_that_wait_for_one_leader_are_not_answered_in_one_turn_of_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four thousand kept the loop for half a second, in which it sent no heartbeat."""
+    described_in = [0]
+    """How many were in each turn, or in two of them."""
+    describe = metadata._describe
+    monkeypatch.setattr(turns, "AT_ONCE", 10)
+
+    def noted(*args: Any) -> Any:
+        if not described_in[-1]:
+            asyncio.get_running_loop().call_soon(described_in.append, 0)
+        described_in[-1] += 1
+        return describe(*args)
+
+    class Peers(NoPeers):
+        def lost_for_s(self, to: BrokerId) -> float | None:
+            return 0.9 if to == 2 else None
+
+    async def body() -> None:
+        async with running(tmp_path, voters=1) as node, AsyncExitStack() as clients:
+            monkeypatch.setattr(node.broker.cluster.suspected, "_peers", Peers())
+            monkeypatch.setattr(metadata, "_describe", noted)
+            await three_brokers(node)
+            stream = await stream_of(node, "s", placed((2, 3)))
+            many = [await clients.enter_async_context(node.client()) for _ in range(100)]
+            asked = [asyncio.create_task(described(client, 12, ["s"])) for client in many]
+            await asyncio.sleep(0.1)
+            change = PartitionChange(index=0, leader=BrokerId(3), isr=(BrokerId(3),))
+            await commit(node, PartitionsChanged(id=stream.id, changes=(change,)))
+            replies = await asyncio.gather(*asked)
+            assert {one.topics[0].partitions[0].leader_id for one in replies} == {3}
+            assert sum(described_in) == len(many)
+            assert max(described_in) <= 2 * turns.AT_ONCE
 
     run(body)
 

@@ -12,12 +12,12 @@ A request that names a stream whose leader has gone from here just now (`broker.
 leader, up to `LEADER_WAIT_S`. Told at once that there is none, librdkafka 2.16 asks again a second later, unless a
 request of its own failed with the leader, and Java's clients after a backoff that doubles up to a second: either stands
 still for up to a second more than the cluster. What else was asked on that connection is worked on meanwhile, but
-answered behind this. Requests for all streams do not wait: they come from tools.
+answered behind this. Requests for all streams do not wait: they come from tools. Thousands may wait for one leader, so
+they are answered over several turns of the loop (`handlers.turns`).
 """
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any, Final
 
 from logboom.base.errors import (
@@ -90,10 +90,13 @@ def _leader_is_lost(context: RequestContext, wanted: _Wanted) -> bool:
 
 async def _wait_and_describe(context: RequestContext, request: Any, wanted: _Wanted) -> EncodedResponse:
     # What is known is told when the time is over, and when this broker stops.
-    with suppress(TimeoutError, LogboomError):
+    try:
         async with asyncio.timeout(LEADER_WAIT_S):
             while _leader_is_lost(context, wanted):
                 await context.broker.cluster.state.changed()
+                await context.server.leader_waits.next()
+    except (TimeoutError, LogboomError):
+        await context.server.leader_waits.next()
     return _describe(context, request, wanted)
 
 

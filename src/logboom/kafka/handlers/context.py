@@ -7,13 +7,14 @@ besides the request and its reply.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from logboom.base.errors import LogboomError
 from logboom.kafka.errors import error_code
+from logboom.kafka.handlers.turns import Turns
 
 if TYPE_CHECKING:
     from logboom.base.dynamic import Current
@@ -36,6 +37,8 @@ class ServerContext:
     fetches: FetchServices
     cluster: ClusterView
     metadata_cache: MetadataCache
+    leader_waits: Turns = field(default_factory=Turns)
+    """Requests that have waited for a leader."""
 
 
 @dataclass(frozen=True, slots=True)
