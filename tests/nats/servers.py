@@ -38,10 +38,11 @@ needs_nats_server = pytest.mark.skipif(program() is None, reason="no nats-server
 class NatsServer:
     """A nats-server of its own on a port that it keeps."""
 
-    def __init__(self, directory: Path, *lines: str) -> None:
+    def __init__(self, directory: Path, *lines: str, host: str = "127.0.0.1") -> None:
         """`lines`: of its configuration."""
+        self.host = host
         self.port = free_port()
-        self.address = f"127.0.0.1:{self.port}"
+        self.address = f"{host}:{self.port}"
         self.url = f"nats://{self.address}"
         self._monitor = f"127.0.0.1:{free_port()}"
         self._config = directory / f"nats-{self.port}.conf"
@@ -65,7 +66,7 @@ class NatsServer:
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S).close()
+                socket.create_connection((self.host, self.port), timeout=WAIT_S).close()
             except OSError:
                 assert time.monotonic() < deadline, "nats-server does not answer"
                 time.sleep(0.01)
