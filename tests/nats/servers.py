@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, ParamSpec, Self
 import nats.errors
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 from nats.aio.client import Client
 from tests.support.server import free_port
 from tests.support.waiting import WAIT_S
@@ -166,6 +166,12 @@ def alter(bootstrap: str, stream: str, name: str, value: str) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, stream, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap})
     next(iter(admin.incremental_alter_configs([resource]).values())).result(WAIT_S)
+
+
+def grow(bootstrap: str, stream: str, partitions: int) -> None:
+    """Let a stream have so many partitions."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # its futures end with it
+    admin.create_partitions([NewPartitions(stream, partitions)])[stream].result(WAIT_S)
 
 
 def delete(bootstrap: str, stream: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 
 from nats.aio.client import Client
-from tests.nats.servers import alter, attach, end, needs_nats_server, on_a_loop, published, stored, taken
+from tests.nats.servers import alter, attach, end, grow, metrics, needs_nats_server, on_a_loop, published, stored, taken
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S
 
@@ -47,6 +47,41 @@ async def test_a_partitioner_keeps_what_belongs_together_together(broker: Broker
         own = [[value for value in each if value.startswith(subject.encode())] for each in found]
         assert sorted(map(len, own)) == [0, 0, COUNT]
     assert sum(1 for each in found if each) > 1
+
+
+@on_a_loop
+async def test_partitions_are_added_while_messages_flow(broker: BrokerProcess) -> None:
+    """What is chosen for a new one was dropped as the matter of another broker, until the end of the loop's turn."""
+    attach(broker.kafka, "grows", "grows.*", partitioner="token:2")
+    async with await connected(broker) as client:
+        await taken(client, "grows.probe")
+        before, sent, ending = metric(broker, "elsewhere_total"), 0, asyncio.Event()
+
+        async def flow() -> None:
+            nonlocal sent
+            while not ending.is_set():
+                for _ in range(50):
+                    await client.publish(f"grows.{sent % 97}", b"%d" % sent)
+                    sent += 1
+                await client.flush(WAIT_S)
+
+        flowing = asyncio.create_task(flow())
+        for partitions in range(2, 10):
+            goal = sent + 500
+            async with asyncio.timeout(WAIT_S):
+                while sent < goal:
+                    await asyncio.sleep(0.01)
+            await asyncio.to_thread(grow, broker.kafka, "grows", partitions)
+        ending.set()
+        await asyncio.wait_for(flowing, WAIT_S)
+        await taken(client, "grows.probe")
+    assert metric(broker, "elsewhere_total") == before
+
+
+def metric(broker: BrokerProcess, name: str) -> float:
+    """A metric of the way to NATS."""
+    lines = metrics(broker.http).splitlines()
+    return sum(float(one.split()[-1]) for one in lines if one.startswith(f"logboom_nats_{name}"))
 
 
 @on_a_loop

@@ -50,6 +50,8 @@ class Ingress:
         self._predecessors = Predecessors(services.broker_id, lambda: catalog.image)
         self._expiries: dict[HeldMessages, asyncio.TimerHandle] = {}
         self._changed: set[StreamId] = set()
+        self._reconfigured: set[StreamId] = set()
+        """Attached streams that are new, or have other settings or partitions than their intake knows."""
         self._news = asyncio.Event()
         self._handover = Handover(services, self)
         self._gaining: set[asyncio.Task[None]] = set()
@@ -116,6 +118,7 @@ class Ingress:
 
     def _detach(self, stream_id: StreamId) -> None:
         self._attached.pop(stream_id, None)
+        self._reconfigured.discard(stream_id)
         self._predecessors.forget(stream_id)
         if stream_id in self._subscribed:
             self._look_at(stream_id)
@@ -153,9 +156,8 @@ class Ingress:
                 group=attachment.group,
             )
         self._attached[stream.id] = stream, attached
-        reader = Reader.of(stream)
-        holdings = self._holdings.setdefault(stream.id, {})
-        self._intakes[stream.id] = Intake(stream.name, reader, holdings, self._services)
+        self._holdings.setdefault(stream.id, {})
+        self._reconfigured.add(stream.id)
         self._predecessors.note(stream)
         self._look_at(stream.id)
 
@@ -164,6 +166,9 @@ class Ingress:
         gained: dict[BrokerId | None, list[Gained]] = {}
         for stream_id in changed:
             known = self._attached.get(stream_id)
+            if known is not None and stream_id in self._reconfigured:
+                self._reconfigured.discard(stream_id)
+                self._reconfigure(known[0])
             for index in () if known is None else range(known[0].partitions):
                 partition = self._leading(stream_id, index)
                 if partition is not None:
@@ -175,6 +180,11 @@ class Ingress:
             task = asyncio.create_task(self._handover.gain(before, some))
             self._gaining.add(task)
             task.add_done_callback(self._gaining.discard)
+
+    def _reconfigure(self, stream: Stream) -> None:
+        """Take messages by the settings of a stream as it is now: not before this broker has holdings of the partitions
+        that it leads. What one of these is chosen for would be taken for the matter of others until then."""
+        self._intakes[stream.id] = Intake(stream.name, Reader.of(stream), self._holdings[stream.id], self._services)
 
     def _leading(self, stream_id: StreamId, index: int) -> Partition | None:
         """A partition, if this broker leads it."""
