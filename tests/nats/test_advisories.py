@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import pytest
 import structlog
@@ -15,6 +16,7 @@ from tests.nats.servers import (
     alter,
     attach,
     end,
+    grow,
     metrics,
     needs_nats_server,
     on_a_loop,
@@ -29,7 +31,9 @@ from tests.support.waiting import WAIT_S
 
 import nats
 from logboom.app.supervisor import nats_server
+from logboom.base.ids import StreamId
 from logboom.base.units import MIB
+from logboom.nats.ingress.plan import Attached, are_chosen_apart
 
 pytestmark = needs_nats_server
 
@@ -92,6 +96,47 @@ async def test_advisories_of_every_broker_are_in_one_stream(tmp_path: Path) -> N
         held = stored(cluster.bootstrap, "__advisories", end(cluster.bootstrap, "__advisories"))
         senders = {json.loads(one.value)["broker"] for one in held}
         assert len(senders) > 1
+
+
+@pytest.mark.slow
+@on_a_loop
+async def test_a_change_of_where_messages_belong_is_told(tmp_path: Path) -> None:
+    """Brokers learn of it one after the other, so that each may take a message, or neither: once for a change, by the
+    broker that leads the first partition."""
+    with NatsServer(tmp_path) as server, ClusterBrokers(tmp_path, f"nats.servers={server.url}") as cluster:
+        cluster.create("parted", partitions=3, logboom_nats_subjects="parted.*")
+        cluster.create("alone", logboom_nats_subjects="alone.*")
+        async with await nats.connect(server.url) as client:
+            await taken(client, "parted.probe")
+        await asyncio.to_thread(alter, cluster.bootstrap, "alone", "logboom.nats.partitioner", "subject")
+        await asyncio.to_thread(alter, cluster.bootstrap, "parted", "logboom.nats.ack", "leader")
+        await asyncio.to_thread(alter, cluster.bootstrap, "parted", "logboom.nats.partitioner", "token:2")
+        await asyncio.to_thread(grow, cluster.bootstrap, "parted", 4)
+        found = await asyncio.to_thread(advisories, cluster.bootstrap, {"nats.repartitioned": 2})
+        assert (found["nats.repartitioned"]["stream"], found["nats.repartitioned"]["count"]) == ("parted", 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "apart"),
+    [
+        ((3, False, "key header"), (3, False, "key subject"), True),
+        ((3, False, "key header"), (4, False, "key header"), True),
+        ((1, False, "key header"), (2, False, "key header"), True),
+        ((3, True, "round_robin"), (3, False, "subject"), True),
+        ((1, True, "round_robin"), (2, True, "round_robin"), True),
+        ((2, True, "round_robin"), (3, True, "round_robin"), False),
+        ((3, False, "subject"), (3, False, "subject"), False),
+        ((1, False, "subject"), (1, False, "key header"), False),
+    ],
+)
+def test_which_changes_may_be_taken_differently(
+    before: tuple[int, bool, str], after: tuple[int, bool, str], apart: bool
+) -> None:
+    def attached(subject: str, settings: tuple[int, bool, str]) -> Attached:
+        return Attached(StreamId(UUID(int=1)), "s", (subject,), None, *settings)
+
+    assert are_chosen_apart(attached("a.*", before), attached("a.*", after)) is apart
+    assert not are_chosen_apart(attached("a.{partition}", before), attached("a.{partition}", after))
 
 
 def test_a_client_that_does_not_read_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from logboom.nats.ingress.attachment import attachment_of
 from logboom.nats.ingress.handover import Gained, Handover
 from logboom.nats.ingress.holding import HeldMessages, HoldingState
 from logboom.nats.ingress.intake import Intake
-from logboom.nats.ingress.plan import Attached, Wish, cannot_be_grouped, wishes
+from logboom.nats.ingress.plan import Attached, Wish, are_chosen_apart, cannot_be_grouped, wishes
 from logboom.nats.ingress.predecessors import Predecessors
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.ingress.subscriptions import StreamSubscriptions
@@ -33,6 +33,10 @@ from logboom.nats.wire.messages import Reader
 HOLD_S: Final = 5.0
 """How long a broker that does not lead a partition any more keeps messages for the next leader, and its publishers
 without an answer."""
+
+_REPARTITIONED: Final = (
+    "brokers learn of it one after the other: plain messages of that moment may be missing, or be in two partitions"
+)
 
 
 class Ingress:
@@ -147,6 +151,7 @@ class Ingress:
             attachment.group,
             stream.partitions,
             attachment.is_round_robin,
+            attachment.chosen_by,
         )
         if cannot_be_grouped(attached):
             self._services.log.warning(
@@ -155,6 +160,11 @@ class Ingress:
                 stream=stream.name,
                 group=attachment.group,
             )
+        before = self._attached.get(stream.id)
+        leaders = [one.leader for one in stream.assignments]  # the first of them tells, where there are others
+        is_first = leaders[:1] == [self._services.broker_id] and len(set(leaders)) > 1
+        if is_first and before is not None and are_chosen_apart(before[1], attached):
+            self._services.advisories.note("nats.repartitioned", stream=stream.name, message=_REPARTITIONED)
         self._attached[stream.id] = stream, attached
         self._holdings.setdefault(stream.id, {})
         self._reconfigured.add(stream.id)
@@ -167,8 +177,11 @@ class Ingress:
         for stream_id in changed:
             known = self._attached.get(stream_id)
             if known is not None and stream_id in self._reconfigured:
+                # Not before holdings are made below, in this turn: what is chosen for a partition that has none would
+                # be taken for the matter of other brokers.
                 self._reconfigured.discard(stream_id)
-                self._reconfigure(known[0])
+                reader, holdings = Reader.of(known[0]), self._holdings[stream_id]
+                self._intakes[stream_id] = Intake(known[0].name, reader, holdings, self._services)
             for index in () if known is None else range(known[0].partitions):
                 partition = self._leading(stream_id, index)
                 if partition is not None:
@@ -180,11 +193,6 @@ class Ingress:
             task = asyncio.create_task(self._handover.gain(before, some))
             self._gaining.add(task)
             task.add_done_callback(self._gaining.discard)
-
-    def _reconfigure(self, stream: Stream) -> None:
-        """Take messages by the settings of a stream as it is now: not before this broker has holdings of the partitions
-        that it leads. What one of these is chosen for would be taken for the matter of others until then."""
-        self._intakes[stream.id] = Intake(stream.name, Reader.of(stream), self._holdings[stream.id], self._services)
 
     def _leading(self, stream_id: StreamId, index: int) -> Partition | None:
         """A partition, if this broker leads it."""

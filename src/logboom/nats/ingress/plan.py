@@ -38,6 +38,8 @@ class Attached(NamedTuple):
     partitions: int
     is_chosen_by_server: bool
     """Whether the server chooses among the partitions (round robin)."""
+    chosen_by: str = ""
+    """By what partitions are chosen otherwise."""
 
 
 def wishes(stream: Attached, led: Iterable[int]) -> set[Wish]:
@@ -63,6 +65,19 @@ def wishes(stream: Attached, led: Iterable[int]) -> set[Wish]:
 def in_order(some: Iterable[Wish]) -> list[Wish]:
     """The order in which subscriptions begin and end: the same in every process, as a set of texts has none."""
     return sorted(some, key=lambda wish: (wish.subject, -1 if wish.partition is None else wish.partition))
+
+
+def are_chosen_apart(before: Attached, after: Attached) -> bool:
+    """Whether brokers of which one has heard of this change, and another has not, may both take a message, or neither
+    of them: each chooses partitions by what it knows."""
+    changed = (before.partitions, before.chosen_by, before.is_chosen_by_server) != (
+        after.partitions,
+        after.chosen_by,
+        after.is_chosen_by_server,
+    )
+    plain = any(PARTITION_TOKEN not in subject for subject in (*before.subjects, *after.subjects))
+    by_server = before.is_chosen_by_server and after.is_chosen_by_server and before.partitions > 1
+    return changed and plain and after.partitions > 1 and not by_server
 
 
 def cannot_be_grouped(stream: Attached) -> bool:
