@@ -32,7 +32,8 @@ _REFUSAL_BYTES_MAX: Final = 4 * KIB
 _ALIKE_FRAMES: Final = 16
 """So many frames of the size of the first are looked at first when messages are split in one go; then more."""
 _ALIKE_BYTES_MAX: Final = 256 * KIB
-_ALIKE_ROWS: Final = 256
+_ALIKE_ROWS: Final = 1_024
+"""So many frames are looked at first as rows of a table; then more."""
 _PIECE_BYTES: Final = KIB
 """Smaller pieces of a frame are kept together."""
 
@@ -216,7 +217,7 @@ def _read_alike(buffer: bytes, at: int, start: bytes, head: "_Head", frame_bytes
     alike, between, window = Alike(head.sid, head.subject), _END + start, _ALIKE_FRAMES * frame_bytes
     if 0 <= buffer.find(between, at + len(start), at + frame_bytes + len(start)) < at + frame_bytes - len(_END):
         return alike, at  # what separates messages is in its payload, so that splitting would not find its end
-    rows_max = _ALIKE_ROWS if _have_start(buffer, at, start, frame_bytes) else 0
+    rows_max = _ALIKE_ROWS
     while rows_max:
         row = at
         at = _take_rows(buffer, at, start, head, rows_max, alike)
@@ -230,11 +231,6 @@ def _read_alike(buffer: bytes, at: int, start: bytes, head: "_Head", frame_bytes
             break
         window = min(4 * window, max(window, _ALIKE_BYTES_MAX))
     return alike, at
-
-
-def _have_start(buffer: bytes, at: int, start: bytes, frame_bytes: int) -> bool:
-    """Whether so many frames that it is worth to look closer begin alike, as far apart as the first is long."""
-    return all(buffer.startswith(start, place) for place in range(at, at + _ALIKE_FRAMES * frame_bytes, frame_bytes))
 
 
 def _take_rows(buffer: bytes, at: int, start: bytes, head: "_Head", rows_max: int, alike: Alike) -> int:
