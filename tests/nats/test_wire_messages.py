@@ -176,6 +176,19 @@ def test_an_envelope_is_opened_and_says_where_the_ack_goes() -> None:
     assert record_of(plain).value == sealed(b"not protobuf at all")
 
 
+@pytest.mark.parametrize("block", [b"", b"NATS/1.0\r\na: b\r\n\r\n"])
+def test_messages_of_a_batch_are_refused_by_their_reply_subjects(block: bytes) -> None:
+    """The first was acked, which its publisher took for the beginning of a batch, and waited for its end in vain."""
+    reader, reply = Reader("orders", key="none", ack="commit"), b"_INBOX.a.K7PjI3E6.5.fail.1.0.$FI"
+    with pytest.raises(MessageRefusedError) as refused:
+        reader.read(b"q", reply, block, b"1")
+    told = json.loads(error_ack("orders", refused.value))["error"]
+    assert told == {"code": 400, "err_code": 10205, "description": "batch publish is disabled"}
+    assert reader.read(b"q", reply, block, b"1", partition=0, takes=lambda _: False) is None
+    assert reader.read_alike(b"q", [b"_INBOX.a", reply], [b"1", b"2"], takes=lambda _: True) is None
+    assert reader.read(b"q", b"_INBOX.$FI.a", block, b"1") is not None
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "err_code", "description"),
     [

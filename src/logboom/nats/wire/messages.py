@@ -48,6 +48,9 @@ _NOT_DONE: Final = {
     EXPECTED_OFFSET: (400, 10003, f"bad request: header {EXPECTED_OFFSET.decode()} is for producers of Kafka"),
 }
 """Headers that ask for what is not done, and JetStream's answer where a stream does not allow it."""
+_OF_A_BATCH: Final = b".$FI"
+"""How reply subjects of JetStream's batches end (fast ingest, 2.14), whose publisher waits for acks of another kind and
+counts on what is not done: gaps are found, and some of its messages are none to be stored."""
 _DEFAULTS: Final = StreamConfig()
 """A broker has none of its own for what is asked here, since all have to agree."""
 _SEQUENCE_DIGITS_MAX: Final = 19
@@ -168,6 +171,8 @@ class Reader:
         if takes is not None and not takes(to):
             return None
         # As `record_content` does it, with what the messages of a subject have in common packed once.
+        if reply.endswith(_OF_A_BATCH):
+            raise _batch_refused()
         replied = (_TWO, _PACKED_REPLY, varint(len(reply)), reply) if reply else (_ONE,)
         content = b"".join((known.packed_key, varint(len(payload)), payload, *replied, known.packed))
         return Message(content, to, None, answerable(reply) if self._acks else b"", self._acks)
@@ -182,15 +187,18 @@ class Reader:
         takes: Callable[[int], bool],
     ) -> MessagesAlike | None:
         """Messages of one subject without headers, as `read` would read each; none where `takes` does not want their
-        partition. None: they have to be read one by one, because some are in envelopes."""
+        partition. None: they have to be read one by one, because some are in envelopes or of a batch."""
         if any(map(bytes.startswith, payloads, repeat(MAGIC))):
             return None
         known = self._subjects.get(subject) or self._learn(subject)
         to = known.partition if partition is None else partition
         if not takes(to):
             return MessagesAlike([], to, (), self._acks)
+        together = b" ".join((b"", *replies)) if any(replies) else b""
+        if _OF_A_BATCH in together:
+            return None
         contents = _packed_alike(known, replies, payloads)
-        if any(replies) and b" $" in b" ".join((b"", *replies)):
+        if b" $" in together:
             replies = list(map(answerable, replies))
         return MessagesAlike(contents, to, replies if self._acks else [b""] * len(replies), self._acks)
 
@@ -243,6 +251,8 @@ class Reader:
             return None
         if fault is not None:
             raise fault
+        if message.reply.endswith(_OF_A_BATCH):
+            raise _batch_refused()
         return self._packed(message, fields, first, key, to, envelope)
 
     def _packed(
@@ -274,6 +284,10 @@ class Reader:
             raise WrongStreamError("expected stream does not match")
         word = first.get(ACK)
         return _terms(first), self._acks if word is None else _acks(word)
+
+
+def _batch_refused() -> MessageRefusedError:
+    return UnsupportedTermError("batch publish is disabled", err_code=10205)
 
 
 def _packed_alike(known: _Subject, replies: Sequence[bytes], payloads: Sequence[bytes]) -> list[bytes]:
