@@ -199,6 +199,12 @@ def test_messages_of_a_batch_are_refused_by_their_reply_subjects(block: bytes) -
         ([("Nats-Batch-Id", "b")], 400, 10174, "atomic publish is disabled"),
         ([("Nats-Schedule", "@every 1s")], 400, 10188, "message schedules is disabled"),
         ([("Nats-Expected-Last-Subject-Sequence", "1")], 400, 10003, "bad request: sequences of single subjects"),
+        (
+            [("Nats-Expected-Last-Subject-Sequence-Subject", "a")],
+            400,
+            10193,
+            "missing sequence for expected last sequence",
+        ),
         ([("Nats-Expected-Last-Sequence", "-1")], 400, 10003, "bad request: '-1' is no sequence"),
         ([("Nats-Expected-Last-Sequence", "1" * 20)], 400, 10003, "is no sequence"),
         ([("Logboom-Ack", "all")], 400, 10003, "should be commit, leader or none"),

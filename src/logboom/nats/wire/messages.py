@@ -40,6 +40,11 @@ _ACKS_OF_POLICY: Final = {AckPolicy.LEADER: 1, AckPolicy.ALL: -1, AckPolicy.NONE
 _OF_THE_REQUEST: Final = frozenset({KEY, ACK, EXPECTED_STREAM, EXPECTED_SEQUENCE, EXPECTED_ID})
 _NOT_DONE: Final = {
     b"Nats-Expected-Last-Subject-Sequence": (400, 10003, "bad request: sequences of single subjects are not kept"),
+    b"Nats-Expected-Last-Subject-Sequence-Subject": (
+        400,
+        10193,
+        "missing sequence for expected last sequence per subject",
+    ),
     b"Nats-Rollup": (500, 10111, "rollup not permitted"),
     b"Nats-TTL": (400, 10166, "per-message TTL is disabled"),
     b"Nats-Incr": (400, 10168, "message counters is disabled"),
@@ -278,7 +283,7 @@ class Reader:
     def _asked(self, first: Mapping[bytes, bytes]) -> tuple[Terms | None, int]:
         """The terms of a message, and when it is acked. Raises MessageRefusedError where they cannot be had."""
         if not _NOT_DONE.keys().isdisjoint(first):
-            code, err_code, why = next(_NOT_DONE[name] for name in first if name in _NOT_DONE)
+            code, err_code, why = next(answer for name, answer in _NOT_DONE.items() if name in first)
             raise UnsupportedTermError(why, code=code, err_code=err_code)
         if (first.get(EXPECTED_STREAM) or self._stream) != self._stream:
             raise WrongStreamError("expected stream does not match")
