@@ -139,6 +139,26 @@ def test_which_changes_may_be_taken_differently(
     assert not are_chosen_apart(attached("a.{partition}", before), attached("a.{partition}", after))
 
 
+def test_a_client_that_answers_no_pings_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen broker would keep its part of each queue for minutes."""
+    monkeypatch.setattr(nats_server, "_PING_S", 1)
+
+    async def body() -> None:
+        server = nats_server.EmbeddedNats("127.0.0.1:0", tmp_path / "nats.conf", structlog.get_logger())
+        await server.start()
+        try:
+            address = urlsplit(server.url)
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            writer.write(b'CONNECT {"verbose":false}\r\nSUB work crew 1\r\nPING\r\n')
+            said = await reader.read()
+            writer.close()
+        finally:
+            await server.stop()
+        assert b"Stale Connection" in said
+
+    asyncio.run(asyncio.wait_for(body(), WAIT_S))
+
+
 def test_a_client_that_does_not_read_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats_server, "_PENDING_MAX_BYTES", 2 * MIB)
 

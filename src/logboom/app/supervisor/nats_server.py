@@ -34,6 +34,10 @@ _PENDING_MAX_BYTES: Final = 256 * MIB
 _WRITE_MAX_S: Final = 60
 """How long a reader may take for what it is sent in one piece, which after a burst is all that is kept for it. With the
 10 s of its default a burst of 40 MB was cut off that a busy broker would have taken."""
+_PING_S: Final = 10
+_PINGS_MAX: Final = 2
+"""A client that answers no pings is cut off. A frozen broker keeps its part of each queue until then, and by the
+server's own defaults that is four minutes and more."""
 _STOP_MAX_S: Final = 5.0
 _PAUSE_MIN_S: Final = 0.1
 _PAUSE_MAX_S: Final = 5.0
@@ -170,6 +174,8 @@ def _configuration(listen: str) -> str:
         f"max_payload: {MIB}\n"
         f"max_pending: {_PENDING_MAX_BYTES}\n"
         f'write_deadline: "{_WRITE_MAX_S}s"\n'
+        f'ping_interval: "{_PING_S}s"\n'
+        f"ping_max: {_PINGS_MAX}\n"
     )
 
 
