@@ -568,6 +568,8 @@ class _Run:
                         break
                     await asyncio.sleep(_ASK_AGAIN_S)
                 else:
+                    if not data:
+                        await asyncio.sleep(_ASK_AGAIN_S)
                     held += data
                     position = next_offset
         finally:
