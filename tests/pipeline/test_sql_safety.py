@@ -108,14 +108,14 @@ def test_what_is_asked_here_is_what_check_lets_pass(verdicts: dict[str, str | No
 def test_what_is_evaluated_several_times_is_counted_so() -> None:
     """Spark's own expressions have each column as often as `copies` says of the function."""
     with open_catalyst() as catalyst:
-        tree = Tree(catalyst.jvm)
+        tree = Tree(catalyst.classes)
         uncounted = {sql for sql in ASKED if _evaluated(catalyst, sql) - _counted(tree, tree.parse(sql))}
     assert uncounted == set()
 
 
 def _evaluated(catalyst: Catalyst, sql: str) -> Counter[str]:
     """How often each column is in an expression as Spark evaluates it."""
-    plan = catalyst.project(record_expression(Tree(catalyst.jvm), sql), EVENT_COLUMNS)
+    plan = catalyst.project(record_expression(Tree(catalyst.classes), sql), EVENT_COLUMNS)
     plan = catalyst.module("org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions").apply(plan)
     (expression,) = catalyst.listed(plan.expressions())
     leaves = catalyst.listed(expression.collectLeaves())

@@ -81,7 +81,7 @@ class SqlCheck:
 
     def __init__(self, catalyst: Catalyst) -> None:
         self._catalyst = catalyst
-        self._tree = Tree(catalyst.jvm)
+        self._tree = Tree(catalyst.classes)
 
     def fault(self, expression: Expression) -> str | None:
         """One sentence, or None for an expression that may run."""
@@ -133,7 +133,7 @@ class SqlCheck:
 
     def _java_pattern_fault(self, pattern: str) -> str | None:
         try:
-            self._catalyst.jvm.java.util.regex.Pattern.compile(pattern)
+            self._catalyst.classes.static("java.util.regex.Pattern", "compile")(pattern)
         except Py4JJavaError as error:
             return _first_line(str(error.java_exception.getMessage()))
         return None

@@ -40,6 +40,7 @@ from logboom.pipeline.plan.nodes import EVENT_COLUMNS, RAW_COLUMNS, WHEN_COLUMNS
 from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.route.rows import AT
 from logboom.pipeline.spark.catalyst import Catalyst
+from logboom.pipeline.spark.jvm_classes import JvmClasses
 from logboom.pipeline.sql.expression import record_expression
 from logboom.pipeline.sql.tree import Tree
 
@@ -210,14 +211,12 @@ def _reports(rows: DataFrame) -> list[bytes]:
 def guarded_condition(spark: SparkSession, sql: str, columns: Sequence[tuple[str, str]] = EVENT_COLUMNS) -> Column:
     """TRUE, FALSE (also for null), or FAILED where evaluating raises or a part without a value leaves no answer: one
     record must not stop a batch. `columns`: what the SQL may name."""
-    jvm = spark._jvm  # noqa: SLF001 - as below
-    return Column(_bridge(jvm).column(_verdict(_session_verdicts(spark.sparkContext), sql, tuple(columns))))
+    return _column(spark, _verdict(_session_verdicts(spark.sparkContext), sql, tuple(columns)))
 
 
 def guarded_value(spark: SparkSession, sql: str, columns: Sequence[tuple[str, str]] = EVENT_COLUMNS) -> Column:
     """The value of SQL as JSON (`KernelTransform.event_values`), null where it fails."""
-    jvm = spark._jvm  # noqa: SLF001 - as below
-    return Column(_bridge(jvm).column(_value(_session_verdicts(spark.sparkContext), sql, tuple(columns))))
+    return _column(spark, _value(_session_verdicts(spark.sparkContext), sql, tuple(columns)))
 
 
 @lru_cache(maxsize=_CONDITIONS_MAX)
@@ -242,20 +241,24 @@ class _SessionVerdicts:
     def __init__(self, context: SparkContext) -> None:
         gateway = context._gateway  # noqa: SLF001 - as below
         assert gateway is not None
-        self._sessions = gateway.jvm.java.lang.Class.forName(f"{_SESSION}$").getField("MODULE$").get(None)
+        self._sessions = JvmClasses(gateway.jvm).module(_SESSION)
         self._own = self._sessions.getDefaultSession().get().newSession()
         with self._active():
-            self._verdicts = Verdicts(Catalyst(gateway), (Py4JJavaError, PySparkException))
+            self._catalyst = Catalyst(gateway)
 
     def verdict(self, sql: str, columns: tuple[tuple[str, str], ...]) -> Any:
         """The expression for a condition over these columns."""
         with self._active():
-            return self._verdicts.verdict(sql, columns)
+            return self._verdicts().verdict(sql, columns)
 
     def value(self, sql: str, columns: tuple[tuple[str, str], ...]) -> Any:
         """The expression for a value over these columns."""
         with self._active():
-            return self._verdicts.value(sql, columns)
+            return self._verdicts().value(sql, columns)
+
+    def _verdicts(self) -> Verdicts:
+        """For one expression: what it keeps of that is not kept as long as the session."""
+        return Verdicts(self._catalyst, (Py4JJavaError, PySparkException))
 
     @contextlib.contextmanager
     def _active(self) -> Iterator[None]:
@@ -272,10 +275,16 @@ class _SessionVerdicts:
 
 def _unguarded(spark: SparkSession, sql: str) -> Column:
     """The value of SQL that cannot raise on the rows that it is evaluated for."""
-    jvm = spark._jvm  # noqa: SLF001 - Catalyst's expressions have no other way in
-    return Column(_bridge(jvm).column(record_expression(Tree(jvm), sql)))
+    classes = JvmClasses(spark._jvm)  # noqa: SLF001 - Catalyst's expressions have no other way in
+    return _column(spark, record_expression(Tree(classes), sql))
 
 
+def _column(spark: SparkSession, expression: Any) -> Column:
+    """One of Spark's columns for an expression of Catalyst's."""
+    return Column(_bridge(spark._jvm)(expression))  # noqa: SLF001 - as above
+
+
+@lru_cache(maxsize=1)
 def _bridge(jvm: Any) -> Any:
-    """Spark's conversion between its columns and Catalyst's expressions."""
-    return jvm.org.apache.spark.sql.classic.ExpressionUtils
+    """Spark's conversion of Catalyst's expressions to its columns."""
+    return JvmClasses(jvm).static("org.apache.spark.sql.classic.ExpressionUtils", "column")

@@ -25,12 +25,13 @@ _TIMES: Final = r"yyyy-MM-dd\'T\'HH:mm:ss.SSSSSSXXX"
 
 
 class Verdicts:
-    """Judges conditions and computes values over the same columns in one JVM; what it gives is not resolved yet."""
+    """Judges conditions and computes values over the same columns in one JVM; what it gives is not resolved yet. Life:
+    that of its `Tree`."""
 
     def __init__(self, catalyst: Catalyst, refusals: tuple[type[Exception], ...] = (Py4JJavaError,)) -> None:
         """`refusals`: what is raised in this process where Spark refuses an expression."""
         self._catalyst = catalyst
-        self._tree = Tree(catalyst.jvm)
+        self._tree = Tree(catalyst.classes)
         self._refusals = refusals
 
     def verdict(self, sql: str, columns: tuple[Column, ...]) -> Any:

@@ -24,6 +24,7 @@ from logboom.pipeline.plan.nodes import Column
 from logboom.pipeline.spark.jars import cache_dir
 from logboom.pipeline.spark.jvm import check_java_version, find_java, spark_jars
 from logboom.pipeline.spark.jvm_archive import ClassArchive
+from logboom.pipeline.spark.jvm_classes import JvmClasses
 from logboom.pipeline.spark.settings import ANSI, SQL_SETTINGS
 
 _SERVER: Final = "py4j.GatewayServer"
@@ -148,7 +149,7 @@ class Catalyst:
         """Changes the settings of the session that is active in this thread of the JVM, where there is one: it has to
         be one that nobody else uses."""
         self._gateway = gateway
-        self.jvm: Any = gateway.jvm
+        self.classes = JvmClasses(gateway.jvm)
         self._conf = self.module("org.apache.spark.sql.internal.SQLConf").get()
         for key, value in SQL_SETTINGS.items():
             self._conf.setConfString(key, value)
@@ -156,7 +157,8 @@ class Catalyst:
         self._functions = self.module(f"{_PACKAGE}.analysis.FunctionRegistry").builtin()
         catalog = self.of("catalog.SessionCatalog")(
             self.of("catalog.InMemoryCatalog")(
-                self.jvm.org.apache.spark.SparkConf(), self.jvm.org.apache.hadoop.conf.Configuration()
+                self.classes.named("org.apache.spark.SparkConf")(),
+                self.classes.named("org.apache.hadoop.conf.Configuration")(),
             ),
             self._functions,
             self.module(f"{_PACKAGE}.analysis.TableFunctionRegistry").builtin(),
@@ -227,10 +229,10 @@ class Catalyst:
         ]
 
     def _row(self, texts: Sequence[str | None]) -> Any:
-        values = self._gateway.new_array(self.jvm.java.lang.Object, len(texts))
+        values = self._gateway.new_array(self.classes.named("java.lang.Object"), len(texts))
         for number, text in enumerate(texts):
             if text is not None:
-                values[number] = self.jvm.org.apache.spark.unsafe.types.UTF8String.fromString(text)
+                values[number] = self.classes.static("org.apache.spark.unsafe.types.UTF8String", "fromString")(text)
         return self.of("expressions.GenericInternalRow")(values)
 
     def _alias(self, expression: Any, name: str) -> Any:
@@ -255,19 +257,19 @@ class Catalyst:
 
     def of(self, name: str) -> Any:
         """A class of Catalyst by its name below Catalyst's package."""
-        return getattr(self.jvm, f"{_PACKAGE}.{name}")
+        return self.classes.named(f"{_PACKAGE}.{name}")
 
     def module(self, name: str) -> Any:
         """A Scala object."""
-        return self.jvm.java.lang.Class.forName(f"{name}$").getField("MODULE$").get(None)
+        return self.classes.module(name)
 
     def seq(self, items: Sequence[Any]) -> Any:
         """A Scala sequence."""
-        return self.jvm.scala.jdk.javaapi.CollectionConverters.asScala(list(items)).toSeq()
+        return self.classes.seq(items)
 
     def listed(self, seq: Any) -> list[Any]:
         """The members of a Scala sequence."""
-        return list(self.jvm.scala.jdk.javaapi.CollectionConverters.asJava(seq))
+        return self.classes.listed(seq)
 
     def nodes(self, expression: Any) -> Iterator[Any]:
         """An expression and all that it consists of, outermost first."""

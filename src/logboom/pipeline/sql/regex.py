@@ -18,6 +18,7 @@ from logboom.pipeline.parse.grok import PatternError, check_search
 from logboom.pipeline.sql.tree import Tree
 
 _RE2J: Final = "org.apache.hadoop.shaded.com.google.re2j"
+_RE2J_PATTERN: Final = f"{_RE2J}.Pattern"
 _SIMPLE_LIKE: Final = re.compile(r"%?[^%_\\]*%?|[^%_\\]+%[^%_\\]+")
 """What Spark answers with startsWith, endsWith, contains and =."""
 _LIKE_SPECIAL: Final = frozenset("%_")
@@ -41,7 +42,7 @@ def regex_fault(tree: Tree, name: str, node: Any, children: list[Any]) -> str | 
         return None if fits else "splits at a plain text or at one class of characters alone; use regexp_extract"
     try:
         check_search(pattern)
-        groups = tree.re2j.Pattern.compile(pattern).groupCount()
+        groups = tree.static(_RE2J_PATTERN, "compile")(pattern).groupCount()
     except PatternError as error:
         return f"the pattern {error}"
     except Exception as error:  # noqa: BLE001 - py4j's, whose class depends on who installed which handler of errors
@@ -162,10 +163,10 @@ class OnRe2:
         )
 
     def _find(self, subject: Any, pattern: str) -> Any:
-        return self._invoke(self._matcher(subject, pattern), "find", self._tree.types.BooleanType, [])
+        return self._invoke(self._matcher(subject, pattern), "find", self._tree.plain_type("BooleanType"), [])
 
     def _matcher(self, subject: Any, pattern: str) -> Any:
-        compiled = self._constant(self._compiled(pattern), f"{_RE2J}.Pattern")
+        compiled = self._constant(self._compiled(pattern), _RE2J_PATTERN)
         text = self._invoke(self._call("string(x)", subject), "toString", _STRING, [])
         return self._invoke(compiled, "matcher", f"{_RE2J}.Matcher", [text])
 
@@ -175,8 +176,8 @@ class OnRe2:
         RE2/J 1.1 compiles a pattern that it reads back with the flags of `Pattern.compile(text, flags)` in the place
         of RE2's own, which makes it one of POSIX: no `(?i)`, `\\d` or `.*?`. So RE2's own are written there before.
         """
-        found = self._tree.re2j.Pattern.compile(pattern)
-        flags = self._tree.java_class(f"{_RE2J}.Pattern").getDeclaredField("flags")
+        found = self._tree.static(_RE2J_PATTERN, "compile")(pattern)
+        flags = self._tree.java_class(_RE2J_PATTERN).getDeclaredField("flags")
         flags.setAccessible(True)
         flags.setInt(found, _RE2_PERL)
         return found
@@ -200,7 +201,7 @@ class OnRe2:
         return tree.new(
             "objects.StaticInvoke",
             owner,
-            tree.types.StringType,
+            tree.plain_type("StringType"),
             "fromString",
             given,
             tree.seq([]),

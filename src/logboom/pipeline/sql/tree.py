@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 
+from logboom.pipeline.spark.jvm_classes import JvmClasses
+
 _CATALYST: Final = "org.apache.spark.sql.catalyst"
 
 OPERATORS: Final = {
@@ -81,11 +83,14 @@ ALIAS: Final = "Alias"
 
 
 class Tree:
-    """Nodes of one JVM; a node is py4j's handle of an expression."""
+    """Nodes of one JVM; a node is py4j's handle of an expression. Life: that of the work on one expression or a few,
+    since it keeps each node that was looked at: an expression is walked several times, and what a walk costs are calls
+    of the JVM."""
 
-    def __init__(self, jvm: Any) -> None:
-        self._jvm = jvm
+    def __init__(self, classes: JvmClasses) -> None:
+        self._classes = classes
         self._kinds: dict[str, str] = {}
+        self._children: dict[str, list[Any]] = {}
         self._parser = self.module(f"{_CATALYST}.parser.CatalystSqlParser")
 
     def parse(self, sql: str) -> Any:
@@ -94,11 +99,10 @@ class Tree:
 
     def kind(self, node: Any) -> str:
         """The name of the node's class; anonymous ones, of which `IS UNKNOWN` is made, have that of their base."""
-        handle = node._target_id  # noqa: SLF001 - py4j's only name of an object; it gives no two the same
+        handle = _handle(node)
         if handle not in self._kinds:
-            java_class = node.getClass()
-            name = str(java_class.getSimpleName() or java_class.getSuperclass().getSimpleName())
-            self._kinds[handle] = name
+            name = str(self.static("org.apache.spark.util.Utils", "getFormattedClassName")(node))
+            self._kinds[handle] = name or str(node.getClass().getSuperclass().getSimpleName())
         return self._kinds[handle]
 
     def function(self, node: Any) -> str | None:
@@ -109,6 +113,14 @@ class Tree:
         return OPERATORS.get(kind)
 
     def children(self, node: Any) -> list[Any]:
+        handle = _handle(node)
+        if handle not in self._children:
+            leaf = self.kind(node) in (COLUMN, LITERAL, PARAMETER)
+            self._children[handle] = [] if leaf else self._asked_children(node)
+        return list(self._children[handle])
+
+    @staticmethod
+    def _asked_children(node: Any) -> list[Any]:
         children = node.children()
         return [children.apply(index) for index in range(children.size())]
 
@@ -157,32 +169,32 @@ class Tree:
 
     def java_class(self, name: str) -> Any:
         """A class of the JVM, also of jars that only Spark's own loader knows."""
-        loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        return self._jvm.java.lang.Class.forName(name, True, loader)
+        return self._classes.java_class(name)
+
+    def static(self, java_class: str, name: str) -> Any:
+        """A static method of a class of the JVM, or the value of a static field."""
+        return self._classes.static(java_class, name)
 
     def module(self, name: str) -> Any:
         """A Scala object."""
-        return self.java_class(f"{name}$").getField("MODULE$").get(None)
+        return self._classes.module(name)
 
     def seq(self, items: Sequence[Any]) -> Any:
         """A Scala sequence."""
-        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(list(items)).toSeq()
+        return self._classes.seq(items)
 
     def new(self, name: str, *arguments: Any) -> Any:
         """A new expression; `name` is its class below Catalyst's package of expressions."""
-        made = getattr(self._jvm, f"{_CATALYST}.expressions.{name}")
-        return made(*arguments)
+        return self._classes.named(f"{_CATALYST}.expressions.{name}")(*arguments)
 
     def object_type(self, name: str) -> Any:
         """Spark's type for values that are objects of a Java class."""
-        return self._jvm.org.apache.spark.sql.types.ObjectType(self.java_class(name))
+        return self._classes.named("org.apache.spark.sql.types.ObjectType")(self.java_class(name))
 
-    @property
-    def types(self) -> Any:
-        """Spark's own types by name."""
-        return self._jvm.org.apache.spark.sql.types.DataTypes
+    def plain_type(self, name: str) -> Any:
+        """One of Spark's own types."""
+        return self._classes.static("org.apache.spark.sql.types.DataTypes", name)
 
-    @property
-    def re2j(self) -> Any:
-        """The package of RE2/J, which comes with Spark's Hadoop client."""
-        return self._jvm.org.apache.hadoop.shaded.com.google.re2j
+
+def _handle(node: Any) -> str:
+    return str(node._target_id)  # noqa: SLF001 - py4j's only name of an object; it gives no two the same
