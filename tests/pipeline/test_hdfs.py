@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -127,6 +128,58 @@ def test_a_name_node_that_restarts_or_takes_nothing_is_waited_for(hdfs: HdfsServ
     assert client.rename("/waited/a", "/waited/b")
     leaving.join(WAIT_S)
     assert client.read("/waited/b", 3, 4) == b"yyyy"
+
+
+def test_a_file_that_was_sent_is_on_the_disk_of_the_data_node(hdfs: HdfsServer) -> None:
+    """Whose own settings do not ask for it (`dfs.datanode.synconclose`)."""
+    before = hdfs.syncs()
+    WebHdfs(hdfs.url).create("/synced", b"x" * 1_000)
+    assert hdfs.syncs() > before
+
+
+def test_the_other_name_node_goes_on_where_the_active_one_does_not(tmp_path: Path) -> None:
+    """With objects that are made at any time of it, by several threads, each once."""
+    with running_hdfs(tmp_path, name_nodes=2) as servers:
+        objects = HdfsObjects(StoreRef(url=f"{servers.url}/bundles of two"), "objects")
+        numbers = iter(range(60))
+        made: list[int] = []
+
+        def make() -> None:
+            for number in numbers:
+                objects.put_new(f"bundles/{number}", str(number).encode())
+                made.append(number)
+
+        threads = [threading.Thread(target=make) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for active in (1, 0, 1):
+            count = len(made)
+            until(lambda count=count: len(made) > count + 5, "objects are made")
+            servers.activate(active)
+        for thread in threads:
+            thread.join(2 * WAIT_S)
+        assert sorted(made) == list(range(60))
+        assert {one.path for one in objects.list("bundles")} == {f"bundles/{number}" for number in range(60)}
+        assert all(objects.get(f"bundles/{number}") == str(number).encode() for number in range(60))
+        assert objects.list("objects") == []
+
+
+def test_requests_go_over_tls_to_a_server_whose_certificate_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, certificate = tmp_path / "keys.p12", tmp_path / "certificate.pem"
+    keytool = ["keytool", "-keystore", str(keys), "-storetype", "pkcs12", "-storepass", "changeit", "-alias", "hdfs"]
+    subject = ["-genkeypair", "-keyalg", "RSA", "-dname", "CN=hdfs", "-ext", "san=ip:127.0.0.1", "-validity", "2"]
+    subprocess.run([*keytool, *subject], check=True, capture_output=True)
+    subprocess.run([*keytool, "-exportcert", "-rfc", "-file", str(certificate)], check=True, capture_output=True)
+    with running_hdfs(tmp_path, keys=keys) as server:
+        assert server.url.startswith("swebhdfs://")
+        with pytest.raises(HdfsError, match="certificate verify failed"):
+            WebHdfs(server.url).create("/secret", b"x")
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        client = WebHdfs(server.url)
+        client.create("/secret", b"y" * 10_000)
+        assert client.read("/secret") == b"y" * 10_000
 
 
 def test_a_name_node_that_is_not_there_is_an_error_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:

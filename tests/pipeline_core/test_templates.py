@@ -120,6 +120,14 @@ def test_memory_is_bounded(lines: list[tuple[str, list[str]]]) -> None:
     assert learnt.ids.null_count == 0
 
 
+def test_templates_that_are_more_than_may_be_any_longer_are_counted() -> None:
+    """As those are that make room for others: `max_templates` is a dial."""
+    groups, lines = pa.array(["g"] * 6), pa.array([" ".join(["w"] * number) for number in range(1, 7)])
+    learnt = advance(LIMITS, None, groups, lines)
+    fewer = advance(TemplateLimits(templates_max=2, groups_max=5), learnt.state, groups[:1], lines[5:])
+    assert (learnt.evicted, fewer.evicted, fewer.state.num_rows) == (0, 4, 2)
+
+
 def test_the_least_recently_used_template_makes_room() -> None:
     tree = Tree("g", 2)
     first, second = tree.learn(("a", "b")), tree.learn(("c", "d"))

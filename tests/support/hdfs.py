@@ -1,4 +1,4 @@
-"""A name node and a data node of Hadoop's own, with HTTP on a free port of 127.0.0.1."""
+"""Name nodes and a data node of Hadoop's own, with HTTP on free ports of 127.0.0.1, perhaps over TLS."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.support.waiting import WAIT_S, until
 class HdfsServer:
     """Runs until its input ends."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, port: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, url: str) -> None:
         self._process = process
         self._log = log
-        self.url = f"webhdfs://127.0.0.1:{port}"
+        self.url = url
 
     def restart_name_node(self) -> None:
         """Every connection with it ends, and for a while nothing listens."""
@@ -29,6 +29,16 @@ class HdfsServer:
     def set_safe_mode(self, *, on: bool) -> None:
         """In which it reads and writes nothing new."""
         self._do("safe" if on else "unsafe")
+
+    def activate(self, number: int) -> None:
+        """Makes this one of two name nodes the active one."""
+        self._do(f"active {number}")
+
+    def syncs(self) -> int:
+        """How often the data node has synced a file."""
+        self._do("syncs")
+        *_, last = (line for line in self._log.read_text(errors="replace").splitlines() if line.startswith("syncs "))
+        return int(last.split()[1])
 
     def wait_ready(self, times: int) -> None:
         """Until it has said `ready` so often."""
@@ -48,21 +58,25 @@ class HdfsServer:
 
 
 @contextmanager
-def running_hdfs(directory: Path) -> Iterator[HdfsServer]:
-    """Skips the test where there is no Java or no Maven."""
+def running_hdfs(directory: Path, *, name_nodes: int = 1, keys: Path | None = None) -> Iterator[HdfsServer]:
+    """Skips the test where there is no Java or no Maven. `keys`: a file in Java's form, whose password is `changeit`,
+    with which all HTTP is over TLS."""
     try:
         program = command()
     except DriverMissingError as missing:
         pytest.skip(str(missing))
-    log, port = directory / "log", free_port()
+    log, ports = directory / "log", [free_port() for _ in range(name_nodes)]
+    scheme = "webhdfs" if keys is None else "swebhdfs"
+    url = f"{scheme}://{','.join(f'127.0.0.1:{port}' for port in ports)}"
+    arguments = [str(directory / "data"), ",".join(map(str, ports)), *([] if keys is None else [str(keys)])]
     with (
         log.open("wb") as out,
         subprocess.Popen(
-            [*program, str(directory / "data"), str(port)], stdin=subprocess.PIPE, stdout=out, stderr=subprocess.DEVNULL
+            [*program, *arguments], stdin=subprocess.PIPE, stdout=out, stderr=subprocess.DEVNULL
         ) as process,
     ):
         try:
-            server = HdfsServer(process, log, port)
+            server = HdfsServer(process, log, url)
             server.wait_ready(1)
             yield server
         finally:

@@ -4,6 +4,9 @@ A name node answers for names, and says which data node takes or gives the bytes
 the others answer with a StandbyException. Requests that fail for a while (a name node that restarts, its safe mode, a
 data node that is gone) are sent again, for as long as `_RETRY_S`. A rename or removal whose answer was lost finds then
 that there is nothing left to do, which is the same to who asked.
+
+A data node syncs what it gets before it answers, whatever its own settings say: a bundle or a manifest that was sent is
+there after a power failure too.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
+
+from logboom.pipeline.hdfs.tokens import FILE_VARIABLE, TokenFileError, token
 
 Answer = TypeVar("Answer")
 
@@ -38,6 +43,7 @@ _FOR_GOOD: Final = frozenset(
 )
 """Java's exceptions that another attempt would get too. All others pass: standby, safe mode, a lost connection between
 the nodes, of which each has an exception of its own."""
+_NOT_ACTIVE: Final = ("StandbyException", "ObserverRetryOnActiveException")
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
 
 
@@ -47,6 +53,11 @@ class HdfsError(OSError):
 
 class _AgainError(Exception):
     """Another attempt may do."""
+
+    def __init__(self, message: str, *, of_name_node: bool = False) -> None:
+        """`of_name_node`: it is the name node's fault, so the next one should be asked."""
+        super().__init__(message)
+        self.of_name_node = of_name_node
 
 
 class Status(NamedTuple):
@@ -124,8 +135,10 @@ class WebHdfs:
     def create(self, path: str, content: bytes | BinaryIO) -> None:
         """A file of this content, in place of one that is there. A broken attempt may leave a part of it."""
 
+        options = {"overwrite": "true", "createflag": "CREATE,SYNC_BLOCK", "noredirect": "true"}
+
         def attempt() -> None:
-            location = self._asked("PUT", path, "CREATE", overwrite="true", noredirect="true")["Location"]
+            location = self._asked("PUT", path, "CREATE", **options)["Location"]
             if not isinstance(content, bytes):
                 content.seek(0)
             self._sent("PUT", location, content)
@@ -149,7 +162,7 @@ class WebHdfs:
 
     def _asked(self, method: str, path: str, operation: str, **options: str) -> Any:
         """The answer of the active name node."""
-        query = urlencode({"op": operation, "user.name": self._user, **options})
+        query = urlencode({"op": operation, **self._who(), **options})
         node = self._nodes[self._active % len(self._nodes)]
         scheme = "https" if self._is_tls else "http"
         port = "" if ":" in node else f":{TLS_PORT if self._is_tls else PORT}"
@@ -158,16 +171,26 @@ class WebHdfs:
             return json.loads(answer) if answer else {}
         except ValueError as error:
             raise HdfsError(f"{node} does not answer as WebHDFS does") from error
-        except _AgainError:
-            self._active += 1
-            raise
+        except _AgainError as error:
+            raise _AgainError(str(error), of_name_node=True) from error
+
+    def _who(self) -> dict[str, str]:
+        """What a request says of who asks."""
+        try:
+            given = token()
+        except TokenFileError as error:
+            raise HdfsError(str(error)) from error
+        return {"user.name": self._user} if given is None else {"delegation": given}
 
     def _until_done(self, attempt: Callable[[], Answer]) -> Answer:
         deadline, pause_s = time.monotonic() + _RETRY_S, _PAUSE_S
         while True:
+            asked = self._active
             try:
                 return attempt()
             except _AgainError as error:
+                if error.of_name_node and self._active == asked:  # else another thread has gone on to the next one
+                    self._active = asked + 1
                 if time.monotonic() + pause_s > deadline:
                     raise HdfsError(str(error)) from error
             time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
@@ -219,11 +242,14 @@ def _refusal(place: str, status: int, said: bytes) -> Exception:
     except (ValueError, KeyError, TypeError):
         kind, message = "", f"HTTP status {status}"
     if status == _UNAUTHORIZED:
-        return HdfsError(f"{place} wants more than a user's name ({message}): Kerberos is not spoken here")
+        return HdfsError(
+            f"{place} does not take who asks ({message}): {FILE_VARIABLE} names a file with a token that it takes"
+        )
     if kind == "FileNotFoundException" or (not kind and status == _NOT_FOUND):
         return FileNotFoundError(message)
     error = f"{place}: {message}"
-    return HdfsError(error) if kind in _FOR_GOOD else _AgainError(error)
+    # A name node on standby sends to data nodes as the active one does, and they are refused by it.
+    return HdfsError(error) if kind in _FOR_GOOD else _AgainError(error, of_name_node=kind in _NOT_ACTIVE)
 
 
 def _status(path: str, given: Any) -> Status:

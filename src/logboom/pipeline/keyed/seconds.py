@@ -4,13 +4,14 @@
 Each key has a bucket of tokens (RFC 2697 names the idea): it fills with the time between two batches, and an event that
 stays takes one. Of the k events of a key in a batch the m with the lowest hash stay, and their weights grow so that
 they sum to those of all k. Events for which there was no token at all are owed: their weight goes to those that stay
-next. So the sum of weights is the count of the input, but for what is owed at the moment.
+next. So the sum of weights is the count of the input, but for what is owed at the moment, and what was owed to keys
+that were forgotten since there were too many.
 
 Knows numpy and Arrow. Must not know events.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,11 +38,22 @@ class Bucket:
         return max(self.per_second, 1.0)
 
 
+class Drawn(NamedTuple):
+    """What becomes of the events of a batch."""
+
+    stays: Mask
+    weights: Weights
+    """By row, where it stays."""
+    state: pa.Table
+    """Behind the batch."""
+    forgotten: float
+    """The weight that was owed to keys that are forgotten."""
+
+
 def advance(
     bucket: Bucket, state: pa.Table | None, keys: Words, draws: Words, weights: Weights, now_ms: int
-) -> tuple[Mask, Weights, pa.Table]:
-    """By row: whether it stays, and its weight then; and the state behind the batch. `draws`: the hash that decides
-    which of a key stay."""
+) -> Drawn:
+    """`draws`: the hash that decides which of a key stay."""
     known, tokens, owed = _filled(bucket, state, now_ms)
     names, index = np.unique(keys, return_inverse=True)
     places, there = found_at(known, names)
@@ -63,7 +75,9 @@ def advance(
         ],
         schema=STATE,
     )
-    return stays, weights * factors[index], _bounded(bucket, after)
+    bounded = _bounded(bucket, after)
+    forgotten = 0.0 if bounded.num_rows == after.num_rows else owed_by(after) - owed_by(bounded)
+    return Drawn(stays, weights * factors[index], bounded, forgotten)
 
 
 def owed_by(state: pa.Table) -> float:

@@ -49,9 +49,10 @@ class Tree:
         self._leaf_of: dict[str, _Leaf] = {}
         self._leaves: dict[_Leaf, list[Template]] = {}
         self._firsts: dict[int, set[str]] = {}
-        self.evicted = 0
-        """How many templates have made room for others."""
-        for template in templates:
+        had = tuple(templates)
+        self.evicted = max(0, len(had) - templates_max)
+        """How many templates have made room for others, or are more than may be any longer."""
+        for template in had[-templates_max:]:
             self._add(template)
 
     @property

@@ -80,7 +80,7 @@ def _trees(limits: TemplateLimits, state: pa.Table) -> dict[str, Tree]:
     for row in state.to_pylist():
         templates.setdefault(row["group"], []).append(Template(row["id"], tuple(row["words"]), row["count"]))
     most = limits.templates_max
-    return {group: Tree(group, most, of_group[-most:]) for group, of_group in templates.items()}
+    return {group: Tree(group, most, of_group) for group, of_group in templates.items()}
 
 
 def _tree(limits: TemplateLimits, trees: dict[str, Tree], group: str) -> Tree:

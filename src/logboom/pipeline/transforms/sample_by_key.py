@@ -84,14 +84,15 @@ class SampleByKey(StatefulTransform, frozen=True, kw_only=True, tag="sample_by_k
         rows = {name: asked_column(asked, name) for name in (_KEY, _DRAW, _WEIGHT, _ALWAYS)}
         drawn = ~rows[_ALWAYS].astype(np.bool_)
         given = {name: values[drawn] for name, values in rows.items()}
-        stays, weights, after = self._sampled(state, given, context)
+        stays, weights, after, forgotten = self._sampled(state, given, context)
         exits, grown = np.zeros(len(drawn), np.int8), rows[_WEIGHT].astype(np.float64)
         exits[drawn] = np.where(stays, 0, dropped_by(0))
         grown[drawn] = weights
         answers = answers_for(asked, exits, {_WEIGHT: pa.array(grown)})
-        return Advanced(state=(after,), answers=answers, remembered=after.num_rows)
+        counts = {"forgotten": round(forgotten)} if round(forgotten) else {}
+        return Advanced(state=(after,), answers=answers, remembered=after.num_rows, counts=counts)
 
-    def _sampled(self, state: State, rows: Any, context: BatchContext) -> tuple[Mask, Weights, pa.Table]:
+    def _sampled(self, state: State, rows: Any, context: BatchContext) -> tuple[Mask, Weights, pa.Table, float]:
         before = state[0] if state else None
         keys, draws = rows[_KEY].astype(np.uint64), rows[_DRAW].astype(np.uint64)
         weights = rows[_WEIGHT].astype(np.float64)
@@ -102,7 +103,7 @@ class SampleByKey(StatefulTransform, frozen=True, kw_only=True, tag="sample_by_k
         assert self.target_per_second is not None
         target = targets.Target(self.target_per_second, self.over_ms, share)
         stays, rates, after = targets.advance(target, before, keys, draws, context.wall_ms)
-        return stays, weights * rates, after
+        return stays, weights * rates, after, 0.0
 
     def answered(self, batch: pa.RecordBatch, answers: pa.RecordBatch) -> pa.RecordBatch:
         return with_weights(batch, answers.column(_WEIGHT))
