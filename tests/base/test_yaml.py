@@ -28,6 +28,12 @@ def test_plain_scalars_follow_the_core_schema() -> None:
     }  # fmt: skip
 
 
+def test_a_surrogate_pair_is_a_character() -> None:
+    """As programs write one whose JSON has nothing beyond ASCII."""
+    reading = read(json.dumps({"a\U0001f600": "\U0001f600 \u00e4"}))
+    assert (reading.data, reading.faults) == ({"a\U0001f600": "\U0001f600 \u00e4"}, ())
+
+
 def test_anchors_and_merges_are_followed() -> None:
     reading = read("base: &base {port: 7, host: a}\nreal:\n  <<: *base\n  host: b\nlist: [*base]\n")
     assert not reading.faults
@@ -48,6 +54,12 @@ def test_lines_are_those_of_the_keys() -> None:
         ("a: *x", "alias *x names nothing that came before"),
         ("a: &x [*x]", "alias *x stands inside what it names"),
         ("a: \x00", "character '\\x00' may not stand in YAML"),
+        ("a: '\\ud800'\nb: \"\\ud83d\"", "has half of a surrogate pair, which is no character"),
+        ('"\\ude00": 1', "has half of a surrogate pair, which is no character"),
+        ('a: "\\UFFFFFFFF"', "an escape or a directive from here on has a number that means nothing"),
+        ('a: 1\nb: "\\U00110000"', "an escape or a directive from here on has a number that means nothing"),
+        ("%YAML 1.99\n---\na: 1", "an escape or a directive from here on has a number that means nothing"),
+        (f"%YAML {'9' * 5_000}.1\n---\na", "an escape or a directive from here on has a number that means nothing"),
         ("a: !python/object 1", "tags such as !python/object are not taken here"),
         ("? [a]\n: 1", "a key must be plain text"),
         ("a: &a k\n*a : 1", "an alias cannot be a key"),

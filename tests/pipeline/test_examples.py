@@ -163,6 +163,23 @@ def test_what_was_held_is_counted_where_it_is_dropped(spark: Any, in_session: bo
     assert failure.message.startswith("expected 3 records at dropped:pairs.joined, found 2")
 
 
+def test_a_test_of_which_no_record_is_left_is_one_as_others() -> None:
+    """All that came in was held and dropped."""
+    text = """
+name: held
+sources: {web: {type: stream, stream: web}}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  traces: {type: tail_sample, inputs: [parsed], keep: {errors: "body = 'gone'"}}
+sinks: {out: {type: console, inputs: [traces]}}
+tests:
+  - name: nothing but a number
+    input: {source: web, value: '{"trace_id": "00000000000000000000000000000001"}'}
+    expect: [{at: "dropped:traces", count: 1}, {at: out, count: 0}]
+"""
+    assert run_examples(compile_pipeline(text, "p.yaml"), {}) == []
+
+
 def test_an_event_that_several_readers_get_is_at_its_output_once() -> None:
     text = PLAIN.replace("sinks: {", "sinks: {one: {type: stream, inputs: [parsed], stream: one}, ")
     text = text.replace("    expect:\n", "    expect:\n      - {at: parsed, count: 1}\n", 1)

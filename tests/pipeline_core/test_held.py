@@ -1,6 +1,7 @@
 """Traces that are decided late and events that are joined: nothing is lost, bounds hold, and a loop says the same."""
 
 import json
+import tracemalloc
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logboom.base.units import MIB
 from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.keyed import pairs, traces
 from logboom.pipeline.keyed.held import TABLES_MAX
@@ -206,7 +208,7 @@ def test_events_meet_as_in_a_loop_over_all_of_them(
             and (seen[left][1], seen[right][1]) == (pairs.LEFT, pairs.RIGHT)
             and abs(seen[left][2] - seen[right][2]) <= 3_000
         }
-        assert met(joined.pairs) == wanted
+        assert (met(joined.pairs), joined.cut) == (wanted, 0)
         all_met |= {event for pair in wanted for event in pair}
         goes = [event for event in waiting if seen[event][3] + 3_000 <= now_ms or number == len(batches)]
         goes = waiting[: max(len(goes), len(waiting) - events_max)]
@@ -227,8 +229,34 @@ def test_a_key_that_all_have_is_bounded() -> None:
     joined = pairs.advance(rules, (), sided(rows, 0), NOON_MS)
     by_side = list(zip(*met(joined.pairs), strict=True))
     assert all(max(Counter(side).values()) <= 3 for side in by_side)
+    assert joined.cut == 2_000 * 2_000 - len(met(joined.pairs))
     joined = pairs.advance(rules, joined.state, sided(rows, 4_000), NOON_MS + 1)
     assert len(met(joined.pairs)) <= 3 * 2 * 4_000
+
+
+def test_pairs_that_no_array_could_hold_are_not_made_and_counted() -> None:
+    """Whoever writes a thousand large records of one key on both sides would end every attempt at the batch."""
+    rows = sided([(1, side, 0) for side in (pairs.LEFT, pairs.RIGHT) for _ in range(50)], 0)
+    large = pa.array([pairs.PAIRS_MAX_BYTES // 8] * 100, pa.int64())
+    rows = rows.set_column(rows.schema.get_field_index(pairs.SIZE), pairs.SIZE, large)
+    joined = pairs.advance(JOIN, (), rows, NOON_MS, ends=True)
+    assert (len(met(joined.pairs)), joined.cut) == (4, 2_496)
+    assert (joined.alone.num_rows, joined.met) == (0, 100)
+
+
+def test_very_many_of_one_key_take_memory_within_bounds() -> None:
+    rules = pairs.JoinRules(window_ms=3_000, matches_max=10_000, prefix="other", events_max=10**6, bytes_max=10**9)
+    rows = sided([(1, side, 0) for side in (pairs.LEFT, pairs.RIGHT) for _ in range(30_000)], 0)
+    large = pa.array([pairs.PAIRS_MAX_BYTES // 8] * 60_000, pa.int64())
+    rows = rows.set_column(rows.schema.get_field_index(pairs.SIZE), pairs.SIZE, large)
+    tracemalloc.start()
+    try:
+        joined = pairs.advance(rules, (), rows, NOON_MS)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 700 * MIB
+    assert joined.cut == 30_000 * 30_000 - 4
 
 
 def test_a_joined_event_has_both_and_the_greater_weight() -> None:

@@ -1,7 +1,8 @@
 """Parses YAML text to plain data with the line of every value, within bounds on size, depth and expansion of aliases.
 
 Knows YAML's events and nothing of settings. It differs from a plain loader: duplicate keys of a mapping are errors;
-every key is text; plain scalars follow YAML 1.2's core schema (`yes` and `2026-01-01` are text); tags are refused; and
+every key is text; plain scalars follow YAML 1.2's core schema (`yes` and `2026-01-01` are text); tags are refused; escapes
+that are a surrogate pair (`"\\ud83d\\ude00"`, as JSON writes one) are one character, and half of a pair is an error; and
 because of the bounds a "billion laughs" document is an error and does not exhaust memory.
 """
 
@@ -27,6 +28,8 @@ Substitute = Callable[[KeyPath, str], str]
 
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,40}|0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,4})?")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -67,6 +70,14 @@ class _Open:
     merged: list[dict[str, Any]] = field(default_factory=list)
 
 
+class _UnreadableError(Exception):
+    """What stands on or behind this line is no YAML, and the library has no word for it."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+
+
 class _AbortError(Exception):
     """The text exceeds a bound or cannot be understood from here on; its fault was noted."""
 
@@ -88,6 +99,9 @@ def read(text: str, substitute: Substitute | None = None) -> Reading:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reader.faults.append(Fault((), mark.line + 1 if mark else 1, _sentence(error)))
+    except _UnreadableError as error:
+        message = "an escape or a directive from here on has a number that means nothing"
+        reader.faults.append(Fault((), error.line, message))
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         reader.faults.append(Fault((), line, f"character {chr(error.character)!a} may not stand in YAML"))
@@ -97,7 +111,17 @@ def read(text: str, substitute: Substitute | None = None) -> Reading:
 
 
 def _events(text: str) -> Iterator[events.Event]:
-    yield from YAML(typ="safe", pure=True).parse(text)
+    line = 1
+    try:
+        for event in YAML(typ="safe", pure=True).parse(text):
+            line = event.end_mark.line + 1
+            yield event
+    except (
+        ValueError,
+        OverflowError,
+        AssertionError,
+    ) as error:  # of the library's own, on numbers that it does not expect
+        raise _UnreadableError(line) from error
 
 
 def _sentence(error: MarkedYAMLError) -> str:
@@ -163,14 +187,25 @@ class _Reader:
         return bool(self._stack) and isinstance(self._stack[-1].value, dict) and self._stack[-1].key is None
 
     def _scalar(self, event: events.ScalarEvent, line: int) -> None:
+        written = self._characters(event.value, line)
         if self._expects_key():
-            self._key(event.value, line)
+            self._key(written, line)
             return
-        text = self._substituted(event.value, line)
+        text = self._substituted(written, line)
         value = _plain(text) if event.implicit[0] else text
         self._put(value, 1, line)
         if event.anchor:
             self._anchors[event.anchor] = (value, 1)
+
+    def _characters(self, written: str, line: int) -> str:
+        """The text with each surrogate pair as the character that it is."""
+        if _SURROGATE.search(written) is None:
+            return written
+        text = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), written)
+        if _SURROGATE.search(text) is None:
+            return text
+        self.faults.append(Fault(self._path(), line, "has half of a surrogate pair, which is no character"))
+        return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
 
     def _substituted(self, text: str, line: int) -> str:
         if self._substitute is None:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from logboom.pipeline.event.record_batch import whole_batch
 from logboom.pipeline.event.schema import HEADERS
 from logboom.pipeline.execute.exchange import WALL_MS_MAX
 from logboom.pipeline.execute.local import LazyCatalyst, LocalFlow
@@ -171,7 +172,7 @@ def collecting_here() -> Iterator[Collect]:
             for records, batch in example_batches(layout, raw):
                 found.append(flow.rows(records, batch))
                 dropped += dropped_without_rows(batch)
-            rows = pa.Table.from_batches(found).combine_chunks().to_batches()[0]
+            rows = whole_batch(pa.Table.from_batches(found))
             return Collected(rows.to_pylist(), flow.conditions(rows, conditions), dropped)
 
         yield collect

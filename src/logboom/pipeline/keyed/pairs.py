@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.base.units import MIB
 from logboom.pipeline.event.attributes import with_member
 from logboom.pipeline.event.json import event_texts
 from logboom.pipeline.event.record_batch import whole_batch
@@ -32,6 +33,10 @@ LEFT, RIGHT = 0, 1
 ROWS: Final = pa.schema([*LIVE_SCHEMA, (KEY, pa.uint64()), (SIDE, pa.int64()), (TIME, pa.int64()), (SIZE, pa.int64())])
 """What is given."""
 
+PAIRS_MAX_BYTES: Final = 256 * MIB
+"""How large the pairs of a shard may be in one batch. JSON takes up to six times that, and an Arrow array 2 GiB."""
+_PAIRS_MAX: Final = PAIRS_MAX_BYTES // 128
+"""There is room for no more of the smallest: an event has 64 bytes at least (`columns.sizes_of`)."""
 _NUMBER, _ARRIVED = "number", "arrived_ms"
 _COUNTER: Final = pa.schema([("next", pa.int64()), ("waits_from", pa.int64())])
 _MET: Final = pa.schema([("number", pa.int64())])
@@ -66,6 +71,8 @@ class Joined(NamedTuple):
     held: int
     early: int
     """How many ceased to wait before their time, since too much was held."""
+    cut: int
+    """How many pairs were not made, since one event has met too many others or there is no room for them."""
 
 
 class _Waiting(NamedTuple):
@@ -94,13 +101,15 @@ def advance(
         rows = rows.append_column(_NUMBER, pa.array(np.arange(fresh, fresh + rows.num_rows)))
         tables.append(rows.append_column(_ARRIVED, pa.array(np.full(rows.num_rows, now_ms))).combine_chunks())
     if not tables:
-        return Joined(None, ROWS.empty_table(), 0, (counter, met), 0, 0)
+        return Joined(None, ROWS.empty_table(), 0, (counter, met), 0, 0, 0)
     waiting = _waiting(tables, waits_from)
     known: Longs = met.column("number").to_numpy()
     pairs = None
-    left, right = _meetings(rules, waiting, fresh)
+    left, right, all_met = _meetings(rules, waiting, fresh)
+    made = _with_room(waiting, left, right)
+    if made.any():
+        pairs = _pairs(rules, tables, left[made], right[made])
     if len(left):
-        pairs = _pairs(rules, tables, left, right)
         known = np.union1d(known, np.concatenate((left, right)))
     goes_on_from, early = _goes_on_from(rules, waiting, now_ms, ends=ends)
     gone = np.arange(waits_from, goes_on_from)
@@ -113,7 +122,8 @@ def advance(
         counter = _counter(waiting.behind, goes_on_from)
     held = waiting.behind - goes_on_from
     alone = ROWS.empty_table() if alone is None else alone
-    return Joined(pairs, alone, len(gone) - len(lonely), (counter, met, *kept), held, early)
+    cut = all_met - int(made.sum())
+    return Joined(pairs, alone, len(gone) - len(lonely), (counter, met, *kept), held, early, cut)
 
 
 def _counter(behind: int, waits_from: int) -> pa.Table:
@@ -143,28 +153,36 @@ def _goes_on_from(rules: JoinRules, waiting: _Waiting, now_ms: int, *, ends: boo
     return waiting.first + forced, forced - expired
 
 
-def _meetings(rules: JoinRules, waiting: _Waiting, fresh: int) -> tuple[Longs, Longs]:
-    """The numbers of left and right events that meet in this batch, in order: at least one of two has just come."""
+def _meetings(rules: JoinRules, waiting: _Waiting, fresh: int) -> tuple[Longs, Longs, int]:
+    """The numbers of left and right events that meet in this batch, in order: at least one of two has just come. And
+    how many pairs there are of all that are close, also of those that have met `matches_max` others."""
     left, right = np.flatnonzero(waiting.sides == LEFT), np.flatnonzero(waiting.sides == RIGHT)
     new = waiting.first + np.arange(len(waiting.keys)) >= fresh
-    came_left, found_right = _close(rules, waiting, left[new[left]], right)
-    came_right, found_left = _close(rules, waiting, right[new[right]], left[~new[left]])
+    came_left, found_right, of_left = _close(rules, waiting, left[new[left]], right)
+    came_right, found_left, of_right = _close(rules, waiting, right[new[right]], left[~new[left]])
     lefts, rights = np.concatenate((came_left, found_left)), np.concatenate((found_right, came_right))
     order = np.lexsort((rights, lefts))
     lefts, rights = lefts[order], rights[order]
     few = _few(rules, lefts, rights) & _few(rules, rights, lefts)
-    return waiting.first + lefts[few], waiting.first + rights[few]
+    return waiting.first + lefts[few], waiting.first + rights[few], of_left + of_right
 
 
 def _few(rules: JoinRules, mine: Longs, others: Longs) -> Mask:
     return ranks(mine.astype(np.uint64), others.astype(np.uint64)) < rules.matches_max
 
 
-def _close(rules: JoinRules, waiting: _Waiting, came: Longs, others: Longs) -> tuple[Longs, Longs]:
+def _with_room(waiting: _Waiting, left: Longs, right: Longs) -> Mask:
+    """Of pairs in order, those that are made; the others have met all the same."""
+    sizes = waiting.sizes[left - waiting.first] + waiting.sizes[right - waiting.first]
+    room: Mask = np.cumsum(sizes) <= PAIRS_MAX_BYTES
+    return room
+
+
+def _close(rules: JoinRules, waiting: _Waiting, came: Longs, others: Longs) -> tuple[Longs, Longs, int]:
     """Events that came, with those of the other side that have the same key and are close in time: of these the first
-    `matches_max` by time."""
+    `matches_max` by time. And how many they are with all others."""
     if not len(came) or not len(others):
-        return came[:0], others[:0]
+        return came[:0], others[:0], 0
     keys, times = waiting.keys, waiting.times_ms
     others = others[np.lexsort((times[others], keys[others]))]
     # One sort of the others and of both ends of what each event looks for tells how many stand before each end.
@@ -175,9 +193,11 @@ def _close(rules: JoinRules, waiting: _Waiting, came: Longs, others: Longs) -> t
     before = np.empty(len(order), np.int64)
     before[order] = np.cumsum(kinds[order] == 1)
     starts, ends = before[: len(came)], before[len(came) + len(others) :]
+    close = int((ends - starts).sum())
     counts = np.minimum(ends - starts, rules.matches_max)
+    counts = np.diff(np.minimum(np.cumsum(counts), _PAIRS_MAX), prepend=0)  # of one key there may be very many
     offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.repeat(came, counts), others[np.repeat(starts, counts) + offsets]
+    return np.repeat(came, counts), others[np.repeat(starts, counts) + offsets], close
 
 
 def _pairs(rules: JoinRules, tables: Sequence[pa.Table], left: Longs, right: Longs) -> pa.RecordBatch:

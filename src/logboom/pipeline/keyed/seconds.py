@@ -50,9 +50,7 @@ class Drawn(NamedTuple):
     """The weight that was owed to keys that are forgotten."""
 
 
-def advance(
-    bucket: Bucket, state: pa.Table | None, keys: Words, draws: Words, weights: Weights, now_ms: int
-) -> Drawn:
+def advance(bucket: Bucket, state: pa.Table | None, keys: Words, draws: Words, weights: Weights, now_ms: int) -> Drawn:
     """`draws`: the hash that decides which of a key stay."""
     known, tokens, owed = _filled(bucket, state, now_ms)
     names, index = np.unique(keys, return_inverse=True)

@@ -153,7 +153,7 @@ class JoinTransform(StatefulTransform, frozen=True, kw_only=True, tag="join"):
             dropped={self.drop_rules[0]: joined.met} if joined.met else {},
             held=joined.held,
             remembered=joined.held,
-            counts={"early": joined.early} if joined.early else {},
+            counts={what: count for what, count in (("early", joined.early), ("cut", joined.cut)) if count},
         )
 
     def _leaving(self, joined: pairs.Joined) -> pa.RecordBatch | None:
