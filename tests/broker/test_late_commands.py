@@ -4,15 +4,23 @@ from collections.abc import Sequence
 
 import pytest
 from tests.broker.node import append
-from tests.broker.replicated import DIRECTOR, Cluster, on_brokers, refusal_of, until
+from tests.broker.replicated import DIRECTOR, Cluster, on_brokers, refusal_of, stays, until
 
 from logboom.base.errors import NotControllerError, UnknownStreamError
 from logboom.base.ids import BrokerId, StreamName
 from logboom.base.ports import Bytes
 from logboom.broker.control import commands
-from logboom.broker.control.commands import CreateStream, CreateStreams, DeleteStream, EnsureStream, Heartbeat
+from logboom.broker.control.commands import (
+    CreateStream,
+    CreateStreams,
+    DeleteStream,
+    EnsureStream,
+    Heartbeat,
+    ReplicasLost,
+)
 from logboom.broker.peers import FrameKind, PeerIdentity, SendPart
 from logboom.metadata import Stream
+from logboom.metadata.assignment import PartitionUpdate
 
 
 async def made_and_deleted(cluster: Cluster, name: str) -> Stream:
@@ -107,3 +115,42 @@ async def test_a_command_to_an_earlier_controllership_does_nothing(cluster: Clus
     assert not cluster.image.brokers[BrokerId(1)].fenced
     assert await heard(term)
     assert cluster.image.brokers[BrokerId(1)].fenced
+
+
+@on_brokers(3)
+async def test_a_late_report_of_a_loss_leaves_the_replica_in_the_isr_that_has_come_back(cluster: Cluster) -> None:
+    """It tells of a replica that was made anew since, in the same process."""
+    await cluster.create("orders", [1, 2, 3])
+    await append(cluster.leader("orders"), b"a")
+    requests, before = requests_to_the_controller(cluster), cluster.assignment("orders").partition_epoch
+    assert cluster[2].replicas.found_damage("orders", 0)
+    await until(lambda: cluster.assignment("orders").partition_epoch > before, "the loss is told")
+    await cluster.in_sync("orders")
+    back = cluster.assignment("orders")
+    report = next(one for one in requests if isinstance(one.command, ReplicasLost))
+    peers = cluster.network.members[BrokerId(2)]
+    await peers.call(BrokerId(DIRECTOR), FrameKind.CONTROL, [commands.encode(report)], timeout_s=5)
+    assert cluster.assignment("orders") == back
+    await stays(lambda: BrokerId(2) in cluster.assignment("orders").isr, 0.5)
+
+
+@on_brokers(3)
+async def test_a_loss_is_told_again_where_the_partition_was_changed_on_the_way(cluster: Cluster) -> None:
+    """The report of that moment is refused, and the next one knows the change."""
+    await cluster.create("orders", [1, 2, 3])
+    peers, told = cluster.network.members[BrokerId(DIRECTOR)], list[ReplicasLost]()
+    serve = peers.handler(FrameKind.CONTROL)
+
+    async def overtaken(sender: PeerIdentity, body: memoryview, send_part: SendPart) -> Sequence[Bytes]:
+        command = commands.decode_request(body).command
+        if isinstance(command, ReplicasLost):
+            told.append(command)
+            if len(told) == 1:
+                await cluster.change("orders", 0, PartitionUpdate(isr=(BrokerId(1), BrokerId(2))))
+        return await serve(sender, body, send_part)
+
+    peers.serve_in_parts(FrameKind.CONTROL, overtaken)
+    assert cluster[2].replicas.found_damage("orders", 0)
+    await until(lambda: len(told) > 1, "it is told again")
+    assert told[1].partition_epochs > told[0].partition_epochs
+    await cluster.in_sync("orders")

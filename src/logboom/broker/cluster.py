@@ -145,7 +145,9 @@ class ClusterMember:
             ask_another=self._registrar.ask_another,
             hooks=hooks,
         )
-        self.partitions = PartitionControl(parts.identity.broker_id, self.channel, self.registration)
+        self.partitions = PartitionControl(
+            parts.identity.broker_id, self.channel, self.registration, lambda: self.state.image
+        )
         self.suspected = SuspectedBrokers(
             parts.peers, parts.runtime.clock, lease_s=lambda: parts.config.now.lease_ms / 1_000
         )

@@ -4,10 +4,10 @@ Each reads the image, has `logboom.metadata` make the records, commits them, and
 with. They raise what the functions of `logboom.metadata` raise. Leases are in `liveness`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from logboom.base.errors import InvalidRequestError, LogboomError
+from logboom.base.errors import InvalidRequestError, InvalidUpdateVersionError, LogboomError
 from logboom.base.ids import (
     BrokerEpoch,
     BrokerId,
@@ -118,17 +118,20 @@ def _by_stream(image: Image, records: Iterable[PartitionsChanged]) -> list[Parti
     return [made for stream_id, some in changes.items() for made in partitions_changed(image.by_id[stream_id], some)]
 
 
-async def lose_replicas(context: ControlContext, command: commands.ReplicasLost) -> None:
-    """Take replicas without records out of ISR and ELR; others lead where they did.
+async def lose_replicas(context: ControlContext, command: commands.ReplicasLost) -> list[Refusal | None]:
+    """Take replicas without records out of ISR and ELR; others lead where they did. What came of each: one is refused
+    whose partition was changed since the broker knew it, so that it says again whether the replica is lost.
 
     The partition epoch rises in any case, so that a proposal which still counts on the lost records is refused, and
     messages of the lost copy can be distinguished from those of the next one. Where nobody else holds what is
     committed, the partition stays as it is: whoever runs the cluster has to decide.
     """
     broker = checked_epoch(context.image, BrokerId(command.broker), BrokerEpoch(command.epoch)).id
+    refusals = [_changed_since(context.image, *one) for one in _with_epochs(command)]
     by_stream: dict[StreamId, list[int]] = {}
-    for stream_id, index in command.lost:
-        by_stream.setdefault(StreamId(stream_id), []).append(index)
+    for (stream_id, index), refusal in zip(command.lost, refusals, strict=True):
+        if refusal is None:
+            by_stream.setdefault(StreamId(stream_id), []).append(index)
     records: list[MetadataRecord] = []
     for stream_id, indexes in by_stream.items():
         stream = context.image.by_id.get(stream_id)
@@ -144,7 +147,28 @@ async def lose_replicas(context: ControlContext, command: commands.ReplicasLost)
             changes.append(PartitionChange(index=index) if change is None else change)
         records += partitions_changed(stream, changes)
     await context.commit(records)
-    context.log.warning("replicas lost their records", broker=broker, partitions=len(command.lost))
+    if by_stream:
+        count = sum(map(len, by_stream.values()))
+        context.log.warning("replicas lost their records", broker=broker, partitions=count)
+    return refusals
+
+
+def _with_epochs(command: commands.ReplicasLost) -> Iterator[tuple[StreamId, int, int | None]]:
+    """The partitions of lost replicas, with the partition epochs that the broker knew; None where it says none."""
+    epochs: Sequence[int | None] = command.partition_epochs or [None] * len(command.lost)
+    if len(epochs) != len(command.lost):
+        raise InvalidRequestError(f"{len(epochs)} partition epochs for {len(command.lost)} lost replicas")
+    for (stream_id, index), epoch in zip(command.lost, epochs, strict=True):
+        yield StreamId(stream_id), index, epoch
+
+
+def _changed_since(image: Image, stream_id: StreamId, index: int, epoch: int | None) -> Refusal | None:
+    """The refusal of what was said of a partition as it was in an epoch, where that is over."""
+    now = image.assignment(stream_id, PartitionIndex(index))
+    if epoch is None or now is None or now.partition_epoch == epoch:
+        return None
+    name = f"{image.by_id[stream_id].name}-{index}"
+    return Refusal.of(InvalidUpdateVersionError(f"{name} is at partition epoch {now.partition_epoch}, not {epoch}"))
 
 
 async def move(context: ControlContext, command: commands.Reassign) -> None:

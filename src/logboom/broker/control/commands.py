@@ -194,11 +194,15 @@ class Proposal(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReplicasLost(Command, frozen=True, kw_only=True, tag="replicas_lost"):
-    """Replicas of this broker have none of their records any more."""
+    """Replicas of this broker have none of their records any more. Answered by a `Refusal` or None for each."""
 
     broker: int
     epoch: int
     lost: tuple[tuple[UUID, int], ...]
+    partition_epochs: tuple[int, ...] = ()
+    """Of each, the partition epoch that the broker knew when it said so: a report that was heard raises it, so that a
+    copy of the report which comes late does not speak of the replica that was made since. Empty from programs that do
+    not say it."""
 
 
 class Reassign(ConditionalCommand, frozen=True, kw_only=True, tag="reassign"):

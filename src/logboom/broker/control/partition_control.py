@@ -1,6 +1,7 @@
 """What this broker asks of the controller for its own partitions: other ISRs, and that lost replicas count no more."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 
 from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError
 from logboom.base.ids import BrokerId, PartitionIndex, StreamId
@@ -9,16 +10,21 @@ from logboom.broker.control.channel import ControlChannel
 from logboom.broker.control.commands import Refusal
 from logboom.broker.control.registration import Registration
 from logboom.broker.peers import PeerUnavailableError
+from logboom.metadata import Image
 from logboom.metadata.leadership import IsrProposal
 
 
 class PartitionControl:
     """See the module. Every request names the registration of this process, so that none of an earlier one counts."""
 
-    def __init__(self, broker: BrokerId, channel: ControlChannel, registration: Registration) -> None:
+    def __init__(
+        self, broker: BrokerId, channel: ControlChannel, registration: Registration, image: Callable[[], Image]
+    ) -> None:
+        """`image`: as this broker knows it."""
         self._broker = broker
         self._channel = channel
         self._registration = registration
+        self._image = image
 
     async def change_isr(self, proposals: Sequence[IsrProposal]) -> list[LogboomError | None]:
         """What came of each proposal: None where it is committed, and this broker has applied it.
@@ -38,8 +44,21 @@ class PartitionControl:
 
     async def replicas_lost(self, lost: Sequence[tuple[StreamId, PartitionIndex]]) -> None:
         """These replicas of this broker have none of their records: where others have them, they leave ISR and ELR."""
-        command = commands.ReplicasLost(broker=self._broker, epoch=self._registration.epoch, lost=tuple(lost))
-        await self._channel.submit(command)
+        while lost:
+            command = commands.ReplicasLost(
+                broker=self._broker,
+                epoch=self._registration.epoch,
+                lost=tuple(lost),
+                partition_epochs=tuple(itertools.starmap(self._partition_epoch, lost)),
+            )
+            # Controllers of earlier builds answer nothing.
+            refusals = await self._channel.submit(command, list[Refusal | None] | None) or [None] * len(lost)
+            # Their partitions were changed meanwhile, which this broker has applied by now.
+            lost = [one for one, refusal in zip(lost, refusals, strict=True) if refusal is not None]
+
+    def _partition_epoch(self, stream_id: StreamId, index: PartitionIndex) -> int:
+        known = self._image().assignment(stream_id, index)
+        return -1 if known is None else known.partition_epoch
 
 
 def _proposal(one: IsrProposal) -> commands.Proposal:
