@@ -28,6 +28,8 @@ from logboom.broker.replicas import Replicas
 from logboom.broker.replication import serving
 from logboom.broker.replication.fetch_response import FetchResponse
 from logboom.metadata.revisions import ModRevisions
+from logboom.nats.link.changeover import Changeover
+from logboom.nats.link.overlap import Overlap
 from logboom.raft import HardState
 from logboom.replication import leadership
 from logboom.replication.following import FetchAnswered, PartitionFollowing
@@ -204,6 +206,20 @@ def drop_parts_that_overtake_each_other(patch: Patch) -> None:
 
     patch.setattr(FetchResponse, "send", late)
     patch.setattr(PartitionFollowing, "_answered", dropped)
+
+
+def leave_a_nats_server_before_another_one_is_heard(patch: Patch) -> None:
+    """A broker moves from a nats-server that leaves as if it told others of a subscription at once."""
+
+    async def at_once(_: Changeover) -> None:
+        """Nothing is waited for."""
+
+    patch.setattr(Changeover, "_both_hear_all", at_once)
+
+
+def store_what_two_nats_servers_bring(patch: Patch) -> None:
+    """What the old connection has brought is not known when the new one brings it."""
+    patch.setattr(Overlap, "old", lambda *_: None)
 
 
 def forget_what_was_refused_for_a_moment(patch: Patch) -> None:

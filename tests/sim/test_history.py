@@ -44,6 +44,19 @@ def test_duplicates_and_disorder() -> None:
     ]
 
 
+def test_what_may_lie_twice_or_behind_later_ones_is_no_fault_and_is_counted() -> None:
+    history = recorded()
+    history.may_repeat = {2}
+    assert history.check({A: places(1, 2, 3, 2), B: []}) == []
+    assert history.repeated == 1
+    history = recorded()
+    history.may_repeat, history.may_stray = {3}, {1}
+    assert history.check({A: places(1, 2, 3), B: places(4, 1)}) == ["duplicate: 1 is in s-0 at 0 and in s-1 at 1"]
+    astray = History(may_stray={5})
+    astray.send("p", A, [5, 6])
+    assert astray.check({A: places(6, 5)}) == []
+
+
 def test_an_offset_that_changes_its_record() -> None:
     history = recorded()
     history.send("q", A, [9])

@@ -18,6 +18,8 @@ from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_LANE, NODE_FAULTS
 from logboom.sim.faults import Fault, Trouble
 from logboom.sim.late_requests import LATE_LANE
 from logboom.sim.lease_flaps import LEASES_LANE
+from logboom.sim.nats_faults import NATS_LANE
+from logboom.sim.nats_publishing import FEED
 from logboom.sim.schedule import PlannedFault, Schedule
 
 SEEDS: Final = 4
@@ -147,6 +149,21 @@ ALONE_WITHOUT_POWER: Final = replace(
 """A node without others, whose power fails again and again."""
 
 
+SERVERS_LEAVE: Final = replace(
+    _BASE,
+    beside=(FEED,),
+    nats_servers=(3,),
+    producers=0,
+    plain_producers=0,
+    consumers=0,
+    publishers=("plain",) * 6,
+    keeps_all=True,
+    troubled_s=5.0,
+    schedule=planned((0.7, NATS_LANE, "nats-leave", 2), (3, NATS_LANE, "nats-leave", 2)),
+)
+"""One nats-server after the other leaves its cluster; brokers and publishers have time to go."""
+
+
 async def _sync_fails(trouble: Trouble) -> None:
     """Syncs fail for a moment; those after it would succeed, as they do with Linux. The power fails some time later."""
     trouble.node.device.failing = frozenset(("sync",))
@@ -188,6 +205,8 @@ def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
         (mutants.drop_parts_that_overtake_each_other, CALM),
         _slow(mutants.forget_what_was_refused_for_a_moment, SLOW_TO_LEAD),
         _slow(mutants.serve_groups_before_they_are_loaded, KILLED),
+        (mutants.leave_a_nats_server_before_another_one_is_heard, SERVERS_LEAVE),
+        _slow(mutants.store_what_two_nats_servers_bring, SERVERS_LEAVE),
     ],
 )
 def test_a_broken_rule_is_found_within_four_seeds(mutant: Mutant, scenario: ClusterScenario) -> None:

@@ -1,6 +1,7 @@
 """NATS in the simulation: the server gives what the real one gives and loses what it loses; wrong brokers are found."""
 
 import asyncio
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
@@ -19,16 +20,30 @@ from logboom.nats.ingress.intake import Intake
 from logboom.sim.administration import OPERATOR_LANE
 from logboom.sim.cluster import ClusterScenario, run_cluster_seed
 from logboom.sim.cluster_faults import NETWORK_LANE
-from logboom.sim.coverage import NATS_ACKS, NATS_EXPECTATIONS, NATS_SLOW_CONSUMERS
+from logboom.sim.coverage import (
+    NATS_ACKS,
+    NATS_EXPECTATIONS,
+    NATS_FORWARDED,
+    NATS_LEFT,
+    NATS_MOVES,
+    NATS_REPLACED,
+    NATS_ROUTES_LOST,
+    NATS_SLOW_CONSUMERS,
+)
+from logboom.sim.nats_cluster import SimNats
 from logboom.sim.nats_faults import NATS_LANE
 from logboom.sim.nats_publishing import FEED
-from logboom.sim.nats_server import SimNatsServer, matches
+from logboom.sim.nats_routes import Unsettled
+from logboom.sim.nats_server import SimNatsServer
+from logboom.sim.nats_wire import matches
 from logboom.sim.outcome import Outcome
 from logboom.sim.schedule import PlannedFault
 from logboom.sim.simulation import Simulation
 
 _HURRIED_S: Final = 8.0
-_FEED: Final = ClusterScenario(beside=(FEED,), producers=0, plain_producers=0, members=0, troubled_s=2.0, schedule=())
+_FEED: Final = ClusterScenario(
+    beside=(FEED,), nats_servers=(1,), producers=0, plain_producers=0, members=0, troubled_s=2.0, schedule=()
+)
 """Nothing goes wrong."""
 _TROUBLED: Final = replace(
     _FEED,
@@ -55,6 +70,34 @@ _HANDED_OVER: Final = replace(
     keeps_all=True,
 )
 """Nothing breaks, and leaderships move again and again."""
+_LEFT: Final = replace(
+    _HANDED_OVER,
+    nats_servers=(3,),
+    troubled_s=8.0,
+    schedule=(
+        *(_HANDED_OVER.schedule or ()),
+        *(PlannedFault(0.7 + 2.4 * number, NATS_LANE, "nats-leave", 2.0, number) for number in range(3)),
+    ),
+)
+"""The same while one nats-server after the other leaves its cluster in good order, and is back."""
+_SEVERAL: Final = replace(
+    _TROUBLED,
+    nats_servers=(3,),
+    troubled_s=12.0,
+    schedule=(
+        PlannedFault(0.5, NATS_LANE, "nats-leave", 0.3, 0),
+        PlannedFault(1.5, "n1", "kill", 0.1, 0),
+        PlannedFault(2.0, NATS_LANE, "nats-replace", 1.0, 1),
+        PlannedFault(3.0, OPERATOR_LANE, "elect", 0.0, 0),
+        PlannedFault(4.0, NATS_LANE, "nats-split", 2.5, 2),
+        PlannedFault(5.0, OPERATOR_LANE, "reassign", 0.0, 1),
+        PlannedFault(7.0, NATS_LANE, "nats-pause", 2.5, 3),
+        PlannedFault(7.5, "n2", "kill", 0.1, 0),
+        PlannedFault(10.0, NATS_LANE, "nats-cut", 1.0, 4),
+        PlannedFault(11.0, NATS_LANE, "nats-restart", 0.3, 5),
+    ),
+)
+"""Three nats-servers, to which everything happens that may."""
 _ISOLATED: Final = replace(
     _FEED,
     consumers=0,
@@ -126,7 +169,7 @@ def test_messages_go_to_all_subscriptions_to_one_of_a_queue_and_back_to_no_sende
     simulation = Simulation(1)
 
     async def main() -> list[bytes]:
-        server = SimNatsServer(simulation)
+        server = SimNatsServer(simulation, "nats", Unsettled())
         await server.start()
         one = await _Client.connect(server, "SUB a.* 1\r\nSUB a.b workers 2\r\n")
         other = await _Client.connect(server, "SUB a.b workers 3\r\n")
@@ -154,7 +197,7 @@ def test_who_does_not_read_is_cut_off_and_who_asks_nobody_is_told() -> None:
     simulation = Simulation(1)
 
     async def main() -> bytes:
-        server = SimNatsServer(simulation)
+        server = SimNatsServer(simulation, "nats", Unsettled())
         await server.start()
         reading = simulation.process("reader")
         reader = await reading.run(_Client.connect(server, "SUB big 1\r\n"))
@@ -172,6 +215,112 @@ def test_who_does_not_read_is_cut_off_and_who_asks_nobody_is_told() -> None:
 
     assert simulation.run(main()) == b"HMSG in.1 7 16 16\r\n"
     assert simulation.trace.met[NATS_SLOW_CONSUMERS] == 1
+
+
+def test_servers_of_a_cluster_hand_messages_on_once_and_to_one_of_a_queue() -> None:
+    simulation = Simulation(1)
+
+    async def main() -> list[bytes]:
+        nats = SimNats(simulation, 3)
+        await nats.start()
+        one, other, third = nats.servers
+        plain = await _Client.connect(one, "SUB a.* 1\r\n")
+        near = await _Client.connect(other, "SUB a.b workers 2\r\n")
+        far = await _Client.connect(third, "SUB a.b workers 3\r\n")
+        sender = await _Client.connect(other, "SUB a.b 9\r\n")
+        await asyncio.sleep(0.1)
+        await sender.say("PUB a.b in.1 2\r\nhi\r\nPUB a.c 2\r\nho\r\n")
+        got = [await plain.reader.readexactly(len(b"MSG a.b 1 in.1 2\r\nhi\r\n")), await plain.reader.readline()]
+        got.append(await near.reader.readline())
+        await asyncio.sleep(0.1)
+        far.writer.write(b"PING\r\n")
+        got.append(await far.reader.readline())
+        for client in (plain, near, far, sender):
+            client.writer.close()
+        return got
+
+    assert simulation.run(main()) == [
+        b"MSG a.b 1 in.1 2\r\nhi\r\n",
+        b"MSG a.c 1 2\r\n",
+        b"MSG a.b 2 in.1 2\r\n",
+        b"PONG\r\n",
+    ]
+
+
+def test_a_server_that_leaves_tells_its_clients_and_ends_their_connections_later() -> None:
+    """It takes no new ones; the others do not name it any more, and name it again once it is back."""
+    simulation = Simulation(1)
+
+    async def main() -> tuple[list[Any], list[Any]]:
+        nats = SimNats(simulation, 2)
+        await nats.start()
+        leaving, stays = nats.servers
+        client = await _Client.connect(leaving, "")
+        loop = asyncio.get_running_loop()
+        began_s, ended = loop.time(), asyncio.ensure_future(leaving.leave(1.0))
+        told = json.loads((await client.reader.readline()).removeprefix(b"INFO "))
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*leaving.address)
+        await asyncio.sleep(0.1)
+        named = await _named_by(stays)
+        assert await client.reader.read() == b""
+        assert 1.0 <= loop.time() - began_s < 1.1
+        await ended
+        client.writer.close()
+        await nats.start_one(leaving)
+        return [told["ldm"], told["connect_urls"]], [named, await _named_by(stays)]
+
+    told, named = simulation.run(main())
+    assert told == [True, ["nats-2:4222"]]
+    assert named == [["nats-2:4222"], ["nats-2:4222", "nats:4222"]]
+
+
+async def _named_by(server: SimNatsServer) -> Any:
+    reader, writer = await asyncio.open_connection(*server.address)
+    info = json.loads((await reader.readline()).removeprefix(b"INFO "))
+    writer.close()
+    return info["connect_urls"]
+
+
+def test_what_is_late_between_servers_and_what_lacks_a_route_is_known() -> None:
+    simulation = Simulation(1)
+
+    async def main() -> Unsettled:
+        nats = SimNats(simulation, 2)
+        await nats.start()
+        one, other = nats.servers
+        reader = await _Client.connect(one, "SUB a 1\r\n")
+        sender = await _Client.connect(other, "")
+        await asyncio.sleep(0.1)
+        await sender.say("PUB a 6\r\nprompt\r\n")
+        await asyncio.sleep(0.1)
+        simulation.network.split(one.name, other.name)
+        await sender.say("PUB a 4\r\nlate\r\nHPUB a 28 30\r\nNATS/1.0\r\nNats-Msg-Id: 1\r\n\r\nhi\r\n")
+        await asyncio.sleep(0.5)
+        simulation.network.heal()
+        await asyncio.sleep(1.0)
+        simulation.network.split(one.name, other.name)
+        await asyncio.sleep(3.0)
+        await sender.say("PUB a 6\r\nastray\r\n")
+        for client in (reader, sender):
+            client.writer.close()
+        return nats.unsettled
+
+    assert simulation.run(main()) == Unsettled({b"late"}, {b"astray"})
+
+
+def test_whatever_happens_to_several_servers_what_is_acked_is_kept_once() -> None:
+    outcome = run_cluster_seed(1, _SEVERAL)
+    assert outcome.violations == ()
+    assert all(outcome.met[name] for name in (NATS_LEFT, NATS_REPLACED, NATS_MOVES, NATS_FORWARDED, NATS_ROUTES_LOST))
+
+
+def test_no_plain_message_is_lost_where_servers_leave_while_leaders_hand_over() -> None:
+    outcome = run_cluster_seed(2, _LEFT)
+    assert outcome.violations == ()
+    assert outcome.met[NATS_LEFT] == 3
+    assert outcome.met[NATS_MOVES]
+    assert outcome.elections > _LEFT.partitions + 2
 
 
 def test_what_is_published_on_nats_is_kept_once_and_in_order_whatever_breaks() -> None:

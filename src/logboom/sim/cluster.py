@@ -19,6 +19,7 @@ from logboom.sim.administration import OPERATOR_LANE, TASKS, Operator
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_FAULTS, NETWORK_LANE, NODE_FAULTS, NetworkTrouble
 from logboom.sim.counting import Counter, Counts
+from logboom.sim.coverage import NATS_TWICE
 from logboom.sim.faults import Trouble
 from logboom.sim.history import History, shortened
 from logboom.sim.invariants import GivenUpError, Invariants
@@ -27,9 +28,9 @@ from logboom.sim.lease_flaps import LEASE_FAULTS, LEASES_LANE, LeaseTrouble
 from logboom.sim.liveness import Liveness
 from logboom.sim.machine import SimClock
 from logboom.sim.members import SESSION_MS, GroupHistory, Member
-from logboom.sim.nats_faults import NATS_FAULTS, NATS_LANE, NatsTrouble
-from logboom.sim.nats_publishing import FEED, FEED_CONFIG, KINDS, NatsPublisher
-from logboom.sim.nats_server import SimNatsServer
+from logboom.sim.nats_cluster import SimNats
+from logboom.sim.nats_faults import NATS_CLUSTER_FAULTS, NATS_FAULTS, NATS_LANE, NatsTrouble
+from logboom.sim.nats_publishing import FEED, FEED_CONFIG, KINDS, NatsPublisher, values_of
 from logboom.sim.node import SimNode
 from logboom.sim.observing import ObserverReader
 from logboom.sim.outcome import Outcome, place_of
@@ -65,6 +66,8 @@ _COUNTERS: Final = 2
 _REST_LONGER: Final = 4
 """By so much pauses between faults are longer in a run that rests."""
 _REST_S: Final = 10.0
+_SUBSCRIBED_S: Final = 1.0
+"""Until brokers have subscribed to a new stream, and nats-servers have told each other of it."""
 _NO_LIMIT: Final = Offset(2**63 - 1)
 _REPLICAS: Final = 3
 _DRIFT_MAX: Final = 100e-6
@@ -107,8 +110,10 @@ class ClusterScenario:
     network_faults: tuple[str, ...] = tuple(NETWORK_FAULTS)
     disk_losses: tuple[str, ...] = tuple(DISK_LOSSES)
     """What happens to the disk of one broker, which the seed chooses."""
+    nats_servers: tuple[int, ...] = (1, 3)
+    """How many nats-servers there are: the seed chooses one of these."""
     nats_faults: tuple[str, ...] = tuple(NATS_FAULTS)
-    """Where a stream is attached to NATS."""
+    """Where a stream is attached to NATS; some of them only where there are several servers."""
     lease_faults: tuple[str, ...] = tuple(LEASE_FAULTS)
     """What happens to leases while streams are made."""
     lease_chance: float = _LEASES_CHANCE
@@ -225,7 +230,7 @@ class _Run:
         chance = simulation.fork("beside")
         chosen = tuple(name for name in BESIDE if chance.random() < _BESIDE_CHANCE)
         self._beside = chosen if scenario.beside is None else scenario.beside
-        self._nats = SimNatsServer(simulation)
+        self._nats = SimNats(simulation, simulation.fork("nats").choice(scenario.nats_servers))
         self.nodes = [self._node(number) for number in range(1, scenario.nodes + 1)]
         self._operator = Operator(simulation, self.nodes, self._node(scenario.nodes + 1), _STREAM)
         observers = max(scenario.observers, "observer" in self._beside)
@@ -267,7 +272,7 @@ class _Run:
             f"n{number}",
             broker={"broker_id": number, "join": join, "observer": observer, **self._broker_config},
             peer={},
-            nats={"servers": [self._nats.url], **_NATS} if FEED in self._beside else None,
+            nats={"servers": self._nats.urls(number), **_NATS} if FEED in self._beside else None,
             clock=SimClock(simulation.scheduler, rate=1 + drift),
         )
 
@@ -279,7 +284,7 @@ class _Run:
         lanes: dict[str, dict[str, FaultKind[Any]]] = {
             **{one.node.name: {name: NODE_FAULTS[name] for name in scenario.node_faults} for one in self.troubles},
             NETWORK_LANE: {name: NETWORK_FAULTS[name] for name in scenario.network_faults},
-            NATS_LANE: {name: NATS_FAULTS[name] for name in scenario.nats_faults if self._feed},
+            NATS_LANE: {name: NATS_FAULTS[name] for name in scenario.nats_faults if self._may_come(name)},
             OPERATOR_LANE: {name: TASKS[name] for name in scenario.tasks},
             LEASES_LANE: {name: LEASE_FAULTS[name] for name in scenario.lease_faults if have_leases_flap},
             LATE_LANE: {name: LATE_FAULTS[name] for name in scenario.late_faults if are_late},
@@ -291,6 +296,9 @@ class _Run:
             pause_max_s = scenario.trouble_pause_max_s * (_REST_LONGER if self._rests else 1)
             planned += plan(chance, lane, kinds, scenario.troubled_s, pause_max_s)
         return tuple(sorted(planned, key=lambda one: one.at_s))
+
+    def _may_come(self, nats_fault: str) -> bool:
+        return bool(self._feed) and (self._nats.is_cluster or nats_fault not in NATS_CLUSTER_FAULTS)
 
     def fault_counts(self) -> dict[str, int]:
         """How often each fault came."""
@@ -307,6 +315,8 @@ class _Run:
             await self._nats.start()
             await asyncio.gather(*(node.start() for node in (*self.nodes, *self.observers)))
             await self._as_client(self._create)
+        if self._scenario.keeps_all:
+            await asyncio.sleep(_SUBSCRIBED_S)
         self.step = "the trouble"
         writers, readers = self._start_writers(), self._start_readers()
         await self._go_through_trouble()
@@ -334,9 +344,13 @@ class _Run:
         self.step = "the last reading"
         final = await self._compare_replicas()
         self.records_final = sum(map(len, final.values()))
+        self.history.may_repeat.update(values_of(self._nats.unsettled.late))
+        self.history.may_stray.update(values_of(self._nats.unsettled.astray))
         if self._scenario.keeps_all:
             self.history.check_all_kept(final)
-        return self.history.check(final)
+        violations = self.history.check(final)
+        self._simulation.trace.met[NATS_TWICE] += self.history.repeated
+        return violations
 
     async def _go_through_trouble(self) -> None:
         loop, troubled_s = asyncio.get_running_loop(), self._scenario.troubled_s
@@ -391,7 +405,7 @@ class _Run:
         return ClientContext(name, self._addresses, where, self.history, self._phase, chance)
 
     def _nats_context(self, name: str) -> ClientContext:
-        return replace(self._context(name, self._feed), addresses=[self._nats.address])
+        return replace(self._context(name, self._feed), addresses=self._nats.addresses)
 
     def _start_writers(self) -> list["asyncio.Future[None]"]:
         started = []
@@ -414,7 +428,11 @@ class _Run:
         for number, kind in enumerate(publishers, len(acks)):
             name = f"publisher-{number}-{kind}"
             publisher = NatsPublisher(
-                self._nats_context(name), count(number, writers), kind, self._simulation.trace.met
+                self._nats_context(name),
+                count(number, writers),
+                kind,
+                self._simulation.trace.met,
+                is_cluster=self._nats.is_cluster,
             )
             started.append(self._start(name, publisher.run()))
         if _TRIMMED.stream in self._beside:

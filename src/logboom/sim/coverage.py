@@ -25,6 +25,7 @@ LOGGED: Final[Mapping[str, str]] = {
     "groups loaded": "loads of groups",
     "recovery": "recoveries with something to tell",
     "the connection to NATS was lost": "connections to NATS lost",
+    "moved from a server of NATS that leaves to another one": "moves from a nats-server that leaves",
 }
 """What brokers log, and what it is counted as."""
 
@@ -44,6 +45,13 @@ NATS_DUPLICATES: Final = "acks on NATS of what was there already"
 NATS_EXPECTATIONS: Final = "expectations on NATS that did not hold"
 NATS_NO_RESPONDERS: Final = "messages on NATS that nobody was subscribed to"
 NATS_SLOW_CONSUMERS: Final = "brokers cut off by a nats-server"
+NATS_LEFT: Final = "nats-servers that left in good order"
+NATS_REPLACED: Final = "nats-servers replaced by others"
+NATS_FORWARDED: Final = "messages handed on between nats-servers"
+NATS_LATE: Final = "messages late between nats-servers"
+NATS_ROUTES_LOST: Final = "routes between nats-servers lost"
+NATS_TWICE: Final = "messages late between nats-servers that were stored twice"
+NATS_MOVES: Final = "moves from a nats-server that leaves"
 
 ELECTIONS: Final = "elections of partition leaders"
 ISR_SHRINKS: Final = "ISR shrinks"
@@ -78,6 +86,12 @@ OF_CLUSTERS: Final = (
     NATS_EXPECTATIONS,
     NATS_NO_RESPONDERS,
     NATS_SLOW_CONSUMERS,
+    NATS_LEFT,
+    NATS_REPLACED,
+    NATS_FORWARDED,
+    NATS_LATE,
+    NATS_ROUTES_LOST,
+    NATS_MOVES,
     "connections to NATS lost",
     "brokers fenced",
     "leases lost",

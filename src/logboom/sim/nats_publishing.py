@@ -3,7 +3,10 @@
 Each is a process of its own, publishes one message at a time on a connection that is made anew when it breaks, and
 writes down what it was told. What must hold is what holds for any producer (`history`), and:
 
-- a message is stored once at most, however it was published, and those of one publisher in their order;
+- a message is stored once at most, however it was published, and those of one publisher in their order; where servers
+  are several, those of one connection, since messages to two servers may overtake each other, and one without an id may
+  be stored twice that was long on its way between servers (`History.may_repeat`), or behind later ones where a server
+  had no route to another one (`History.may_stray`);
 - one that was acked is there, at the sequence that the ack says; one with an id is published until it is acked;
 - one that expected another last sequence is never there, and one that was taken lies right behind what it expected;
 - every refusal is one that passes, or the answer to an expectation.
@@ -16,7 +19,8 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from logboom.client.partitioner import partition_of
@@ -44,15 +48,23 @@ _PASSING: Final = frozenset((10008, 10023, 10047, 10059, 10077))
 _LAST_SEQUENCE: Final = re.compile(r"wrong last sequence: (\d+)")
 
 
+def values_of(payloads: Iterable[bytes]) -> list[int]:
+    """The records that publishers of runs have made, of payloads of all kinds."""
+    return [int(payload) for payload in payloads if payload.strip().isdigit()]
+
+
 class NatsPublisher:
     """Life: a phase of the run."""
 
-    def __init__(self, context: ClientContext, values: Iterator[int], kind: str, met: Any) -> None:
-        """`context.addresses` is that of the server, `context.partitions` are those of the feed."""
+    def __init__(
+        self, context: ClientContext, values: Iterator[int], kind: str, met: Any, *, is_cluster: bool = False
+    ) -> None:
+        """`context.addresses` are those of the servers, at each moment; `context.partitions` are those of the feed."""
         self._context = context
         self._values = values
         self._kind = kind
         self._met = met
+        self._is_cluster = is_cluster
         self._connection: _Connection | None = None
         self._connections = 0
         self._sequences: dict[bytes, int] = {}
@@ -72,11 +84,11 @@ class NatsPublisher:
     async def _publish(self, subject: bytes, value: int) -> None:
         context = self._context
         where = context.partitions[partition_of(subject, len(context.partitions))]
-        context.history.send(context.name, where, [value])
         payload = b"%d" % value + b" " * context.chance.randrange(_PADDING_MAX_BYTES)
         while True:
             try:
                 connection = await self._connected()
+                context.history.send(self._sender, where, [value])
                 if self._kind == "plain":
                     connection.publish(subject, payload, {})
                     return
@@ -91,6 +103,13 @@ class NatsPublisher:
                 await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
             if self._kind != "id":
                 return
+
+    @property
+    def _sender(self) -> str:
+        """What is in order: all messages of a publisher, or those of a connection."""
+        if self._kind == "id" or not self._is_cluster:
+            return self._context.name
+        return f"{self._context.name}/{self._connections}"
 
     def _headers(self, subject: bytes, value: int) -> dict[str, str]:
         match self._kind:
@@ -142,17 +161,27 @@ class NatsPublisher:
     async def _connected(self) -> "_Connection":
         """Raises OSError."""
         context = self._context
+        if self._connection is not None and self._connection.is_leaving:
+            await self._leave(self._connection)
         if self._connection is None:
             self._connections += 1
             inbox = f"_INBOX.{context.name}-{self._connections}"
             try:
                 async with asyncio.timeout(_ANSWER_S):
-                    self._connection = await _Connection.connect(context.addresses[0], inbox)
+                    address = context.chance.choice(context.addresses)
+                    self._connection = await _Connection.connect(address, inbox)
             except TimeoutError as error:
                 raise ConnectionError("no connection in time") from error
         if self._connection.is_lost:
             raise ConnectionResetError("the connection to the server is lost")
         return self._connection
+
+    async def _leave(self, connection: "_Connection") -> None:
+        """The server leaves its cluster: go to another one once it has all that was published here."""
+        self._connection = None
+        with contextlib.suppress(OSError, TimeoutError):
+            await connection.round_trip()
+        connection.close()
 
     async def _failed(self) -> None:
         if self._connection is not None:
@@ -169,6 +198,9 @@ class _Connection:
         self._writer = writer
         self._inbox = inbox
         self._requests = 0
+        self.is_leaving = False
+        """Whether the server has said that it is leaving its cluster, of which others are known."""
+        self._pongs: deque[asyncio.Future[None]] = deque()
         self._waiting: dict[bytes, asyncio.Future[Mapping[str, Any] | None]] = {}
         self._reading = asyncio.create_task(self._read())
 
@@ -190,6 +222,16 @@ class _Connection:
         """Hang up."""
         self._reading.cancel()
         self._writer.close()
+
+    async def round_trip(self) -> None:
+        """Return once the server has all that was published. Raises TimeoutError, and ConnectionError."""
+        pong: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.is_lost:
+            raise ConnectionResetError("the connection to the server is lost")
+        self._pongs.append(pong)
+        self._writer.write(b"PING\r\n")
+        async with asyncio.timeout(_ANSWER_S):
+            await pong
 
     def publish(self, subject: bytes, payload: bytes, headers: Mapping[str, str], reply: bytes = b"") -> None:
         """Publish a message; nobody says whether anybody got it."""
@@ -225,13 +267,24 @@ class _Connection:
                 if words[0] in (b"MSG", b"HMSG"):
                     body = await self._reader.readexactly(int(words[-1]) + 2)
                     self._answered(words[1], None if words[0] == b"HMSG" else json.loads(body))
-                elif words[0] == b"PING":
-                    self._writer.write(b"PONG\r\n")
-        for answer in self._waiting.values():
+                elif words[0] == b"INFO":
+                    self._told(json.loads(line.removeprefix(b"INFO ")))
+                elif words[0] == b"PONG" and self._pongs:
+                    _answered(self._pongs.popleft(), None)
+        waiting: list[asyncio.Future[Any]] = [*self._waiting.values(), *self._pongs]
+        for answer in waiting:
             if not answer.done():
                 answer.set_exception(ConnectionResetError("the connection to the server is lost"))
 
+    def _told(self, info: Mapping[str, Any]) -> None:
+        self.is_leaving = bool(info.get("ldm") and info.get("connect_urls"))
+
     def _answered(self, reply: bytes, answer: Mapping[str, Any] | None) -> None:
         waiting = self._waiting.get(reply)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(answer)
+        if waiting is not None:
+            _answered(waiting, answer)
+
+
+def _answered(waiting: "asyncio.Future[Any]", answer: Any) -> None:
+    if not waiting.done():
+        waiting.set_result(answer)

@@ -176,6 +176,9 @@ class Link:
             if is_moved:
                 self._metrics.moves += 1
                 self._moved_at_s = asyncio.get_running_loop().time()
+                self._log.info(
+                    "moved", "moved from a server of NATS that leaves to another one", before=str(self._server)
+                )
                 self._use(connection, changeover.info, server)
 
         changeover.begin(new, info, {sid: wish[:2] for sid, wish in self._subscriptions.items()}, over)
