@@ -34,6 +34,7 @@ _GARBAGE_STATUSES: Final = frozenset((400, 405, 414, 431, 505))
 _HIGH_WATERMARK: Final = "logboom_partition_high_watermark"
 _OFFLINE: Final = "logboom_partition_offline"
 _LOG_START: Final = "logboom_partition_log_start_offset"
+_LOOKED_AT: Final = (_HIGH_WATERMARK, _OFFLINE, _LOG_START)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Prober:
         for path, expected in (("/healthz", b"ok\n"), ("/readyz", b"ready\n")):
             if (answer := await self._get(path)) != Answer(200, expected):
                 self._history.violated(f"at peace {path} gave {answer}")
-        marks = _offsets(await self._get("/metrics"), _HIGH_WATERMARK)
+        marks = _offsets(await self._get("/metrics"))[_HIGH_WATERMARK]
         for where, end in ends.items():
             if marks.get(where) != end:
                 self._history.violated(f"metrics have {marks.get(where)} for the high-water mark {end} of {where}")
@@ -90,12 +91,13 @@ class Prober:
             self._history.violated(f"/metrics gave {answer.status}: {answer.body!r}")
             return
         self.scrapes += 1
-        offline = _offsets(answer, _OFFLINE)
+        told = _offsets(answer)
+        offline = told[_OFFLINE]
         for name, least in ((_HIGH_WATERMARK, ends), (_LOG_START, starts)):
             # There is nothing of the broker before it has recovered. Where a log dir fails between a sync and the note
             # of it, acks=1 is answered, since the records are durable; the mark follows at the next start, and the
             # partition is offline until then.
-            for where, offset in _offsets(answer, name).items():
+            for where, offset in told[name].items():
                 if offset < least.get(where, 0) and not offline.get(where):
                     self._history.violated(f"{name} of {where} is {offset}, after clients were told of {least[where]}")
 
@@ -184,13 +186,14 @@ class Prober:
         return Answer(int(status_line.split()[1]), body)
 
 
-def _offsets(answer: Answer | None, name: str) -> dict[TopicPartition, Offset]:
-    """The values of one metric by partition."""
+def _offsets(answer: Answer | None) -> dict[str, dict[TopicPartition, Offset]]:
+    """The values by partition of each metric that is looked at."""
+    found: dict[str, dict[TopicPartition, Offset]] = {name: {} for name in _LOOKED_AT}
     if answer is None:
-        return {}
-    return {
-        TopicPartition(sample.labels["stream"], int(sample.labels["partition"])): Offset(int(sample.value))
-        for family in text_string_to_metric_families(answer.body.decode())
-        for sample in family.samples
-        if sample.name == name
-    }
+        return found
+    for family in text_string_to_metric_families(answer.body.decode()):
+        for sample in family.samples:
+            if sample.name in found:
+                where = TopicPartition(sample.labels["stream"], int(sample.labels["partition"]))
+                found[sample.name][where] = Offset(int(sample.value))
+    return found
