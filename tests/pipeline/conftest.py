@@ -1,4 +1,5 @@
-"""One Spark session and one broker for all tests of the pipeline that need them, and a disk that a test may fill."""
+"""One Spark session, one broker and JVMs that check conditions for all tests of the pipeline that need them, and a disk
+that a test may fill."""
 
 import os
 import subprocess
@@ -7,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.catalyst_jvms import shared_catalyst_jvms
 from tests.support.server import BrokerProcess
+
+__all__ = ["broker", "shared_catalyst_jvms", "small_disk", "spark"]
 
 
 @pytest.fixture(scope="session")
