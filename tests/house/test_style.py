@@ -3,10 +3,14 @@
 import ast
 import asyncio
 import statistics
-from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+import pytest
 from tests.support.sources import tree_of
+
+pytestmark = pytest.mark.xdist_group("tests/house/test_style.py")  # the modules are read once, for all of these
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "logboom"
@@ -25,11 +29,49 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
-def functions() -> Iterator[tuple[str, int]]:
-    for path in MODULES:
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, Function) and node.end_lineno is not None:
-                yield f"{name_of(path)}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1
+@dataclass(frozen=True)
+class Module:
+    """What is looked at of one module; its places are by name and line."""
+
+    name: str
+    has_docstring: bool
+    functions: dict[str, int]
+    """How many lines each has."""
+    classes: dict[str, int]
+    """How many methods each has."""
+    silent: list[str]
+    """Public classes and functions without a docstring."""
+
+
+@cache
+def modules() -> tuple[Module, ...]:
+    return tuple(map(module_of, MODULES))
+
+
+def module_of(path: Path) -> Module:
+    tree, name = tree_of(path), name_of(path)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef)]
+    return Module(
+        name,
+        bool(ast.get_docstring(tree)),
+        {
+            f"{name}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1
+            for node in nodes
+            if isinstance(node, Function) and node.end_lineno is not None
+        },
+        {
+            f"{name}:{node.lineno} {node.name}": len(methods_of(node))
+            for node in nodes
+            if isinstance(node, ast.ClassDef)
+        },
+        [
+            f"{name}:{node.lineno} {node.name}"
+            for node in tree.body
+            if isinstance(node, Function | ast.ClassDef)
+            and not node.name.startswith("_")
+            and not ast.get_docstring(node)
+        ],
+    )
 
 
 def test_there_is_something_to_look_at() -> None:
@@ -38,7 +80,7 @@ def test_there_is_something_to_look_at() -> None:
 
 def test_modules_say_what_they_are() -> None:
     """A package opens with what a newcomer must know."""
-    assert [name_of(path) for path in MODULES if not ast.get_docstring(tree_of(path))] == []
+    assert [module.name for module in modules() if not module.has_docstring] == []
 
 
 def test_modules_stay_small() -> None:
@@ -50,18 +92,13 @@ def test_modules_stay_small() -> None:
 
 
 def test_functions_are_small() -> None:
-    lengths = dict(functions())
+    lengths = {where: length for module in modules() for where, length in module.functions.items()}
     assert {where: length for where, length in lengths.items() if length > FUNCTION_MAX_LINES} == {}
     assert statistics.quantiles(lengths.values(), n=20)[-1] < FUNCTION_P95_MAX_LINES
 
 
 def test_public_classes_and_functions_say_what_they_are() -> None:
-    silent = [
-        f"{name_of(path)}:{node.lineno} {node.name}"
-        for path in MODULES
-        for node in tree_of(path).body
-        if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node)
-    ]
+    silent = [where for module in modules() for where in module.silent]
     assert silent == []
 
 
@@ -84,12 +121,7 @@ def test_broad_excepts_give_their_reason() -> None:
 
 def test_classes_do_one_thing() -> None:
     """An object of more methods does more than one thing; those of an interface that others define do not count."""
-    counts = {
-        f"{name_of(path)}:{node.lineno} {node.name}": len(methods_of(node))
-        for path in MODULES
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ClassDef)
-    }
+    counts = {where: count for module in modules() for where, count in module.classes.items()}
     assert {where: count for where, count in counts.items() if count > CLASS_MAX_METHODS} == {}
 
 
