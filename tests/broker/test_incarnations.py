@@ -5,8 +5,8 @@ import errno
 from random import Random
 
 import pytest
-from tests.broker.node import append
-from tests.broker.replicated import DIRECTOR, Cluster, on_brokers
+from tests.broker.node import append, values_of
+from tests.broker.replicated import DIRECTOR, Cluster, on_brokers, until
 from tests.support.simulated import replace_disk
 
 from logboom.base.errors import BrokerRunsError, LogboomError, NotControllerError
@@ -142,3 +142,20 @@ async def test_a_killed_broker_comes_back_while_controllers_change(cluster: Clus
         await asyncio.sleep(0.6 * lease_s)
         assert not again.done()
     await again
+
+
+@on_brokers(2)
+async def test_a_copy_of_the_process_that_ran_last_counts_as_that_was_killed(cluster: Cluster) -> None:
+    """Nothing tells it from what that process left. What it lacks it gets from the replica that went on."""
+    await cluster.create("orders", [2, 1])
+    await append(cluster.leader("orders"), b"a")
+    older = cluster.disk(2).copy()
+    await append(cluster.leader("orders"), b"b")
+    await cluster.crash(2, Random(0))
+    replace_disk(str(cluster.path / "2"), older)
+    await until(lambda: cluster.assignment("orders").leader == 1, "the other one leads")
+    await cluster.start(2)
+    await cluster.in_sync("orders")
+    assert await values_of(cluster.partition(1, "orders")) == [b"a", b"b"]
+    await until(lambda: cluster.partition(2, "orders").high_watermark == 2, "it has both")
+    assert await values_of(cluster.partition(2, "orders")) == [b"a", b"b"]
