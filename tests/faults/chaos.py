@@ -27,7 +27,7 @@ from tests.faults.test_cluster_clocks import JUMPING_CLOCK, MINUTE_S, set_clock
 from tests.support.brokers import ClusterBrokers, Place
 from tests.support.commands import run_logboom
 from tests.support.server import BrokerStartError
-from tests.support.waiting import WAIT_S
+from tests.support.waiting import WAIT_S, until
 
 CLIENTS = 0
 """The number of this side in a `CutNetwork`."""
@@ -158,6 +158,8 @@ class BrokerProcesses:
         while (done := run_logboom(command, timeout_s=WAIT_S)).returncode:
             assert time.monotonic() < deadline, done.stderr.decode()
         self.start([number])
+        # A broker whose disk is full before it has made its directory does not start, and says so.
+        until((self._cluster[number].data / "node.json").exists, f"the directory of {number} is made")
 
     def look(self) -> None:
         """Note those that have ended by themselves."""
