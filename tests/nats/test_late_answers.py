@@ -10,10 +10,20 @@ from tests.nats.servers import on_a_loop
 
 from logboom.base.ids import BrokerId, StreamId
 from logboom.nats.ingress.handover import Gained, Handover
-from logboom.nats.ingress.handover_messages import Answer, Given, encode_answers
+from logboom.nats.ingress.handover_messages import (
+    Answer,
+    Given,
+    Question,
+    Wanted,
+    encode_answers,
+    encode_question,
+    read_answers,
+)
 from logboom.nats.ingress.holding import HeldMessages, HoldingState, Unstored
 from logboom.nats.ingress.ingress import Ingress
 from logboom.nats.ingress.intake import Intake
+from logboom.nats.link.changeover import SETTLED_CLUSTER_S
+from logboom.nats.link.frames import Delivery
 
 STREAM = StreamId(UUID(int=7))
 THEIRS = Given(True, b"orders", b"", b"", b"theirs")
@@ -36,6 +46,38 @@ class _Link:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
+
+
+@on_a_loop
+async def test_a_leader_of_several_servers_listens_on_for_what_is_on_its_way() -> None:
+    """The next one has heard it before it asked, over another server, and leaves it to the one before it."""
+    holding, is_heard = HeldMessages(0), True
+    holding.state = HoldingState.HANDING_OVER
+    link = SimpleNamespace(is_clustered=True, round_trip=_Link().round_trip, send=lambda _: True)
+
+    async def left(*_: Any) -> HeldMessages:
+        return holding
+
+    def hear_no_more(_: Any) -> None:
+        nonlocal is_heard
+        is_heard = False
+
+    def arrive() -> None:
+        if is_heard:
+            holding.hold(Unstored(Delivery(1, b"orders", b"", b"", b"late"), by_all=True))
+
+    intake = SimpleNamespace(resolve=lambda *_: [], take=lambda one: one.take(), give_up=lambda _: None)
+    subscriptions = SimpleNamespace(
+        left=left, hear_no_more=hear_no_more, intake=lambda _: intake, close=lambda *_: None
+    )
+    services = SimpleNamespace(link=link, metrics=SimpleNamespace(handed_over=0))
+    asyncio.get_running_loop().call_later(SETTLED_CLUSTER_S * 2 / 3, arrive)
+    question = encode_question(Question("_INBOX.logboom.a", [Wanted(STREAM, 0, 2, [(1, 0)])]))
+    handover = Handover(cast("Any", services), cast("Any", subscriptions))
+    answer = await handover.asked(cast("Any", None), memoryview(question))
+    (told,) = read_answers(memoryview(b"".join(answer)), 1)
+    assert told is not None
+    assert [one.payload for one in told.given] == [b"late"]
 
 
 @pytest.mark.parametrize(("is_given_up", "is_detached"), [(False, False), (True, False), (True, True)])

@@ -19,7 +19,7 @@ tells of, what comes behind it is the next leader's. Were the subscription ended
 between that and the mark would be taken for an equal one that the one before has received alone, which would be lost.
 
 Servers that are several hear of subscriptions one after the other, so there both brokers listen for a while together,
-and the mark is not relied on.
+before the question and after it, and the mark is not relied on.
 
 Who does not answer in time is not waited for, and who is fenced is not asked, and keeps nothing. What it held is then
 lost, unless its publisher waits for an ack: it gets none, and tries again. Where it leads again it may still hold what
@@ -300,6 +300,10 @@ class Handover:
         holdings = [holding for _, holding in leaving]
         is_inbox = mark.startswith(_INBOX) and mark.removeprefix(_INBOX).isalnum()
         has_mark = is_inbox and not link.is_clustered and await self._cut(mark, holdings)
+        if link.is_clustered:
+            # The next leader leaves to this broker what it heard itself until it asked, which may still be on its way
+            # here from another server.
+            await asyncio.sleep(SETTLED_CLUSTER_S)
         self._subscriptions.hear_no_more([stream_id for stream_id, _ in leaving])
 
         def heard_all() -> None:
