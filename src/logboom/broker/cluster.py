@@ -145,9 +145,7 @@ class ClusterMember:
             ask_another=self._registrar.ask_another,
             hooks=hooks,
         )
-        self.partitions = PartitionControl(
-            parts.identity.broker_id, self.channel, self.registration, lambda: self.state.image
-        )
+        self.partitions = PartitionControl(parts.identity.broker_id, self.channel, self.registration, self.state)
         self.suspected = SuspectedBrokers(
             parts.peers, parts.runtime.clock, lease_s=lambda: parts.config.now.lease_ms / 1_000
         )

@@ -1,7 +1,7 @@
 """What this broker asks of the controller for its own partitions: other ISRs, and that lost replicas count no more."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from logboom.base.errors import LogboomError, NotControllerError, OutcomeUnknownError
 from logboom.base.ids import BrokerId, PartitionIndex, StreamId
@@ -9,8 +9,8 @@ from logboom.broker.control import commands
 from logboom.broker.control.channel import ControlChannel
 from logboom.broker.control.commands import Refusal
 from logboom.broker.control.registration import Registration
+from logboom.broker.metadata_state import MetadataState
 from logboom.broker.peers import PeerUnavailableError
-from logboom.metadata import Image
 from logboom.metadata.leadership import IsrProposal
 
 
@@ -18,13 +18,12 @@ class PartitionControl:
     """See the module. Every request names the registration of this process, so that none of an earlier one counts."""
 
     def __init__(
-        self, broker: BrokerId, channel: ControlChannel, registration: Registration, image: Callable[[], Image]
+        self, broker: BrokerId, channel: ControlChannel, registration: Registration, state: MetadataState
     ) -> None:
-        """`image`: as this broker knows it."""
         self._broker = broker
         self._channel = channel
         self._registration = registration
-        self._image = image
+        self._state = state
 
     async def change_isr(self, proposals: Sequence[IsrProposal]) -> list[LogboomError | None]:
         """What came of each proposal: None where it is committed, and this broker has applied it.
@@ -57,7 +56,7 @@ class PartitionControl:
             lost = [one for one, refusal in zip(lost, refusals, strict=True) if refusal is not None]
 
     def _partition_epoch(self, stream_id: StreamId, index: PartitionIndex) -> int:
-        known = self._image().assignment(stream_id, index)
+        known = self._state.image.assignment(stream_id, index)
         return -1 if known is None else known.partition_epoch
 
 
