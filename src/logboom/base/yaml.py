@@ -1,9 +1,9 @@
 """Parses YAML text to plain data with the line of every value, within bounds on size, depth and expansion of aliases.
 
 Knows YAML's events and nothing of settings. It differs from a plain loader: duplicate keys of a mapping are errors;
-every key is text; plain scalars follow YAML 1.2's core schema (`yes` and `2026-01-01` are text); tags are refused; escapes
-that are a surrogate pair (`"\\ud83d\\ude00"`, as JSON writes one) are one character, and half of a pair is an error; and
-because of the bounds a "billion laughs" document is an error and does not exhaust memory.
+every key is text; plain scalars follow YAML 1.2's core schema (`yes` and `2026-01-01` are text); tags are refused;
+escapes that are a surrogate pair (`"\\ud83d\\ude00"`, as JSON writes one) are one character, and half of a pair is an
+error; and because of the bounds a "billion laughs" document is an error and does not exhaust memory.
 """
 
 import re
