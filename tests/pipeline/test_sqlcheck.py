@@ -1,5 +1,6 @@
 """SQL is checked by Spark's own analyser, in a bare JVM."""
 
+import random
 import shutil
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from pyspark.errors.exceptions.captured import install_exception_handler
 from tests.pipeline.support import needs_java
 
 from logboom.pipeline.config import sqlcheck
-from logboom.pipeline.config.sqlcheck import check_expressions, is_plain
+from logboom.pipeline.config.sqlcheck import SqlCheck, check_expressions, is_plain
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, WHEN_COLUMNS, Expression
+from logboom.pipeline.route.conditions import simple_condition
+from logboom.pipeline.spark.catalyst import open_catalyst
 
 pytestmark = [pytest.mark.spark, needs_java]
 
@@ -30,6 +33,7 @@ FAULTS = {
     "service = = 'x'": "Syntax error at or near '=' (line 1 of the expression, character 11)",
     "service = 'x' AND\n  upper(body) >> ) 3": "(line 2 of the expression, character 18)",
     "upper(body) = 'X' -- why": None,
+    "body\x85= 'x'": "Syntax error",
     "upper(body) = 'X' -- why\\": "ends in a comment that goes on behind it: remove the backslash",
     "body like": "ends too early",
     "severity_number > 3 really": "Spark takes 'really' for a name",
@@ -143,6 +147,86 @@ def test_each_expression_gets_its_own_answer(verdicts: dict[str, str | None]) ->
             assert found is not None, sql
             assert wanted in found, sql
             assert "\n" not in found
+
+
+_BLANKS = (" ",) * 20 + (
+    "  ",
+    "\n",
+    "\t",
+    "\r",
+    "\x0b",
+    "\x0c",
+    "\x1c",
+    "\x1f",
+    "\x85",
+    "\xa0",
+    "\u2003",
+    "\u2028",
+    "\u3000",
+)
+_COLUMNS = (
+    *("body", "BODY", "`body`", "severity_number", "offset", "attributes.n", "attributes.a.b", "attributes['a b']"),
+    *("attributes.null", "attributes.from", "attributes.`a b`", "attributes . n", "attributes['a'].b"),
+)
+_LITERALS = (
+    "'x'",
+    "''",
+    "r'\\d'",
+    "5",
+    "-5",
+    "- 5",
+    "007",
+    "1.5",
+    "00.5",
+    "'--'",
+    "'/*'",
+    "'a\nb'",
+    "'%a%'",
+    "'\xe9'",
+    "true",
+    "null",
+)
+_TESTS = (
+    "= ?",
+    "<> ?",
+    "== ?",
+    "<= ?",
+    "LIKE ?",
+    "NOT LIKE ?",
+    "RLIKE ?",
+    "IS NULL",
+    "IS NOT NULL",
+    "IN ( ? , ? )",
+    "BETWEEN ? AND ?",
+)
+
+
+def _random_condition(chance: random.Random, depth: int = 0) -> str:
+    """Words with one blank between them."""
+    kind = chance.randrange(6) if depth < 3 else 0
+    if kind < 3:
+        test = chance.choice(_TESTS)
+        while "?" in test:
+            test = test.replace("?", chance.choice(_LITERALS), 1)
+        return f"{chance.choice(_COLUMNS)} {test}"
+    inner = _random_condition(chance, depth + 1)
+    if kind < 5:
+        return f"NOT {inner}" if kind == 3 else f"( {inner} )"
+    return f"{inner} {chance.choice(['AND', 'or'])} {_random_condition(chance, depth + 1)}"
+
+
+def test_what_the_kernels_evaluate_is_right_to_spark_too() -> None:
+    """Nobody asks Spark about it in `check`, but Spark evaluates it where another condition of the step needs Spark."""
+    chance = random.Random(17)
+    plain: list[str] = []
+    while len(plain) < 150:
+        words = _random_condition(chance).split(" ")
+        sql = words[0] + "".join(chance.choice(_BLANKS) + word for word in words[1:])
+        plain += [sql] if simple_condition(sql) is not None else []
+    with open_catalyst() as catalyst:
+        check = SqlCheck(catalyst)
+        faults = {sql: check.fault(asked) for sql, asked in zip(plain, _conditions(*plain), strict=True)}
+    assert {sql: fault for sql, fault in faults.items() if fault is not None} == {}
 
 
 def test_any_type_may_be_asked_for(verdicts: dict[str, str | None]) -> None:

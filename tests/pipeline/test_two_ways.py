@@ -141,6 +141,9 @@ def test_conditions_are_answered_as_spark_answers_them(spark: Any) -> None:
         "",
         "nobody = 'a'",
         "service = 'a' AND",
+        "service\x85= 'a'",
+        "service = 'a'\x1c",
+        "service\u2003= 'a'",
         "((((" * 40 + "true" + "))))" * 40,
     ],
 )

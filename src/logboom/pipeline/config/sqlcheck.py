@@ -18,7 +18,7 @@ from logboom.pipeline.config.sqlcache import VerdictCache
 from logboom.pipeline.plan.names import whole_names_pattern
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Expression
 from logboom.pipeline.plan.sql_text import bracketed
-from logboom.pipeline.route.conditions import simple_condition
+from logboom.pipeline.route.conditions import BLANKS, simple_condition
 from logboom.pipeline.route.values import simple_value
 from logboom.pipeline.spark.catalyst import Catalyst, CatalystJvm, open_catalyst
 from logboom.pipeline.spark.jars import cache_dir
@@ -72,7 +72,7 @@ def check_expressions(expressions: Sequence[Expression], jvm: CatalystJvm | None
 def is_plain(expression: Expression) -> bool:
     """Whether it needs no check by Spark: one column, or a condition that the kernels evaluate themselves."""
     if expression.wants == "any":
-        return expression.sql.strip() in dict(expression.columns) or simple_value(expression.sql) is not None
+        return expression.sql.strip(BLANKS) in dict(expression.columns) or simple_value(expression.sql) is not None
     return expression.wants == "boolean" and simple_condition(expression.sql, expression.columns) is not None
 
 

@@ -28,8 +28,11 @@ Answer = Callable[[pa.RecordBatch], pa.Array]
 """From a batch of events to true, false or null by row."""
 
 _INTS: Final[dict[str, pa.DataType]] = {"int": pa.int32(), "bigint": pa.int64()}
+BLANKS: Final = " \t\r\n"
+"""Between two words. Spark takes some others too, but not all that Python does."""
 _TOKEN: Final = re.compile(
-    r"\s*(?:[rR]'([^']*)'|([A-Za-z_][A-Za-z_0-9]*)|([0-9]+)(?![\w.])|'([^'\\]*)'"
+    rf"[{BLANKS}]*"
+    r"(?:[rR]'([^']*)'|([A-Za-z_][A-Za-z_0-9]*)|([0-9]+)(?![\w.])|'([^'\\]*)'"
     r"|(<>|!=|<=|>=|==|\|\||[=<>(),.\[\]-])|([0-9]+\.[0-9]+)(?![\w.])|`([^`]+)`)"
 )
 _KINDS: Final = ("text", "word", "number", "text", "sign", "decimal", "quoted")
@@ -87,7 +90,7 @@ def simple_condition(sql: str, columns: tuple[Column, ...] = EVENT_COLUMNS) -> A
 def tokens(sql: str) -> list[Token]:
     """The SQL in words, literals and signs, and an end; OtherSqlError for anything else."""
     found: list[Token] = []
-    position, text = 0, sql.rstrip()
+    position, text = 0, sql.rstrip(BLANKS)
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
