@@ -7,7 +7,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.support.logs import Reports, append, batch, filled, open_log, read_batches
 
+from logboom.base.errors import OffsetOutOfRangeError, RetriableStorageError
 from logboom.base.ids import Epoch, Offset
+from logboom.records import read_header
 from logboom.sim.disk import SimDisk
 from logboom.storage import LogConfig, PartitionLog
 
@@ -155,3 +157,74 @@ def test_a_leadership_that_wrote_nothing_goes_with_a_truncation_to_the_end() -> 
     log.truncate(end, now_ms=0)
     assert log.epochs.entries == before[:-1]
     assert log.log_end_offset == end
+
+
+def read_all(log: PartitionLog) -> None:
+    """Read as a consumer does, who goes on from where the last read ended."""
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        offset = read_header(read_batches(log, offset, 1)[-1]).next_offset
+    assert offset == log.log_end_offset
+
+
+MOMENTS = ("open", "read", "sync", "write", "truncate", "unlink", "sync_dir", "rename")
+
+
+@given(
+    config=st.sampled_from(CONFIGS),
+    sent=st.lists(sends, min_size=8, max_size=30),
+    wanted=st.floats(0, 1),
+    cut=st.floats(0, 1),
+    ask=st.sampled_from(["offset", "time"]),
+    skip=st.integers(0, 12),
+)
+@settings(max_examples=200, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("begins", ["before the cut", "in the cut", "after the cut"])
+def test_a_read_beside_a_truncation_finds_no_damage(
+    begins: str, config: LogConfig, sent: list[Sent], wanted: float, cut: float, ask: str, skip: int
+) -> None:
+    """A follower's fetch may have been sent to a thread while this broker led, and its log is cut back since."""
+    disk, reports = SimDisk(), Reports()
+    log = open_log(disk, config, reports=reports)
+    for one in sent:
+        send(log, one)
+    log.flush(sync=True)
+    read_all(log)
+    end = log.log_end_offset
+    offset, until = Offset(int(wanted * end)), Offset(int(cut * end))
+
+    def read() -> None:
+        try:
+            if ask == "time":
+                log.reader.offset_for_time(1, ceiling=end)
+            else:
+                log.reader.read(offset, 10_000, ceiling=end)
+        except (OffsetOutOfRangeError, RetriableStorageError):
+            assert begins == "in the cut" or offset > log.log_end_offset
+
+    def truncate() -> None:
+        log.truncate(until, now_ms=1000)
+
+    first, other, within = {
+        "before the cut": (read, truncate, ("read", "open")),
+        "in the cut": (truncate, read, MOMENTS),
+        "after the cut": (truncate, read, ()),
+    }[begins]
+    left = skip
+
+    def meanwhile(operation: str, path: str) -> None:
+        nonlocal left
+        if operation in within:
+            left -= 1
+            if left < 0:
+                disk.fault = lambda operation, path: None
+                other()
+
+    disk.fault = meanwhile
+    first()
+    disk.fault = lambda operation, path: None
+    other()
+    send(log, (-1, 2))
+    log.flush(sync=True)
+    read_all(log)
+    assert not reports.damage

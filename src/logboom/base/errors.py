@@ -264,7 +264,8 @@ class StorageError(LogboomError):
 
 
 class RetriableStorageError(StorageError):
-    """A resource for a write was lacking; the write was undone and may be retried (KAFKA_STORAGE_ERROR)."""
+    """A resource for a write was lacking, and the write was undone; or a log that was read is being cut back. It may be
+    tried again (KAFKA_STORAGE_ERROR)."""
 
 
 class DiskFullError(RetriableStorageError):

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from logboom.base.errors import OffsetOutOfRangeError, StorageError, with_cause
+from logboom.base.errors import LogboomError, OffsetOutOfRangeError, StorageError, with_cause
 from logboom.base.ids import Offset
 from logboom.storage import search
 from logboom.storage.config import TimedOffset
+from logboom.storage.cuts import Seen
 from logboom.storage.retention import Retention, expired_to_the_end, retained_from
 from logboom.storage.scrubbing import Scrub
-from logboom.storage.segment import NotCachedError, Segment
+from logboom.storage.segment import BadBatchError, NotCachedError, Segment
 from logboom.storage.state import LogState
 
 Result = TypeVar("Result")
@@ -28,8 +29,9 @@ class LogReader:
 
     def __init__(self, state: LogState) -> None:
         self._state = state
-        # Where recent reads ended: a consumer that goes on from there needs no search.
-        self._read_positions: dict[Offset, tuple[Segment, int]] = {}
+        # Where recent reads ended, and how often the log had been cut by then: a consumer that goes on from there needs
+        # no search.
+        self._read_positions: dict[Offset, tuple[Segment, int, int]] = {}
         self._old_open: deque[Segment] = deque()
 
     # --- batches --------------------------------------------------------------------------------------------------
@@ -51,38 +53,52 @@ class LogReader:
     ) -> tuple[bytes | memoryview, Offset] | None:
         """As `read`, with the offset behind what was read."""
         state = self._state
-        if not state.log_start_offset <= offset <= state.log_end_offset:
-            raise self._out_of_range(offset)
-        if offset >= ceiling:
-            return b"", offset
         while True:
-            changes = state.layout_changes
+            if not state.log_start_offset <= offset <= state.log_end_offset:
+                raise self._out_of_range(offset)
+            if offset >= min(ceiling, state.log_end_offset):
+                return b"", offset
+            seen = Seen(state)
             try:
-                return self._read(offset, max_bytes, ceiling, cached_only)
+                return self._read(offset, max_bytes, ceiling, cached_only, seen)
             except NotCachedError:
                 return None
+            except BadBatchError as bad:
+                if (damage := seen.judge(bad)) is not None:
+                    raise with_cause(damage, bad) from bad
             except OSError as error:
-                if offset < state.log_start_offset:  # its segment was deleted during this read
-                    raise with_cause(self._out_of_range(offset), error) from error
-                if changes == state.layout_changes:  # else a compacted segment took the place of the one that was read
-                    damage = state.segment_of(offset).walker.unreadable(error, offset)
-                    if damage is not None:
-                        raise with_cause(damage, error) from error
-                    raise with_cause(
-                        StorageError(f"Reading {state.directory} at offset {offset} failed: {error}."), error
-                    ) from error
+                if (failure := self._failure(offset, error, seen)) is not None:
+                    raise with_cause(failure, error) from error
+
+    def _failure(self, offset: Offset, error: OSError, seen: Seen) -> LogboomError | None:
+        """The error of a read that could not be done; None where it is to be done again."""
+        state = self._state
+        if offset < state.log_start_offset:  # its segment was deleted during this read
+            return self._out_of_range(offset)
+        if seen.has_moved():  # a compacted segment took the place of the one that was read, or the log was cut back
+            return None
+        return (
+            seen.being_cut()
+            or state.segment_of(offset).walker.unreadable(error, offset)
+            or StorageError(f"Reading {state.directory} at offset {offset} failed: {error}.")
+        )
 
     def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
         start, end = self._state.log_start_offset, self._state.log_end_offset
         return OffsetOutOfRangeError(f"Offset {offset} is outside of {start} to {end}.")
 
     def _read(
-        self, offset: Offset, max_bytes: int, ceiling: Offset, cached_only: bool
+        self, offset: Offset, max_bytes: int, ceiling: Offset, cached_only: bool, seen: Seen
     ) -> tuple[bytes | memoryview, Offset]:
         known = self._read_positions.get(offset)
         # At the end of a segment's bytes it may be the next segment that goes on, which only a search finds.
-        if known is not None and known[1] < known[0].file.size_bytes and not known[0].file.retired:
-            segment, position = known
+        if (
+            known is not None
+            and known[1] < known[0].file.size_bytes
+            and not known[0].file.retired
+            and known[2] == seen.cuts
+        ):
+            segment, position, _ = known
             found = segment.reader.read_at(position, offset, max_bytes, ceiling, cached_only=cached_only)
         else:
             segment = self._state.segment_of(offset)
@@ -91,7 +107,8 @@ class LogReader:
         data, next_offset, end = found
         if len(self._read_positions) >= _MAX_READ_POSITIONS:
             self._read_positions.clear()
-        self._read_positions[next_offset] = (segment, end)
+        if not seen.is_cutting:
+            self._read_positions[next_offset] = (segment, end, seen.cuts)
         return data, next_offset
 
     def is_sequential(self, offset: Offset) -> bool:
@@ -185,9 +202,13 @@ class LogReader:
         """Search the segments; once more where some of them were deleted during it."""
         state = self._state
         while True:
-            changes = state.layout_changes
+            seen = Seen(state)
             try:
                 return find()
+            except BadBatchError as bad:
+                if (damage := seen.judge(bad)) is not None:
+                    raise with_cause(damage, bad) from bad
             except OSError as error:
-                if changes == state.layout_changes:
-                    raise with_cause(StorageError(f"Searching {state.directory} failed: {error}."), error) from error
+                if not seen.has_moved():
+                    failed = StorageError(f"Searching {state.directory} failed: {error}.")
+                    raise with_cause(seen.being_cut() or failed, error) from error

@@ -12,7 +12,7 @@ from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import Offset
 from logboom.records import BatchHeader, Record, crc_ok, iter_records
 from logboom.storage.config import TimedOffset
-from logboom.storage.segment import NO_TIME, Segment
+from logboom.storage.segment import NO_TIME, BadBatchError, Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _first_in_batch(segment: Segment, at: int, header: BatchHeader, wanted: Want
 def _records(segment: Segment, at: int, header: BatchHeader, max_decompressed_bytes: int) -> Iterator[Record]:
     data = segment.file.handle.read(at, header.size_bytes)
     if not crc_ok(data, 0, header):
-        raise segment.walker.damage_error(at, header.base_offset, "the CRC of the batch is wrong")
+        raise BadBatchError(at, header.base_offset, "the CRC of the batch is wrong", segment.path)
     try:
         yield from iter_records(data, 0, header, max_decompressed_bytes)
     except LogboomError as error:

@@ -11,7 +11,7 @@ from logboom.base.errors import StorageError
 from logboom.base.ids import Offset
 from logboom.base.ports import SyncFailedError
 from logboom.storage.recovery import fill_producers
-from logboom.storage.segment import Segment
+from logboom.storage.segment import BadBatchError, Segment
 from logboom.storage.snapshots import drop_snapshots
 from logboom.storage.state import LogState
 
@@ -33,7 +33,7 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
     elif last.end == offset:
         position, end = last.size_bytes, offset
     else:
-        position, end = last.reader.locate(offset, cached_only=False)
+        position, end = _place_of(last, offset)
     # Batches that will take the removed ones' offsets are not compacted.
     state.set_first_dirty(min(state.first_dirty_offset, end, offset), sync=True)
     if state.durable_end < end:  # what stays must be durable before it is noted so
@@ -71,6 +71,14 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
     state.unsettled = state.is_cutting = False
     if has_saved_epochs:  # else the one that was written first serves: it has the same end
         state.write_checkpoint(sync=False)
+
+
+def _place_of(segment: Segment, offset: Offset) -> tuple[int, Offset]:
+    """Position and base offset of the batch that holds `offset`; StorageError where it is damaged."""
+    try:
+        return segment.reader.locate(offset, cached_only=False)
+    except BadBatchError as bad:
+        raise segment.walker.damage_error(bad.position, bad.offset, bad.reason) from bad
 
 
 def begin_anew(state: LogState, offset: Offset, now_ms: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from logboom.base.errors import LogboomError, OffsetOutOfRangeError, StorageError, with_cause
+from logboom.base.errors import LogboomError, OffsetOutOfRangeError, RetriableStorageError, StorageError, with_cause
 from logboom.base.ids import Offset
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.read_cache import CachedRead, ReadCache
@@ -136,6 +136,8 @@ class CommittedReads:
     ) -> tuple[bytes | memoryview, Offset] | None:
         try:
             return self._find(offset, max_bytes, ceiling, cached_only=cached_only)
+        except RetriableStorageError:
+            raise
         except StorageError:
             self._counters.damaged_reads += 1
             raise

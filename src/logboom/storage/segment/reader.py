@@ -12,7 +12,11 @@ from logboom.storage.segment.walker import SegmentWalker
 
 
 class SegmentReader:
-    """Any thread. With `cached_only`, NotCachedError where the disk would have to be waited for."""
+    """Any thread. With `cached_only`, NotCachedError where the disk would have to be waited for.
+
+    BadBatchError where a batch is damaged, or not there. Nothing is reported here: only who asked knows whether the log
+    was cut back meanwhile.
+    """
 
     __slots__ = ("_file", "_index", "_walker")
 
@@ -22,12 +26,12 @@ class SegmentReader:
         self._walker = walker
 
     def locate(self, offset: Offset, *, cached_only: bool) -> tuple[int, Offset]:
-        """Position and base offset of the batch that holds `offset`; StorageError where it is damaged."""
-        file, damage_error = self._file, self._walker.damage_error
+        """Position and base offset of the batch that holds `offset`."""
+        file = self._file
         if cached_only and (file.cached_index is None or not file.is_open):
             raise NotCachedError
         if offset < file.base:
-            raise damage_error(0, offset, "the segment that held this offset is missing")
+            raise self._bad(0, offset, "the segment that held this offset is missing")
         base, position = self._index.entries.floor(offset) or (file.base, 0)
         try:
             for at, header in walk(file.handle, position, base, file.size_bytes, cached_only=cached_only):
@@ -40,19 +44,19 @@ class SegmentReader:
             if bad.position == position and self._index.make_again():
                 return self.locate(offset, cached_only=False)
             return self._locate_past_damage(offset, bad)
-        raise damage_error(file.size_bytes, offset, "the file ends before this offset")
+        raise self._bad(file.size_bytes, offset, "the file ends before this offset")
 
     def batches_from(
         self, entry_of: Callable[[SparseIndex], tuple[Offset, int] | None]
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from an index entry on; StorageError where damage is met."""
+        """Position and header of each batch from an index entry on."""
         file = self._file
         offset, position = entry_of(self._index.entries) or (file.base, 0)
         try:
             yield from walk(file.handle, position, offset, file.size_bytes)
         except BadBatchError as bad:
             if bad.position != position or not self._index.make_again():
-                raise self._walker.damage_error(bad.position, bad.offset, bad.reason) from None
+                raise self._bad(bad.position, bad.offset, bad.reason) from None
         else:
             return
         yield from self.batches_from(entry_of)
@@ -66,7 +70,10 @@ class SegmentReader:
         for at, header in salvage(data, base, limit, self._walker.epoch_at):
             if header.base_offset <= offset < header.next_offset:
                 return position + at, header.base_offset
-        raise self._walker.damage_error(bad.position, bad.offset, bad.reason)
+        raise self._bad(bad.position, bad.offset, bad.reason)
+
+    def _bad(self, position: int, offset: Offset, reason: str) -> BadBatchError:
+        return BadBatchError(position, offset, reason, self._file.path)
 
     def read(
         self, offset: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
@@ -88,7 +95,7 @@ class SegmentReader:
         self, position: int, expected: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
     ) -> tuple[bytes | memoryview, Offset, int]:
         """Whole checked batches from the one at `position` on, the first whatever its size, none that reaches above
-        `ceiling`; also the offset and position behind them. BadBatchError where the first is damaged.
+        `ceiling`; also the offset and position behind them. What is behind a damaged one is left for the next read.
         """
         data = self._read_at_least_one(position, max_bytes, cached_only)
         epoch_at, size = self._walker.epoch_at, len(data)
@@ -101,10 +108,9 @@ class SegmentReader:
                 break
             fault = batch_fault(data, at, header, expected, size - at, epoch_at)
             if fault is not None:
-                self._walker.damaged(position + at, expected, fault)
                 if at == 0:
-                    raise BadBatchError(position, expected, fault, self._file.path)
-                break
+                    raise self._bad(position, expected, fault)
+                break  # the next read begins there
             if header.next_offset > ceiling:
                 break
             at += header.size_bytes
@@ -118,6 +124,6 @@ class SegmentReader:
         room = file.size_bytes - position
         data = read_some(file.handle, position, min(max(max_bytes, HEADER_BYTES), room), cached_only)
         if len(data) < HEADER_BYTES:
-            raise BadBatchError(position, file.base, "the file ends inside a batch", file.path)
+            raise self._bad(position, file.base, "the file ends inside a batch")
         first = read_header(data).size_bytes
         return read_some(file.handle, position, first, cached_only) if len(data) < first <= room else data

@@ -22,16 +22,20 @@ UNREADABLE: Final = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)
 class SegmentWalker:
     """Any thread. `epoch_at` is the log's: the leader epoch that a batch at an offset must carry."""
 
-    __slots__ = ("_file", "_report", "_reported", "epoch_at")
+    __slots__ = ("_cuts", "_file", "_report", "_reported", "epoch_at")
 
     def __init__(self, file: SegmentFile, epoch_at: EpochAt, report: Callable[[Damage | Notice], None]) -> None:
         self._file = file
         self._report = report
         self._reported: set[int] = set()
+        self._cuts = 0
+        """How often the file was cut back."""
         self.epoch_at = epoch_at
 
     def walk_past_damage(self, position: int, expected: Offset, end_position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of every batch that can be found; damage is reported and left out."""
+        """Position and header of every batch that can be found; damage is reported and left out. Where the file is cut
+        back meanwhile, this ends there: what it meets behind the cut is no damage, and nobody keeps what was found."""
+        cuts = self._cuts
         while position < end_position:
             suspect = position, expected
             try:
@@ -41,6 +45,8 @@ class SegmentWalker:
                     position, expected = at + header.size_bytes, header.next_offset
                 return
             except BadBatchError as bad:
+                if cuts != self._cuts or end_position > self._file.size_bytes:
+                    return
                 self.damaged(bad.position, bad.offset, bad.reason)
             found = self._next_good(suspect, position, end_position)
             if found is None:
@@ -80,6 +86,7 @@ class SegmentWalker:
 
     def forget_damage(self, position: int) -> None:
         """The file is cut back to `position`: what is damaged behind it from now on is to be reported."""
+        self._cuts += 1
         self._reported = {at for at in self._reported if at < position}
 
     def damage_error(self, position: int, offset: Offset, reason: str) -> StorageError:
