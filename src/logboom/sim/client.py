@@ -7,8 +7,8 @@ workload's affair.
 
 import asyncio
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Self
 
 from kio.schema.errors import ErrorCode
@@ -19,7 +19,7 @@ from logboom.base.ids import Offset
 from logboom.client.frames import Frames, framed
 from logboom.client.messages import Api
 from logboom.kafka.wire.messages import make, milliseconds, nested, request_class, response_class
-from logboom.records import iter_batches, iter_records
+from logboom.records import Record, iter_batches, iter_records
 
 PRODUCE: Final[Api] = (0, 8)
 _FETCH: Final[Api] = (1, 11)
@@ -37,6 +37,7 @@ _LATEST: Final = -1
 _EARLIEST: Final = -2
 _FETCH_BYTES: Final = 1 << 20
 _RECORDS_BYTES_MAX: Final = 1 << 26
+_BATCHES_KEPT: Final = 1 << 15
 
 
 class AskError(LogboomError):
@@ -59,8 +60,7 @@ class Polled(NamedTuple):
     high_watermark: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPartition:
+class TopicPartition(NamedTuple):
     """One partition."""
 
     stream: str
@@ -172,7 +172,7 @@ class SimClient:
     async def fetch_bytes(self, where: TopicPartition, offset: Offset) -> tuple[bytes, Offset]:
         """Batches as they are stored from an offset on, and the offset to go on from. Raises RefusedError."""
         data = bytes((await self._fetch(where, offset, 0)).records or b"")
-        return data, _records(data, offset)[1]
+        return data, max((header.next_offset for _, header in iter_batches(data)), default=offset)
 
     async def _fetch(self, where: TopicPartition, offset: Offset, wait_ms: int) -> Any:
         parts = [{"partition": where.partition, "fetch_offset": offset, "partition_max_bytes": _FETCH_BYTES}]
@@ -264,10 +264,18 @@ def check(code: ErrorCode, *accepted: ErrorCode) -> None:
 
 def _records(data: bytes, offset: Offset) -> tuple[list[Any], Offset]:
     """Records from `offset` on, and the offset behind the last batch; the batch that holds `offset` comes whole."""
-    records: list[Any] = []
+    records: list[Record] = []
     next_offset = offset
     for position, header in iter_batches(data):
-        found: Sequence[Any] = list(iter_records(data, position, header, _RECORDS_BYTES_MAX))
-        records += [record for record in found if record.offset >= offset]
+        found = _records_of(bytes(data[position : position + header.size_bytes]))
+        skipped = header.base_offset < offset
+        records += [record for record in found if record.offset >= offset] if skipped else found
         next_offset = header.next_offset
     return records, next_offset
+
+
+@lru_cache(maxsize=_BATCHES_KEPT)
+def _records_of(batch: bytes) -> tuple[Record, ...]:
+    """The records of one batch. Each is read some ten times: by consumers, and whenever copies are compared."""
+    _, header = next(iter_batches(batch))
+    return tuple(iter_records(batch, 0, header, _RECORDS_BYTES_MAX))

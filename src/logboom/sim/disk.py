@@ -192,10 +192,11 @@ class SimFile:
             # Written short, as the operating system does, though never within a sector.
             upto = (offset + len(content) // 2) // SECTOR_BYTES * SECTOR_BYTES
             if upto > offset:
+                self._disk.grow(self._node, upto)
                 self._node.write(offset, content[: upto - offset])
             raise error from None
-        growth = max(0, offset + len(content) - len(self._node.data))
-        if growth and growth > self._disk.free_bytes:
+        if not self._disk.grow(self._node, offset + len(content)):
+            growth = offset + len(content) - len(self._node.data)
             self._node.write(offset, content[: len(content) - growth + self._disk.free_bytes])
             self._disk.on_full()
             raise OSError(errno.ENOSPC, "no space left on this disk")
@@ -255,12 +256,13 @@ class SimFile:
 
     def truncate(self, length: int) -> None:
         self._disk.fault("truncate", self._path)
+        self._disk.grow(self._node, length)
         self._node.truncate(length)
 
     def allocate(self, length: int) -> None:
         self._disk.fault("allocate", self._path)
         if length > len(self._node.data):
-            if length - len(self._node.data) > self._disk.free_bytes:
+            if not self._disk.grow(self._node, length):
                 self._disk.on_full()
                 raise OSError(errno.ENOSPC, "no space left on this disk")
             self._node.truncate(length)
@@ -291,6 +293,8 @@ class SimDisk:
         self.durable_names: dict[str, Node] = {}
         self.directories: set[str] = {"."}
         self.capacity_bytes = capacity_bytes
+        self._room_of, self._room_bytes = capacity_bytes, 0
+        """At which capacity at least how much is free."""
         self.cached = True
         self.syncs = 0
         self.locked: set[str] = set()
@@ -306,6 +310,21 @@ class SimDisk:
     @property
     def free_bytes(self) -> int:
         return max(0, self.capacity_bytes - sum(len(node.data) for node in self.nodes.values()))
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether so many bytes more fit. What all files hold is added up only where that may be too much."""
+        if size_bytes > self._room_bytes or self.capacity_bytes != self._room_of:
+            self._room_of, self._room_bytes = self.capacity_bytes, self.free_bytes
+        return size_bytes <= self._room_bytes
+
+    def grow(self, node: Node, end: int) -> bool:
+        """A file is about to end there, if it ends before that now; whether there is room for it."""
+        growth = max(0, end - len(node.data))
+        if not growth:
+            return True
+        has_room = self.has_room(growth)
+        self._room_bytes -= growth
+        return has_room
 
     @property
     def is_settled(self) -> bool:

@@ -82,5 +82,5 @@ def _works(node: SimNode) -> bool:
     process, broker = node.process, node.broker
     if process is None or broker is None or not node.running or process.loop.life.stands_still:
         return False
-    has_room = node.disk.free_bytes >= _ROOM_BYTES
+    has_room = node.disk.has_room(_ROOM_BYTES)
     return node.device.works and has_room and broker.health.log_dir_failure is None

@@ -21,7 +21,7 @@ Watching changes nothing: nothing is called that acts, and no chance is drawn.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from logboom.base.ids import NO_BROKER, BrokerId, Epoch, Offset, StreamId
 from logboom.broker.broker import Broker
@@ -48,6 +48,8 @@ from logboom.sim.scheduler import Loop, SimulationError
 from logboom.sim.simulation import Simulation
 
 _Key = tuple[StreamId, int]
+_Seen: TypeAlias = Offset | tuple[Offset, Epoch, Offset]
+"""How far a copy is durable; of one that leads its epoch and its high-water mark too."""
 _IMAGES_MAX: Final = 10_000
 _LOOK_EVERY_S: Final = 0.3
 _LOOKS_WITHOUT_LEASE_MAX: Final = 3
@@ -74,7 +76,7 @@ class Invariants:
         self._history = history
         self._nodes = {node.name: node for node in nodes}
         self._brokers: dict[str, Broker] = {}
-        self._seen: dict[str, dict[Partition, tuple[Offset, bool, Epoch, Offset]]] = {}
+        self._seen: dict[str, tuple[tuple[Partition, ...], list[_Seen | None]]] = {}
         """Of each node's partitions, what its last step left: most steps change nothing of it."""
         self._next_looks_s: defaultdict[str, float] = defaultdict(float)
         self._without_lease: dict[str, Counter[Partition]] = {}
@@ -109,7 +111,7 @@ class Invariants:
         if broker is None:
             return
         if broker is not self._brokers.get(node.name):
-            self._brokers[node.name], self._seen[node.name] = broker, {}
+            self._brokers[node.name], self._seen[node.name] = broker, ((), [])
             self._attach(broker)
         leadership = broker.cluster.view.leadership
         if leadership.leader is not None and self._controllers.get(leadership.term) != leadership.leader:
@@ -117,12 +119,16 @@ class Invariants:
         if self._scheduler.now_s >= self._next_looks_s[node.name]:
             self._next_looks_s[node.name] = self._scheduler.now_s + _LOOK_EVERY_S
             self._look_for_leases(node, broker)
-        seen = self._seen[node.name]
-        for partition in broker.replicas:
+        partitions, seen = self._seen[node.name]
+        if partitions != (now_held := tuple(broker.replicas)):
+            before = dict(zip(partitions, seen, strict=True))
+            partitions, seen = self._seen[node.name] = now_held, [before.get(one) for one in now_held]
+        for place, partition in enumerate(partitions):
             role = partition.role
-            now = (partition.log.durable_end, role.leads, role.epoch, role.leader.high_watermark)
-            if seen.get(partition) != now:
-                seen[partition] = now
+            durable = partition.log.durable_end
+            now: _Seen = (durable, role.epoch, role.leader.high_watermark) if role.leads else durable
+            if seen[place] != now:
+                seen[place] = now
                 self._check_partition(node.broker_id, partition)
 
     def _look_for_leases(self, node: SimNode, broker: Broker) -> None:

@@ -20,7 +20,7 @@ class LinkConfig:
 
     def latency_s(self, chance: Random) -> float:
         """How long the next piece takes."""
-        return chance.uniform(self.latency_min_s, self.latency_max_s)
+        return self.latency_min_s + (self.latency_max_s - self.latency_min_s) * chance.random()
 
     def piece_bytes(self, chance: Random) -> int:
         """How long the next piece may be: every order of magnitude is as likely."""

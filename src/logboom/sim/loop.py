@@ -46,15 +46,19 @@ class _Handle(asyncio.Handle):
     def __init__(
         self, callback: Callable[..., Any], args: Any, loop: "SimLoop", context: contextvars.Context | None
     ) -> None:
-        super().__init__(callback, args, loop, context)
-        self.loop = loop
+        # What asyncio's own does, without asking the loop whether it debugs: a run makes a million of these.
+        self._callback = callback
+        self._args = args
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+        self._loop = self.loop = loop
 
     @property
     def name(self) -> str:
-        return callback_name(self._callback)  # type: ignore[attr-defined]  # of asyncio.Handle
+        return callback_name(self._callback)
 
-    def run(self) -> None:
-        self._run()
+    run = asyncio.Handle._run  # noqa: SLF001 - what makers of event loops call
 
 
 class _Timer(asyncio.TimerHandle):
@@ -70,15 +74,19 @@ class _Timer(asyncio.TimerHandle):
         loop: "SimLoop",
         context: contextvars.Context | None,
     ) -> None:
-        super().__init__(when_s, callback, args, loop, context)
-        self.loop = loop
+        self._callback = callback
+        self._args = args
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = self._scheduled = False
+        self._repr = self._source_traceback = None
+        self._loop = self.loop = loop
+        self._when = when_s
 
     @property
     def name(self) -> str:
-        return callback_name(self._callback)  # type: ignore[attr-defined]  # of asyncio.Handle
+        return callback_name(self._callback)
 
-    def run(self) -> None:
-        self._run()
+    run = asyncio.Handle._run  # noqa: SLF001 - what makers of event loops call
 
 
 class SimLoop(asyncio.AbstractEventLoop):

@@ -125,11 +125,23 @@ class Scheduler:
     def run_until(self, done: Callable[[], bool], deadline_s: float) -> None:
         """Run until `done`. Raises StuckError where nothing can happen any more, or at `deadline_s`; what `fail` was
         told."""
+        ready, record = self._ready, self.trace.record
         try:
             while not done():
-                if not self._ready:
+                if not ready:
                     self._jump(deadline_s)
-                self._run(self._ready.popleft())
+                step = ready.popleft()
+                loop = step.loop
+                if step.cancelled() or not loop.life.alive or loop.life.hold(step):
+                    continue
+                self._steps += 1
+                if self._steps > _STEPS_WITHOUT_TIME_MAX:
+                    raise StuckError(f"{_STEPS_WITHOUT_TIME_MAX} steps without any time passing, the last: {step.name}")
+                record(self.now_s, "step", step.name)
+                if loop is not self._entered:
+                    self._enter(loop)
+                step.run()
+                self.after_step(loop)
                 if self._failure is not None:
                     raise self._failure
         finally:
@@ -149,19 +161,6 @@ class Scheduler:
         while timers and timers[0][0] <= self.now_s:
             self._ready.append(heappop(timers)[2])
         self.after_jump()
-
-    def _run(self, step: Step) -> None:
-        loop = step.loop
-        if step.cancelled() or not loop.life.alive or loop.life.hold(step):
-            return
-        self._steps += 1
-        if self._steps > _STEPS_WITHOUT_TIME_MAX:
-            raise StuckError(f"{_STEPS_WITHOUT_TIME_MAX} steps without any time passing, the last: {step.name}")
-        self.trace.record(self.now_s, "step", step.name)
-        if loop is not self._entered:
-            self._enter(loop)
-        step.run()
-        self.after_step(loop)
 
     def _enter(self, loop: Loop | None) -> None:
         if self._entered is not None:
