@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from logboom.base.errors import UnknownBrokerError
 from logboom.base.ids import BrokerId
 from logboom.client.messages import Api
 from logboom.sim.administration import Operator
@@ -71,3 +72,23 @@ def test_who_is_to_hold_nothing_is_replaced_where_each_partition_is_to_be(
     operator = Asked({0: (replicas, going)})
     asyncio.run(operator.evacuate(BrokerId(2)))
     assert operator.moves.get(0) == moved
+
+
+def test_a_broker_that_the_cluster_has_forgotten_is_removed_whether_that_was_answered_or_not() -> None:
+    """The operator started it again after 10 s without an answer, and took its refusal for the end of the run. Found by
+    seed 641002 of five nodes, 60 s."""
+
+    class Unanswered(Asked):
+        async def remove(self, broker: BrokerId) -> None:
+            await asyncio.Event().wait()
+
+    class Forgotten(SimNode):
+        async def start(self) -> None:
+            raise UnknownBrokerError("broker 6 was removed from this cluster")
+
+        async def stop(self) -> None:
+            pass
+
+    simulation = Simulation(1)
+    node = Forgotten(simulation, "n6", broker={"broker_id": 6}, peer={})
+    simulation.run(Unanswered({}).stop_and_remove(node), max_s=60)

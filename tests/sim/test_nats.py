@@ -309,6 +309,32 @@ def test_what_is_late_between_servers_and_what_lacks_a_route_is_known() -> None:
     assert simulation.run(main()) == Unsettled({b"late"}, {b"astray"})
 
 
+def test_servers_tell_of_what_was_subscribed_while_a_route_was_made() -> None:
+    """One stood still meanwhile. It never heard of that, and its clients' messages were lost until the subscriber came
+    to it: seed 40 of three servers to which everything happens."""
+    simulation = Simulation(1)
+
+    async def main() -> bytes:
+        nats = SimNats(simulation, 2)
+        await nats.start()
+        still, other = nats.servers
+        sender = await _Client.connect(still, "")
+        still.pause()
+        await asyncio.sleep(3.0)
+        reader = await _Client.connect(other, "SUB a 1\r\n")
+        still.resume()
+        await asyncio.sleep(1.0)
+        await sender.say("PUB a 2\r\nhi\r\n")
+        async with asyncio.timeout(1.0):
+            while (got := await reader.reader.readline()).startswith(b"INFO"):
+                pass
+        for client in (sender, reader):
+            client.writer.close()
+        return got
+
+    assert simulation.run(main(), max_s=60) == b"MSG a 1 2\r\n"
+
+
 def test_whatever_happens_to_several_servers_what_is_acked_is_kept_once() -> None:
     outcome = run_cluster_seed(1, _SEVERAL)
     assert outcome.violations == ()

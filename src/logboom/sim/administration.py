@@ -13,7 +13,7 @@ from zlib import crc32
 
 from kio.schema.errors import ErrorCode
 
-from logboom.base.errors import DuplicateBrokerError
+from logboom.base.errors import DuplicateBrokerError, UnknownBrokerError
 from logboom.base.ids import BrokerId
 from logboom.client.messages import Api
 from logboom.kafka.wire.messages import milliseconds
@@ -209,9 +209,13 @@ class Operator(Lane):
             await node.stop()
             try:
                 async with asyncio.timeout(_PATIENCE_S):
-                    return await self.remove(node.broker_id)
+                    await self.remove(node.broker_id)
+                return
             except TimeoutError:
-                await node.start()
+                try:
+                    await node.start()
+                except UnknownBrokerError:
+                    return  # it was forgotten, and the answer did not come in time (seed 641002 of five nodes)
                 await self.give_away(node.broker_id)
 
     async def replace(self, node: SimNode) -> None:

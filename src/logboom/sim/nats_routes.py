@@ -131,6 +131,12 @@ class Routes:
         self._by_name[route.peer] = route
         if before is not None:
             before.abort()
+        # Not before: what changes from now on is said on it, what changed while it was made is not.
+        for pattern, queue in self.own:
+            route.say(_subscription(b"RS+", pattern, queue))
+        route.say(b"KNOWN")
+        if self.is_leaving:
+            route.say(b"LDM")
         self._changed()
 
     def closed(self, route: "Route") -> None:
@@ -172,11 +178,6 @@ class Route(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._heard_s = self._routes.scheduler.now_s
         self.say(b"ROUTE %b" % self._routes.name.encode())
-        for pattern, queue in self._routes.own:
-            self.say(_subscription(b"RS+", pattern, queue))
-        self.say(b"KNOWN")
-        if self._routes.is_leaving:
-            self.say(b"LDM")
         asyncio.get_running_loop().call_later(_PING_S, self._tick)
 
     def connection_lost(self, exc: Exception | None) -> None:
