@@ -12,6 +12,7 @@ from logboom.pipeline.parse.rule import ParseRule
 from logboom.pipeline.plan.layout import FINAL_FROM, KernelPass, Layer, Layout
 from logboom.pipeline.plan.nodes import Plan, Sink, StreamSource, Transform
 from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
+from logboom.pipeline.plan.sql_text import bracketed
 from logboom.pipeline.route.routing import route_rows
 from logboom.pipeline.route.rows import Rows
 from logboom.pipeline.sinks.console import ConsoleSink
@@ -199,7 +200,7 @@ def test_every_event_ends_where_the_graph_says(plan: Plan, data: st.DataObject) 
             verdicts[condition.sql] = data.draw(st.sampled_from((TRUE, FALSE)))
     for transform in plan.transforms:
         if isinstance(transform, SampleTransform):
-            sql = next((sql for sql in verdicts if f"key_{transform.name})" in sql), None)
+            sql = next((sql for sql in verdicts if bracketed(f"key_{transform.name}") in sql), None)
             verdicts[transform.name] = verdicts.get(sql or "", FALSE)
     assert _walk(layout, verdicts) == sorted(_by_the_graph(plan, "web", verdicts))
 
