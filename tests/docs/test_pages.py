@@ -43,14 +43,6 @@ def test_every_block_says_what_it_is(page: Path) -> None:
     assert not nameless, f"{title(page)}: blocks without a language at lines {nameless} (see tests/docs/blocks.py)"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=title)
-def test_every_link_leads_somewhere(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text) if "://" not in target]
-    missing = [target for target in targets if target and not (page.parent / target).exists()]
-    assert not missing, f"{title(page)} links to what is not there: {missing}"
-
-
 def test_the_tables_of_sinks_name_each_that_there_is() -> None:
     for name, row in (
         ("docs/sinks.md", r"^\| \[`(\w+)`\]\([^)]+\) \| [^|]+\|"),
