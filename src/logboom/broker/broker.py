@@ -8,6 +8,7 @@ Life: `start` (recovers and leads everything), then any number of calls on the l
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -50,7 +51,9 @@ from logboom.broker.peers import NoPeers, Peers
 from logboom.broker.publishing import Publishing
 from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.broker.raft.group import OpenedGroup
+from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.replicas import Replicas
+from logboom.broker.replication.context import ReplicationContext
 from logboom.broker.replication.ports import ClusterPorts
 from logboom.broker.replication.service import ReplicationService
 from logboom.broker.runtime import Runtime
@@ -173,17 +176,18 @@ class Broker:
         )
 
     def _replication_service(self, cluster: ClusterPorts) -> ReplicationService:
-        service = ReplicationService(
+        context = ReplicationContext(
             cluster,
+            self.identity.broker_id,
             find=lambda key: self.replicas.find_by_id(*key),
-            has_room=lambda: not self.flusher.backpressured,
             image=lambda: self.catalog.image,
-            broker_id=self.identity.broker_id,
             config=self._config,
             runtime=self.runtime,
             counters=self.counters,
             log=self.log,
+            limited_log=RateLimitedLog(self.log, self.clock, Counter()),
         )
+        service = ReplicationService(context, has_room=lambda: not self.flusher.backpressured)
         self.flusher.on_capacity(service.room_came)
         return service
 

@@ -9,6 +9,7 @@
     isr       proposals to the controller, and the clock by which followers are late
     wire      the messages, in msgpack, with the records behind them as they lie in the log
     ports     what the controller does for it
+    context   what all of these share: the cluster, partitions, settings, the log
 
 A fetch asks for one partition, once; it is answered with records, with the place where the two logs part, or with a
 newer high-water mark, and the follower asks again. That of a follower in sync stands: it is answered in parts of the

@@ -20,18 +20,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
-from logboom.base.dynamic import Current
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset
-from logboom.base.ports import Clock, Ids
-from logboom.broker.config import BrokerConfig
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
-from logboom.broker.peers import FrameKind, Peers
-from logboom.broker.rate_limited_log import RateLimitedLog
+from logboom.broker.peers import FrameKind
 from logboom.broker.replication import wire
+from logboom.broker.replication.context import ReplicationContext
 from logboom.replication.following import Fetch, FetchAnswered, ReportDurableEnd
 from logboom.replication.reconciliation import EpochEnd
 
@@ -56,35 +51,27 @@ class Fetcher:
 
     def __init__(
         self,
+        context: ReplicationContext,
         leader: BrokerId,
-        peers: Peers,
         *,
         observer: bool,
-        clock: Clock,
-        own_epoch: Callable[[], BrokerEpoch | None],
-        find: Callable[[ReplicaKey], Partition | None],
         records_came: Callable[[ReplicaKey, int], None],
         has_room: Callable[[], bool],
-        config: Current[BrokerConfig],
-        ids: Ids,
-        log: FilteringBoundLogger,
-        limited_log: RateLimitedLog,
     ) -> None:
-        """`observer`: whether it is for copies that observe. `find`: a partition, None where it is not here.
-        `records_came`: so many bytes answer a fetch. `has_room`: whether more may wait to be written; `go_on` follows
-        where it has not. `limited_log`: for what many partitions meet at a time."""
+        """`observer`: whether it fetches for observers. `records_came`: called with the size in bytes of the records of
+        each answer. `has_room`: whether more may wait to be written; if not, `go_on` is called once it may."""
         self._leader = leader
-        self._peers = peers
+        self._peers = context.cluster.peers
         self._observer = observer
-        self._clock = clock
-        self._own_epoch = own_epoch
-        self._find = find
+        self._clock = context.runtime.clock
+        self._own_epoch = context.cluster.own_epoch
+        self._find = context.find_or_none
         self._records_came = records_came
         self._has_room = has_room
-        self._config = config
-        self._ids = ids
-        self._log = log
-        self._limited_log = limited_log
+        self._config = context.config
+        self._ids = context.runtime.ids
+        self._log = context.log
+        self._limited_log = context.limited_log
         self._wanted: dict[ReplicaKey, Fetch] = {}
         """Fetches to be sent with the next request."""
         self._sent: dict[ReplicaKey, Fetch] = {}

@@ -10,18 +10,12 @@ from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any, Final
 
-from structlog.typing import FilteringBoundLogger
-
-from logboom.base.dynamic import Current
 from logboom.base.errors import IneligibleReplicaError, LogboomError
-from logboom.base.ids import BrokerEpoch, BrokerId
-from logboom.base.ports import Clock, Ids
-from logboom.broker.config import BrokerConfig
+from logboom.base.ids import BrokerId
 from logboom.broker.partition.leader import Leader
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
-from logboom.broker.rate_limited_log import RateLimitedLog
-from logboom.broker.replication.ports import IsrPort
+from logboom.broker.replication.context import ReplicationContext
 from logboom.metadata.leadership import IsrProposal
 from logboom.replication.leadership import ProposalRefused, Ticked
 
@@ -38,32 +32,23 @@ class IsrKeeper:
 
     def __init__(
         self,
-        controller: IsrPort,
-        find: Callable[[ReplicaKey], Partition],
+        context: ReplicationContext,
         confirm: Callable[[Partition, ReplicaKey], None],
         heard_of: Callable[[], frozenset[BrokerId]],
-        *,
-        own_epoch: Callable[[], BrokerEpoch | None],
-        registered: Callable[[BrokerId], BrokerEpoch],
-        config: Current[BrokerConfig],
-        clock: Clock,
-        ids: Ids,
-        log: FilteringBoundLogger,
-        limited_log: RateLimitedLog,
     ) -> None:
         """`confirm` tells the leader of a partition again what its followers outside the ISR have. `heard_of`: the
         followers that have asked this broker for anything lately."""
-        self._controller = controller
-        self._find = find
+        self._controller = context.cluster.isr
+        self._find = context.find
         self._confirm = confirm
         self._heard_of = heard_of
-        self._own_epoch = own_epoch
-        self._registered = registered
-        self._config = config
-        self._clock = clock
-        self._ids = ids
-        self._log = log
-        self._limited_log = limited_log
+        self._own_epoch = context.cluster.own_epoch
+        self._registered = context.registered_epoch
+        self._config = context.config
+        self._clock = context.runtime.clock
+        self._ids = context.runtime.ids
+        self._log = context.log
+        self._limited_log = context.limited_log
         self._led: dict[ReplicaKey, None] = {}
         self._due: dict[ReplicaKey, None] = {}
         self._proposing: asyncio.Task[None] | None = None

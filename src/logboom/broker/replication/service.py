@@ -1,32 +1,20 @@
 """Replication of one broker: the port of its partitions, and its handlers at the port to other brokers."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from structlog.typing import FilteringBoundLogger
-
-from logboom.base.dynamic import Current
-from logboom.base.errors import LogboomError
-from logboom.base.ids import BrokerEpoch, BrokerId
-from logboom.broker.config import BrokerConfig
-from logboom.broker.metrics import Counters
-from logboom.broker.partition.replica import Partition
+from logboom.base.ids import BrokerId
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import FrameKind
-from logboom.broker.rate_limited_log import RateLimitedLog
+from logboom.broker.replication.context import ReplicationContext
 from logboom.broker.replication.fetcher import Fetcher
 from logboom.broker.replication.isr import IsrKeeper
-from logboom.broker.replication.ports import ClusterPorts
 from logboom.broker.replication.serving import FetchServing
 from logboom.broker.replication.throttle import ReplicationThrottle
-from logboom.broker.runtime import Runtime
-from logboom.metadata import Image
 from logboom.replication.following import Fetch, ReportDurableEnd
 
-_UNKNOWN = BrokerEpoch(-1)
 _Source: TypeAlias = tuple[BrokerId, bool]
 """A leader, and whether it is observed."""
 
@@ -37,86 +25,41 @@ class ReplicationService:
 
     def __init__(
         self,
-        cluster: ClusterPorts,
-        *,
-        find: Callable[[ReplicaKey], Partition],
+        context: ReplicationContext,
         has_room: Callable[[], bool],
-        image: Callable[[], Image],
-        broker_id: BrokerId,
-        config: Current[BrokerConfig],
-        runtime: Runtime,
-        counters: Counters,
-        log: FilteringBoundLogger,
     ) -> None:
-        """`find` raises LogboomError for a partition that is not here. `has_room`: whether more may wait to be written
-        to the disk; `room_came` follows where it has not. `image`: the metadata in force."""
-        self._cluster = cluster
-        self._find = find
+        """`has_room`: whether more may wait to be written to the disk; if not, `room_came` is called once it may."""
+        self._context = context
         self._has_room = has_room
-        self._image = image
-        self._config = config
-        self._runtime = runtime
-        self._log = log
-        self._limited_log = RateLimitedLog(log, runtime.clock, Counter())
         self._fetchers: dict[_Source, Fetcher] = {}
         self._source_of: dict[ReplicaKey, _Source] = {}
-        self._broker_id = broker_id
-        self._counters = counters
         self._held: dict[ReplicaKey, Fetch] = {}
         """Fetches that wait for the throttle."""
         self._held_timer: asyncio.TimerHandle | None = None
-        sending = ReplicationThrottle(
-            "leader.replication.throttled.replicas",
-            lambda: config.now.leader_throttled_bytes_per_s,
-            broker_id,
-            image,
-            runtime.clock,
-        )
-        self._fetching = ReplicationThrottle(
-            "follower.replication.throttled.replicas",
-            lambda: config.now.follower_throttled_bytes_per_s,
-            broker_id,
-            image,
-            runtime.clock,
-        )
-        self._serving = FetchServing(
-            find, self._registered, runtime.clock, counters, config.now.replica_disk_reads, sending, log
-        )
-        self._isr = IsrKeeper(
-            cluster.isr,
-            find,
-            self._serving.confirm,
-            self._serving.heard_of,
-            own_epoch=cluster.own_epoch,
-            registered=self._registered,
-            config=config,
-            clock=runtime.clock,
-            ids=runtime.ids,
-            log=log,
-            limited_log=self._limited_log,
-        )
+        config = context.config
+        self._fetching = _throttle(context, "follower", lambda: config.now.follower_throttled_bytes_per_s)
+        sending = _throttle(context, "leader", lambda: config.now.leader_throttled_bytes_per_s)
+        self._serving = FetchServing(context, sending)
+        self._isr = IsrKeeper(context, self._serving.confirm, self._serving.heard_of)
 
     def start(self) -> None:
         """Serve followers from now on."""
-        self._cluster.peers.serve_in_parts(FrameKind.FETCH, self._serving.fetch)
-        self._cluster.peers.serve_posts(FrameKind.DURABLE_END, self._serving.durable_ends)
-
-    def _registered(self, broker: BrokerId) -> BrokerEpoch:
-        found = self._image().brokers.get(broker)
-        return _UNKNOWN if found is None else found.epoch
+        peers = self._context.cluster.peers
+        peers.serve_in_parts(FrameKind.FETCH, self._serving.fetch)
+        peers.serve_posts(FrameKind.DURABLE_END, self._serving.durable_ends)
 
     # --- partitions that follow ---------------------------------------------------------------------------------
 
     def fetch(self, key: ReplicaKey, request: Fetch) -> None:
         """Ask the leader for a partition."""
-        assignment = self._image().assignment(*key)
-        observes = assignment is not None and self._broker_id in assignment.observers
+        assignment = self._context.image().assignment(*key)
+        observes = assignment is not None and self._context.broker_id in assignment.observers
         source, before = (request.leader, observes), self._source_of.get(key)
         if before is not None and before != source:
             self._fetcher(before).drop(key)
         self._source_of[key] = source
         self._held.pop(key, None)
-        if self._fetching.holds(key, self._broker_id):
+        if self._fetching.holds(key, self._context.broker_id):
             self._fetch_throttled(key, source, request)
         else:
             self._fetcher(source).fetch(key, request)
@@ -129,14 +72,14 @@ class ReplicationService:
             if self._held_timer is None:
                 self._held_timer = asyncio.get_running_loop().call_later(wait_s, self._release)
             return
-        self._fetching.expect(key, self._config.now.replica_fetch_partition_bytes)
+        self._fetching.expect(key, self._context.config.now.replica_fetch_partition_bytes)
         self._fetcher(source).fetch(key, request)
 
     def _release(self) -> None:
         self._held_timer = None
         held, self._held = self._held, {}
         for key, request in held.items():
-            partition = self._found(key)
+            partition = self._context.find_or_none(key)
             if partition is not None and partition.role.follower.leader == request.leader:
                 self.fetch(key, request)
 
@@ -147,7 +90,7 @@ class ReplicationService:
 
     def _records_came(self, key: ReplicaKey, size_bytes: int) -> None:
         if self._fetching.came(key, size_bytes):
-            self._counters.throttled_bytes_in += size_bytes
+            self._context.counters.throttled_bytes_in += size_bytes
 
     def report(self, key: ReplicaKey, end: ReportDurableEnd) -> None:
         """Report to the leader of a partition how far it is synced here."""
@@ -168,26 +111,9 @@ class ReplicationService:
         if fetcher is None:
             leader, observer = source
             fetcher = self._fetchers[source] = Fetcher(
-                leader,
-                self._cluster.peers,
-                observer=observer,
-                clock=self._runtime.clock,
-                own_epoch=self._cluster.own_epoch,
-                find=self._found,
-                records_came=self._records_came,
-                has_room=self._has_room,
-                config=self._config,
-                ids=self._runtime.ids,
-                log=self._log,
-                limited_log=self._limited_log,
+                self._context, leader, observer=observer, records_came=self._records_came, has_room=self._has_room
             )
         return fetcher
-
-    def _found(self, key: ReplicaKey) -> Partition | None:
-        try:
-            return self._find(key)
-        except LogboomError:
-            return None
 
     # --- partitions that lead -----------------------------------------------------------------------------------
 
@@ -215,3 +141,14 @@ class ReplicationService:
             self._held_timer.cancel()
         self._held.clear()
         await asyncio.gather(self._isr.stop(), *(fetcher.stop() for fetcher in self._fetchers.values()))
+
+
+def _throttle(context: ReplicationContext, side: str, bytes_per_s: Callable[[], int | None]) -> ReplicationThrottle:
+    """Of the replicas that the setting of the stream names, on the side of the leader or the follower."""
+    return ReplicationThrottle(
+        f"{side}.replication.throttled.replicas",
+        bytes_per_s,
+        context.broker_id,
+        context.image,
+        context.runtime.clock,
+    )

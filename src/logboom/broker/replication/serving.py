@@ -21,11 +21,9 @@ a throttle it may have to wait for its turn.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
-
-from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import (
     InvalidRequestError,
@@ -35,12 +33,12 @@ from logboom.base.errors import (
     UnknownBrokerError,
 )
 from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset
-from logboom.base.ports import Bytes, Clock
-from logboom.broker.metrics import Counters
+from logboom.base.ports import Bytes
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import PeerIdentity, SendPart
 from logboom.broker.replication import wire
+from logboom.broker.replication.context import ReplicationContext
 from logboom.broker.replication.fetch_response import FetchResponse
 from logboom.broker.replication.fetch_session import FetchSession, Has, SentMark, has_of, resolve
 from logboom.broker.replication.throttle import ReplicationThrottle
@@ -69,26 +67,20 @@ class FetchServing:
 
     def __init__(
         self,
-        find: Callable[[ReplicaKey], Partition],
-        registered: Callable[[BrokerId], BrokerEpoch],
-        clock: Clock,
-        counters: Counters,
-        disk_reads_max: int,
+        context: ReplicationContext,
         throttle: ReplicationThrottle,
-        log: FilteringBoundLogger,
     ) -> None:
-        """`find` raises LogboomError for a partition that is not here. `registered`: the epoch of a broker as the
-        metadata has it, -1 for one that it does not know. `disk_reads_max`: reads that wait for the disk at a time, so
-        that those of consumers do not wait behind them. `throttle`: of what leaders send."""
-        self._find = find
-        self._registered = registered
-        self._clock = clock
-        self._counters = counters
+        """`throttle`: of what leaders send."""
+        self._find = context.find
+        self._registered = context.registered_epoch
+        self._clock = context.runtime.clock
+        self._counters = context.counters
         self._throttle = throttle
-        self._log = log
+        self._log = context.log
         self._sessions: dict[tuple[BrokerId, bool], FetchSession] = {}
         """By broker, and whether it is for what that observes."""
-        self._disk_reads = asyncio.Semaphore(disk_reads_max)
+        self._disk_reads = asyncio.Semaphore(context.config.now.replica_disk_reads)
+        """Reads that wait for the disk at a time are few, so that those of consumers do not wait behind them."""
         self._disk_reads_of_observers = asyncio.Semaphore(_OBSERVERS_DISK_READS)
 
     # --- requests -----------------------------------------------------------------------------------------------
