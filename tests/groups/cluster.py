@@ -24,6 +24,7 @@ from logboom.base.ids import NO_BROKER, NO_EPOCH, BrokerId, Epoch, Offset, Strea
 from logboom.broker.config import BrokerConfig
 from logboom.broker.groups.offsets_stream import OFFSETS_STREAM
 from logboom.broker.groups.service import GroupService
+from logboom.broker.internal_streams import InternalStreams
 from logboom.broker.partition.replica import AppendResult, Partition
 from logboom.broker.partition.waiters import Done
 from logboom.metadata import Image, ImageDelta, Stream
@@ -134,19 +135,21 @@ class Node:
         self.id = broker_id
         self.replica = Replica()
         self.image = Image()
-        self.has_lease = True
+        self.holds_lease = True
+        self.behind_s = 0.0
         self.damage_found = False
         self.log = structlog.testing.CapturingLogger()
         log = structlog.wrap_logger(self.log)
         self.groups = GroupService(
             Current(BrokerConfig(data_dir=Path("unused"), groups=cluster.settings)),
-            broker_id=broker_id,
-            image=lambda: self.image,
-            find_partition=self._find,
-            found_damage=self._found_damage,
-            ensure_stream=_no_stream,
-            holds_lease=lambda: self.has_lease,
-            behind_s=lambda: 0.0,
+            InternalStreams(
+                broker_id,
+                image=lambda: self.image,
+                ensure=_no_stream,
+                find_partition=self._find,
+                found_damage=self._found_damage,
+            ),
+            self,
             runtime=machine()[0],
             log=log,
         )
@@ -169,8 +172,8 @@ class Node:
         self.groups.follow(delta)
 
     def set_lease(self, *, held: bool) -> None:
-        if held != self.has_lease:
-            self.has_lease = held
+        if held != self.holds_lease:
+            self.holds_lease = held
             self.groups.lease_changed(held=held)
 
 
@@ -218,7 +221,7 @@ class Cluster:
         """Another leader of the ISR, or the same one anew. The one before has no lease any more; some leave the ISR."""
         assert leader in self.isr
         if leader != self.leader and self.leader != NO_BROKER:
-            self.nodes[self.leader].has_lease = False  # its clock says so at once, whoever tells it later
+            self.nodes[self.leader].holds_lease = False  # its clock says so at once, whoever tells it later
         self.leader, self.epoch = leader, Epoch(self.epoch + 1)
         self.isr -= set(drop) - {leader}
         self.decide()
@@ -244,7 +247,7 @@ class Cluster:
     def commit(self) -> None:
         """The leader moves the high-water mark, under its lease."""
         leader = self.leading()
-        if leader is not None and self.nodes[self.leader].has_lease and all(self._copies(one) for one in self.isr):
+        if leader is not None and self.nodes[self.leader].holds_lease and all(self._copies(one) for one in self.isr):
             leader.committed(min(self.nodes[one].replica.log_end_offset for one in self.isr))
 
     def _copies(self, broker: BrokerId) -> bool:

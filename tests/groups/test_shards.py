@@ -200,11 +200,11 @@ def test_without_a_lease_nothing_is_answered_and_no_session_ends() -> None:
             waits = asyncio.create_task(node.groups.join(join()))
             await asyncio.sleep(0.01)
             for _ in range(3):
-                node.has_lease = False  # nobody tells: the clock alone says so
+                node.holds_lease = False  # nobody tells: the clock alone says so
                 for _ in range(150):
                     assert await heartbeat(node, member) is CoordinatorNotAvailableError
                     await asyncio.sleep(0.01)
-                node.has_lease = True
+                node.holds_lease = True
                 await asyncio.sleep(0.5)
                 assert await heartbeat(node, member) is not UnknownMemberError
             assert not waits.done()

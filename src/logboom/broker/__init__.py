@@ -96,6 +96,7 @@ Rooms, lowest first; each imports only those before it:
     assignments, role_keeper, lost_replicas   what the image says of this broker's partitions, how they take these
                    roles, and what becomes of copies that have lost records
     replicas       the partitions of this broker, kept as the image says
+    internal_streams  the streams that the cluster keeps for itself, as the two services below use them
     log_ends       how far the logs of replicas go, for the controller that has to choose among them
     replication/   fetches between brokers, and proposals of in-sync replicas
     groups/        coordinators of the consumer groups that this broker leads, on `__consumer_offsets`

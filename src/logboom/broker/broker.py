@@ -38,6 +38,7 @@ from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.disk.scrubber import Scrubber
 from logboom.broker.groups.service import GroupService
 from logboom.broker.health import Health
+from logboom.broker.internal_streams import InternalStreams
 from logboom.broker.isolation import send_clients_on
 from logboom.broker.log_ends import LogEnds
 from logboom.broker.metrics import Counters
@@ -138,8 +139,9 @@ class Broker:
         self.quotas = self._quota_manager(config)
         self.catalog.watch_quotas(self.quotas.update)  # before any front end does: front ends then ask for meters anew
         self.publishing = Publishing(self.quotas, self.flusher)
-        self.groups = self._group_service()
-        self.advisories = _advisories_of(self)
+        internal_streams = _internal_streams_of(self)
+        self.groups = GroupService(self._config, internal_streams, self.cluster.registration, runtime=runtime, log=log)
+        self.advisories = _advisories_of(self, internal_streams)
         self.expelled: asyncio.Future[LogboomError] = asyncio.get_running_loop().create_future()
         """Why the cluster takes no part of this process any more, once that is so: it has to end."""
         self._background: list[asyncio.Task[None]] = []
@@ -230,20 +232,6 @@ class Broker:
             check_metadata=opened.files.check,
             runtime=self.runtime,
             counters=self.counters,
-            log=self.log,
-        )
-
-    def _group_service(self) -> GroupService:
-        return GroupService(
-            self._config,
-            broker_id=self.identity.broker_id,
-            image=lambda: self.catalog.image,
-            find_partition=self.replicas.find,
-            found_damage=self.replicas.found_damage,
-            ensure_stream=self.catalog.ensure_internal_stream,
-            holds_lease=lambda: self.cluster.registration.holds_lease,
-            behind_s=lambda: self.cluster.registration.behind_s,
-            runtime=self.runtime,
             log=self.log,
         )
 
@@ -467,13 +455,20 @@ class Broker:
         self._data_dir.close()
 
 
-def _advisories_of(broker: Broker) -> Advisories:
-    return Advisories(
+def _internal_streams_of(broker: Broker) -> InternalStreams:
+    return InternalStreams(
         broker.identity.broker_id,
-        lambda: broker.config.groups.offsets_replication_factor,
         image=lambda: broker.catalog.image,
+        ensure=broker.catalog.ensure_internal_stream,
         find_partition=broker.replicas.find,
-        ensure_stream=broker.catalog.ensure_internal_stream,
+        found_damage=broker.replicas.found_damage,
+    )
+
+
+def _advisories_of(broker: Broker, streams: InternalStreams) -> Advisories:
+    return Advisories(
+        streams,
+        lambda: broker.config.groups.offsets_replication_factor,
         peers=broker.peers,
         runtime=broker.runtime,
         counters=broker.counters,

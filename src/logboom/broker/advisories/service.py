@@ -10,22 +10,23 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.errors import InvalidRequestError, LogboomError, NotLeaderError, UnsupportedLevelError
-from logboom.base.ids import BrokerId, Offset, StreamName
+from logboom.base.ids import Offset, StreamName
 from logboom.base.ports import Bytes
 from logboom.base.units import DAY_MS, MIB
 from logboom.broker.advisories.pending import PendingAdvisories, Written, records
+from logboom.broker.internal_streams import InternalStreams
 from logboom.broker.metrics import Counters
-from logboom.broker.partition.replica import AppendResult, Partition
+from logboom.broker.partition.replica import AppendResult
 from logboom.broker.peers import FrameKind, PeerIdentity, Peers
 from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.runtime import Runtime
-from logboom.metadata import Image, Stream
+from logboom.metadata import Stream
 from logboom.metadata.levels import ADVISORIES_FROM
 from logboom.records import Record, build_batch
 
@@ -49,37 +50,22 @@ _Record = tuple[int, Annotated[bytes, msgspec.Meta(max_length=1_000)], Annotated
 _RECORDS: Final = msgspec.msgpack.Decoder(Annotated[list[_Record], msgspec.Meta(min_length=1, max_length=1_000)])
 
 
-class EnsureStream(Protocol):
-    """As `broker.catalog.Catalog.ensure_internal_stream`."""
-
-    async def __call__(
-        self, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str]
-    ) -> Stream: ...
-
-
 class Advisories:
     """See the module."""
 
     def __init__(
         self,
-        broker_id: BrokerId,
+        streams: InternalStreams,
         replication_factor: Callable[[], int],
         *,
-        image: Callable[[], Image],
-        find_partition: Callable[[str, int], Partition],
-        ensure_stream: EnsureStream,
         peers: Peers,
         runtime: Runtime,
         counters: Counters,
         log: FilteringBoundLogger,
     ) -> None:
-        """`replication_factor`: of the stream, when it is made. `find_partition` raises LogboomError where there is no
-        such partition here."""
-        self._broker_id = broker_id
+        """`replication_factor`: of the stream, when it is created."""
+        self._streams = streams
         self._replication_factor = replication_factor
-        self._image = image
-        self._find_partition = find_partition
-        self._ensure_stream = ensure_stream
         self._peers = peers
         self._clock = runtime.clock
         self._counters = counters
@@ -162,16 +148,16 @@ class Advisories:
             taken = self._pending.take(_BATCH_RECORDS)
             waiting -= len(taken)
             try:
-                await self._append(stream, records(taken, self._broker_id))
+                await self._append(stream, records(taken, self._streams.broker_id))
             except BaseException:  # cancelled too
                 self._pending.put_back(taken)
                 raise
             self._counters.advisory_records += len(taken)
 
     async def _stream(self) -> Stream:
-        stream = self._image().by_name.get(ADVISORIES_STREAM)
+        stream = self._streams.find(ADVISORIES_STREAM)
         if stream is None:
-            stream = await self._ensure_stream(
+            stream = await self._streams.ensure(
                 ADVISORIES_STREAM,
                 partitions=1,
                 replication_factor=self._replication_factor(),
@@ -182,10 +168,10 @@ class Advisories:
         return stream
 
     async def _append(self, stream: Stream, some: Sequence[Written]) -> None:
-        image = self._image()
+        image = self._streams.image()
         stream = image.by_id.get(stream.id, stream)
-        leader = stream.assignments[0].leader if stream.assignments else self._broker_id
-        if leader == self._broker_id:
+        leader = stream.assignments[0].leader if stream.assignments else self._streams.broker_id
+        if leader == self._streams.broker_id:
             await self._append_here(some)
         elif image.level < ADVISORIES_FROM:
             raise UnsupportedLevelError(
@@ -196,7 +182,7 @@ class Advisories:
             await self._peers.call(leader, FrameKind.ADVISORIES, (body,), timeout_s=_WRITE_S)
 
     async def _append_here(self, some: Sequence[Written]) -> None:
-        partition = self._find_partition(ADVISORIES_STREAM, 0)
+        partition = self._streams.find_partition(ADVISORIES_STREAM, 0)
         if not partition.leads:
             raise NotLeaderError(f"another broker leads {ADVISORIES_STREAM}")
         batch = build_batch(Record(Offset(0), one.time_ms, one.key, one.value) for one in some)

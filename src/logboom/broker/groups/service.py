@@ -9,19 +9,18 @@ Life: created with the broker; `start` once its partitions are open (shards load
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current
 from logboom.base.errors import LogboomError
-from logboom.base.ids import BrokerId
 from logboom.broker.config import BrokerConfig, GroupsConfig
 from logboom.broker.groups.offsets_stream import OFFSETS_STREAM, stream_settings
-from logboom.broker.groups.shards import Shards
-from logboom.broker.partition.replica import Partition
+from logboom.broker.groups.shards import CoordinatorStanding, Shards
+from logboom.broker.internal_streams import InternalStreams
 from logboom.broker.runtime import Runtime
 from logboom.groups import (
     Commit,
@@ -44,18 +43,9 @@ from logboom.groups import (
     SyncReply,
 )
 from logboom.groups.errors import CoordinatorLoadInProgressError
-from logboom.metadata import Image, ImageDelta, Stream
+from logboom.metadata import ImageDelta, Stream
 
 __all__ = ["OFFSETS_STREAM", "GroupService"]
-
-
-class EnsureStream(Protocol):
-    """Gives the internal stream of a name with these settings; creates it where there is none, with so many replicas
-    of each partition, or as many as the brokers there are can hold."""
-
-    async def __call__(
-        self, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str]
-    ) -> Stream: ...
 
 
 class GroupService:
@@ -64,36 +54,16 @@ class GroupService:
     def __init__(
         self,
         config: Current[BrokerConfig],
+        streams: InternalStreams,
+        standing: CoordinatorStanding,
         *,
-        broker_id: BrokerId,
-        image: Callable[[], Image],
-        find_partition: Callable[[str, int], Partition],
-        found_damage: Callable[[str, int], bool],
-        ensure_stream: EnsureStream,
-        holds_lease: Callable[[], bool],
-        behind_s: Callable[[], float],
         runtime: Runtime,
         log: FilteringBoundLogger,
     ) -> None:
-        """`find_partition` raises LogboomError where there is no such partition here. `found_damage` is told of one
-        whose log is damaged, and says whether another broker takes over. `holds_lease` says whether this broker may act
-        as a leader at this moment, `behind_s` for how long it has not applied what it knows was decided."""
         self._config = config
-        self._broker_id = broker_id
-        self._image = image
-        self._ensure = ensure_stream
+        self._streams = streams
         self._runtime = runtime
-        self._shards = Shards(
-            config,
-            broker_id=broker_id,
-            image=image,
-            find_partition=find_partition,
-            found_damage=found_damage,
-            holds_lease=holds_lease,
-            behind_s=behind_s,
-            runtime=runtime,
-            log=log,
-        )
+        self._shards = Shards(config, streams, standing, runtime=runtime, log=log)
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -103,7 +73,7 @@ class GroupService:
         A broker that is alone creates the stream of offsets where there is none, and gives it the settings that are
         configured now. In a cluster the first group creates it: then it has replicas on the brokers that there are.
         """
-        if len(self._image().brokers) <= 1:
+        if len(self._streams.image().brokers) <= 1:
             await self._make_stream()
         self._shards.follow(self._stream)
 
@@ -113,7 +83,7 @@ class GroupService:
 
     async def _make_stream(self) -> Stream:
         config = self._config.now.groups
-        return await self._ensure(
+        return await self._streams.ensure(
             OFFSETS_STREAM,
             partitions=config.offsets_partitions,
             replication_factor=config.offsets_replication_factor,
@@ -122,7 +92,7 @@ class GroupService:
 
     @property
     def _stream(self) -> Stream | None:
-        return self._image().by_name.get(OFFSETS_STREAM)
+        return self._streams.find(OFFSETS_STREAM)
 
     def let_go(self, delta: ImageDelta) -> None:
         """Resign what this broker does not lead any more. Before its partitions take other roles: nothing is answered

@@ -16,23 +16,23 @@ this one has asked for that itself.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.dynamic import Current
 from logboom.base.errors import LogboomError
-from logboom.base.ids import NO_EPOCH, BrokerId, Epoch
+from logboom.base.ids import NO_EPOCH, Epoch
 from logboom.broker.config import BrokerConfig, GroupsConfig
 from logboom.broker.groups.offsets_stream import OFFSETS_STREAM, leaderships
 from logboom.broker.groups.shard import STALL_GRACE_S, GroupShard
-from logboom.broker.partition.replica import Partition
+from logboom.broker.internal_streams import InternalStreams
 from logboom.broker.runtime import Runtime
 from logboom.groups import Resumed, partition_of_group
 from logboom.groups.errors import CoordinatorNotAvailableError, NotCoordinatorError
-from logboom.metadata import Image, Stream
+from logboom.metadata import Stream
 
 _LEASE_GRACE_S: Final = 5.0
 _BEHIND_MAX_S: Final = 5.0
@@ -47,29 +47,33 @@ class _Led(NamedTuple):
     loading: asyncio.Task[None]
 
 
+class CoordinatorStanding(Protocol):
+    """What this broker knows at this moment of its right to coordinate groups. `control.registration.Registration`."""
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether it may act as a leader."""
+
+    @property
+    def behind_s(self) -> float:
+        """For how long it has not applied metadata that it knows to be committed."""
+
+
 class Shards:
     """See the module. Life: `follow` any number of times, then `resign` for good, then `drain`. On the loop."""
 
     def __init__(
         self,
         config: Current[BrokerConfig],
+        streams: InternalStreams,
+        standing: CoordinatorStanding,
         *,
-        broker_id: BrokerId,
-        image: Callable[[], Image],
-        find_partition: Callable[[str, int], Partition],
-        found_damage: Callable[[str, int], bool],
-        holds_lease: Callable[[], bool],
-        behind_s: Callable[[], float],
         runtime: Runtime,
         log: FilteringBoundLogger,
     ) -> None:
         self._config = config
-        self._broker_id = broker_id
-        self._image = image
-        self._find_partition = find_partition
-        self._found_damage = found_damage
-        self._holds_lease = holds_lease
-        self._behind_s = behind_s
+        self._streams = streams
+        self._standing = standing
         self._runtime = runtime
         self._log = log
         self._stream: Stream | None = None
@@ -86,7 +90,7 @@ class Shards:
 
     def let_go(self, stream: Stream | None) -> None:
         """Resign what this broker does not lead any more, under the same epoch, as `stream` says."""
-        led = leaderships(stream, self._broker_id)
+        led = leaderships(stream, self._streams.broker_id)
         self._leaderships = {index: epoch for index, epoch in self._leaderships.items() if led.get(index) == epoch}
         for index in [index for index, one in self._led.items() if led.get(index) != one.epoch]:
             self._resign(index)
@@ -97,7 +101,7 @@ class Shards:
             return
         self.let_go(stream)
         self._stream = stream
-        led = leaderships(stream, self._broker_id)
+        led = leaderships(stream, self._streams.broker_id)
         self._leaderships = {index: epoch for index, epoch in led.items() if self._has_role(index, epoch)}
         self._load_missing()
 
@@ -105,7 +109,7 @@ class Shards:
         """Whether the partition leads, too. It does not where its copy is lost, and where the image speaks of an
         earlier process of this broker. One that cannot be opened gets a shard, which says why it does not serve."""
         try:
-            role = self._find_partition(OFFSETS_STREAM, index).role
+            role = self._streams.find_partition(OFFSETS_STREAM, index).role
         except LogboomError:
             return True
         return role.leads and epoch in (NO_EPOCH, role.epoch)
@@ -118,18 +122,21 @@ class Shards:
     def _load(self, index: int, epoch: Epoch) -> _Led:
         config = self._config.now
         shard = GroupShard(
-            partial(self._find_partition, OFFSETS_STREAM, index),
+            partial(self._streams.find_partition, OFFSETS_STREAM, index),
             config.groups.as_limits(),
             clock=self._runtime.clock,
             log=self._log.bind(offsets_partition=index),
             max_decompressed_bytes=config.max_decompressed_bytes,
             may_act=self._holds_lease,
-            found_damage=partial(self._found_damage, OFFSETS_STREAM, index),
+            found_damage=partial(self._streams.found_damage, OFFSETS_STREAM, index),
             on_stall=self._log_stall,
         )
         loading = asyncio.create_task(shard.load(self._existing_streams))
         loading.add_done_callback(self._load_ended)
         return _Led(epoch, shard, loading)
+
+    def _holds_lease(self) -> bool:
+        return self._standing.holds_lease
 
     def _load_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (fault := task.exception()) is not None:
@@ -138,7 +145,7 @@ class Shards:
     def _existing_streams(self) -> frozenset[str]:
         """All streams. The image has every stream for which a coordinator before could take an offset: it took none
         any more once the image that made this broker the leader had reached it."""
-        return frozenset(self._image().by_name)
+        return frozenset(self._streams.image().by_name)
 
     def _resign(self, index: int) -> None:
         one = self._led.pop(index)
@@ -212,9 +219,9 @@ class Shards:
         return [one.shard for one in self._led.values()]
 
     def _check_lease(self) -> None:
-        if not self._holds_lease():
+        if not self._standing.holds_lease:
             raise CoordinatorNotAvailableError("this broker has no lease: another one may coordinate by now")
-        if self._behind_s() >= _BEHIND_MAX_S:
+        if self._standing.behind_s >= _BEHIND_MAX_S:
             raise CoordinatorNotAvailableError(
                 "this broker does not apply what was decided: another may coordinate by now"
             )
