@@ -2,16 +2,16 @@ import java.io.BufferedReader;
 import java.io.File;
 import java.io.FileWriter;
 import java.io.InputStreamReader;
-import java.lang.management.ManagementFactory;
+import java.lang.reflect.Field;
 import java.net.URL;
 import java.net.URLClassLoader;
-import javax.management.MBeanServer;
-import javax.management.ObjectName;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.SafeModeAction;
 import org.apache.hadoop.hdfs.HdfsConfiguration;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
 import org.apache.hadoop.hdfs.MiniDFSNNTopology;
+import org.apache.hadoop.hdfs.server.datanode.metrics.DataNodeMetrics;
+import org.apache.hadoop.metrics2.lib.MutableCounterLong;
 
 /**
  * Name nodes, the HTTP of each on a port of its own, and one data node, until the input ends. Arguments: a directory, the ports, and perhaps
@@ -61,7 +61,7 @@ public final class Hdfs {
                 case "unsafe": cluster.getFileSystem().setSafeMode(SafeModeAction.LEAVE); break;
                 case "active 0": activate(cluster, 1, 0); break;
                 case "active 1": activate(cluster, 0, 1); break;
-                case "syncs": System.out.println("syncs " + syncs()); break;
+                case "syncs": System.out.println("syncs " + syncs(cluster)); break;
                 default: throw new IllegalArgumentException(line);
             }
             System.out.println("ready");
@@ -75,10 +75,11 @@ public final class Hdfs {
         cluster.waitActive(after);
     }
 
-    private static Object syncs() throws Exception {
-        MBeanServer server = ManagementFactory.getPlatformMBeanServer();
-        ObjectName name = server.queryNames(new ObjectName("Hadoop:service=DataNode,name=DataNodeActivity-*"), null).iterator().next();
-        return server.getAttribute(name, "FsyncCount");
+    /** The counter itself: what JMX shows of it may be ten seconds old. */
+    private static long syncs(MiniDFSCluster cluster) throws Exception {
+        Field counter = DataNodeMetrics.class.getDeclaredField("fsyncCount");
+        counter.setAccessible(true);
+        return ((MutableCounterLong) counter.get(cluster.getDataNodes().get(0).getMetrics())).value();
     }
 
     /** Where Hadoop looks for them: on the path of classes. */
