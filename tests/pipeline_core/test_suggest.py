@@ -49,8 +49,23 @@ def test_words_that_change_become_fields() -> None:
     assert rows[2]["time"].isoformat() == "2026-11-20T12:01:00+00:00"
     assert (rows[2]["severity_text"], rows[3]["severity_number"]) == ("WARN", 9)
     assert rows[2]["attributes"] == {"order": 1, "user": "u1", "took": 1, "address": "192.0.2.1"}
-    assert rows[3]["attributes"] == {"started": 1.5} or rows[3]["attributes"] == {"number": 1.5}
+    assert rows[3]["attributes"] == {"seconds": 1.5}
     assert rows[3]["body"] == "started in 1.5 s (pid 7)"
+
+
+@pytest.mark.parametrize("padded", ["{level:<5} ", "{level:>5} ", "[{level}]   "])
+def test_severities_padded_to_one_width_are_one_header(padded: str) -> None:
+    """As `%-5p` of log4j writes them; the blanks belong neither to the message nor to a field."""
+    lines = [
+        f"261120 12{number:02}00 {padded.format(level=level)}[cart] basket b-{number} stored in {number} ms"
+        for number, level in enumerate(("INFO", "ERROR", "WARN", "DEBUG") * 10)
+    ]
+    found, rows = proposed(lines)
+    assert found.read == found.lines == 40
+    assert found.yaml.count("- format:") == 1
+    assert rows[1]["body"] == "[cart] basket b-1 stored in 1 ms"
+    assert [row["severity_number"] for row in rows[:4]] == [9, 17, 13, 5]
+    assert rows[1]["attributes"] == {"basket": 1, "ms": 1}
 
 
 @pytest.mark.parametrize("delimiter", ["|", ";", "\t"])

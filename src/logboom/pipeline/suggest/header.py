@@ -55,22 +55,23 @@ class Header(NamedTuple):
     before: str
     """Between the start of the line and the time: a bracket, say."""
     behind: str
-    """Between the time and the words."""
+    """Between the time and the blanks before the words."""
+    gap: str
+    """The blanks, as an expression: one, or any number where some lines have more (`%5p` pads severities)."""
 
 
 def header_of(lines: Sequence[str]) -> Header | None:
     """The header of most of these lines; None where they have no time at their start."""
     best: tuple[int, Header] | None = None
     for time in TIMES:
-        seen = Counter(
-            (match[1], match[2])
-            for line in lines
-            if (match := re.match(rf"(\W{{0,2}})(?:{time.expression})(\W{{0,3}}(?: |$))", line))
-        )
+        beginning = re.compile(rf"(\W{{0,2}})(?:{time.expression})(\W{{0,3}}(?: +|$))")
+        found = [(match[1], match[2]) for line in lines if (match := beginning.match(line))]
+        seen = Counter((before, behind.rstrip(" ")) for before, behind in found)
         if seen:
             (before, behind), count = seen.most_common(1)[0]
             if best is None or count > best[0]:
-                best = (count, Header(time, before, behind))
+                blanks = {each[len(behind) :] for first, each in found if (first, each.rstrip(" ")) == (before, behind)}
+                best = (count, Header(time, before, behind, " +" if blanks - {" ", ""} else " "))
     return best[1] if best is not None and best[0] >= _MOST * len(lines) / 2 else None
 
 
@@ -78,7 +79,8 @@ def words_behind(header: Header | None, line: str) -> list[str] | None:
     """The words of a line behind its header; None where the line does not begin so."""
     if header is None:
         return line.split(" ")
-    match = re.match(f"{re.escape(header.before)}(?:{header.time.expression}){re.escape(header.behind)}", line)
+    start = f"{re.escape(header.before)}(?:{header.time.expression}){re.escape(header.behind)}"
+    match = re.match(f"{start}(?:{header.gap}|$)", line)
     return None if match is None else line[match.end() :].split(" ")
 
 
@@ -89,6 +91,15 @@ def level_place(lines: Sequence[Sequence[str]]) -> int | None:
         if words and sum(map(is_level, words)) >= _MOST * len(lines):
             return place
     return None
+
+
+def without_padding(lines: Sequence[Sequence[str]], level: int) -> tuple[list[Sequence[str]], bool]:
+    """The lines without the blanks that pad their severities to one width (`%-5p`); whether any had more than one."""
+    found: list[Sequence[str]] = []
+    for line in lines:
+        words = next((at for at in range(level + 1, len(line)) if line[at]), level + 1)
+        found.append([*line[: level + 1], *line[words:]] if len(line) > level and is_level(line[level]) else line)
+    return found, any(len(line) < len(padded) for line, padded in zip(found, lines, strict=True))
 
 
 def is_level(word: str) -> bool:

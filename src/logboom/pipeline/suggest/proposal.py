@@ -18,7 +18,7 @@ from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.schema import HEADERS
 from logboom.pipeline.parse.formats.registry import format_types
 from logboom.pipeline.suggest.delimited import columns_of
-from logboom.pipeline.suggest.header import Header, header_of, level_parts, level_place, words_behind
+from logboom.pipeline.suggest.header import Header, header_of, level_parts, level_place, without_padding, words_behind
 from logboom.pipeline.suggest.templates import Template, templates_of
 from logboom.pipeline.transforms.parse import ParseTransform
 
@@ -33,8 +33,15 @@ _PATTERN_LEAST: Final = 3
 _SURE: Final = 20
 """A word that so many lines of a template share, all of them, belongs to it though it looks as if it changed."""
 _LINKS: Final = frozenset(("at", "by", "for", "from", "in", "is", "of", "on", "the", "to", "via", "was", "with"))
+_UNITS: Final = {
+    **{unit: unit for unit in ("ns", "us", "ms", "seconds", "minutes", "bytes", "kb", "mb", "gb")},
+    **dict.fromkeys(("s", "sec", "secs"), "seconds"),
+}
+"""What a number in front of one is called, where nothing else names it."""
 _CALLED: Final = {"INT": "number", "NUMBER": "number", "IP": "address", "NOTSPACE": "value"}
 _RESERVED: Final = frozenset(("time", "severity", "body", "service", "host"))
+_SHOWN: Final = 20
+"""Events of each batch on the screen; a file of the past may be one batch of half a million."""
 _SIGNS: Final = "=:[](){}\"'<>,;.#"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _ESCAPED_IN_YAML: Final = re.compile(
@@ -148,18 +155,26 @@ def _pattern_rules(lines: Sequence[str]) -> Iterator[Rule]:
 
 def _rule(header: Header | None, lines: Sequence[Sequence[str]]) -> Rule:
     level = level_place(lines) if header is not None else None
-    start = "" if header is None else _literal(header.before) + header.time.pattern + _literal(header.behind)
+    gap = " "
+    if level is not None:
+        lines, is_padded = without_padding(lines, level)
+        gap = " +" if is_padded else " "
+    start = "" if header is None else _start(header)
     frequent = [found for found in templates_of(lines) if found.count >= _PATTERN_LEAST][:_PATTERNS_MAX]
     exact_first = sorted(frequent, key=lambda found: sum(word is None for word in found.words))
-    patterns = [start + _expression(found, level) for found in exact_first if None in found.words]
+    patterns = [start + _expression(found, level, gap) for found in exact_first if None in found.words]
     rule: Rule = {"format": "pattern", "pattern": [each for each in patterns if _is_accepted(each)]}
     if header is not None:
-        rule["pattern"].append(start + _any_text(lines, level))
+        rule["pattern"].append(start + _any_text(lines, level, gap))
         if header.time.format is not None and header.time.format != "epoch":
             rule["time_format"] = header.time.format
     elif not rule["pattern"]:
         rule = {"format": "text"}
     return rule
+
+
+def _start(header: Header) -> str:
+    return _literal(header.before) + header.time.pattern + _literal(header.behind) + header.gap
 
 
 def _is_accepted(pattern: str) -> bool:
@@ -170,16 +185,17 @@ def _is_accepted(pattern: str) -> bool:
     return True
 
 
-def _any_text(lines: Sequence[Sequence[str]], level: int | None) -> str:
+def _any_text(lines: Sequence[Sequence[str]], level: int | None, gap: str) -> str:
     if level is None:
         return "%{GREEDYDATA:body}"
     before, behind = level_parts(next(line[level] for line in lines if len(line) > level))
     front = "%{NOTSPACE} " * level
-    return f"{front}{re.escape(before)}%{{LOGLEVEL:severity}}{re.escape(behind)} %{{GREEDYDATA:body}}"
+    return f"{front}{re.escape(before)}%{{LOGLEVEL:severity}}{re.escape(behind)}{gap}%{{GREEDYDATA:body}}"
 
 
-def _expression(template: Template, level: int | None) -> str:
-    """The words of a template; what changes becomes fields, and all behind the severity the body too."""
+def _expression(template: Template, level: int | None, gap: str) -> str:
+    """The words of a template; what changes becomes fields, and all behind the severity the body too. `gap`: the blanks
+    behind the severity."""
     names: set[str] = set(_RESERVED)
     parts = []
     for place, word in enumerate(template.words):
@@ -190,9 +206,9 @@ def _expression(template: Template, level: int | None) -> str:
             parts.append(_literal(word))
         else:
             parts.append(_field(template, place, names, named=place - 1 != level))
-    first = 0 if level is None else level + 1
-    front = "".join(f"{part} " for part in parts[:first])
-    return f"{front}(?P<body>{' '.join(parts[first:])})"
+    if level is None:
+        return f"(?P<body>{' '.join(parts)})"
+    return f"{' '.join(parts[: level + 1])}{gap}(?P<body>{' '.join(parts[level + 1 :])})"
 
 
 def _field(template: Template, place: int, names: set[str], *, named: bool) -> str:
@@ -206,7 +222,8 @@ def _field(template: Template, place: int, names: set[str], *, named: bool) -> s
         start, end, inner = "", "", values
     kind = _kind(inner)
     before = template.words[place - 1] if place and named else None
-    name = _named(before or "", start, kind[0], names)
+    behind = template.words[place + 1] if place + 1 < len(template.words) else None
+    name = _named((start if "=" in start or ":" in start else "", before or ""), kind[0], behind or "", names)
     return f"{_literal(start)}%{{{kind[0]}:{name}{kind[1]}}}{_literal(end)}"
 
 
@@ -218,11 +235,12 @@ def _common(values: Sequence[str]) -> str:
     return re.sub(r"[\w.]+\Z", "", found)
 
 
-def _named(before: str, start: str, kind: str, names: set[str]) -> str:
-    """`user=` in front of a value names it, else the word before it, else its kind."""
-    words = (word.strip(_SIGNS) for word in (start if "=" in start or ":" in start else "", before))
+def _named(in_front: Sequence[str], kind: str, behind: str, names: set[str]) -> str:
+    """`user=` in front of a value names it, else the word before it, else its unit, else its kind."""
+    words = (word.strip(_SIGNS) for word in in_front)
     found = next((word for word in words if _NAME.fullmatch(word) and word.lower() not in _LINKS), "")
-    name = re.sub(r"\W", "_", found.lower()) or _CALLED[kind]
+    unit = behind.strip(_SIGNS).lower()
+    name = re.sub(r"\W", "_", found.lower()) or _UNITS.get(unit, _CALLED[kind])
     number, free = 1, name
     while free in names:
         number += 1
@@ -289,7 +307,9 @@ def _written(name: str, rules: Sequence[Rule], counts: Sequence[int], total: int
         if "pattern" in rule:
             found.append("        pattern:")
             found += [f"          - {_quoted(pattern)}" for pattern in rule["pattern"]]
-    return "\n".join([*found, "sinks:", "  screen: {type: console, inputs: [parsed]}", ""])
+    return "\n".join(
+        [*found, "sinks:", f"  screen: {{type: console, inputs: [parsed], limit: {_SHOWN}}}  # of each batch", ""]
+    )
 
 
 def _quoted(text: str) -> str:
