@@ -3,9 +3,9 @@
 One command runs at a time (`controller`), so the image does not change between the reading and the commit of one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
@@ -16,6 +16,14 @@ from logboom.broker.disk.data_dir import Identity
 from logboom.metadata import Image, Limits, MetadataRecord, Stream
 from logboom.metadata.levels import check_written
 from logboom.metadata.revisions import ModRevisions
+
+Result = TypeVar("Result")
+
+
+class InOrder(Protocol):
+    """`Controller.in_order`: runs one change of the metadata after the other."""
+
+    async def __call__(self, change: Callable[[], Awaitable[Result]]) -> Result: ...
 
 
 class MetadataWriter(Protocol):

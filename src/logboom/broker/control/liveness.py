@@ -17,14 +17,13 @@ Life: that of the broker; `begin` and `end` with each controllership.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from logboom.base.errors import BrokerRunsError, LogboomError, NotControllerError
 from logboom.base.ids import BrokerEpoch, BrokerId
 from logboom.broker.control.commands import Heartbeat, Lease
-from logboom.broker.control.context import ControlContext
+from logboom.broker.control.context import ControlContext, InOrder
 from logboom.metadata.brokers import Broker
 from logboom.metadata.leases import CLOCK_RATE_MARGIN, BrokerLeases
 from logboom.metadata.levels import Levels
@@ -47,10 +46,6 @@ class ConfirmLeadership(Protocol):
     """Returns once this broker led the group at some time after the call; a little later where that is not urgent."""
 
     async def __call__(self, *, urgent: bool = True) -> object: ...
-
-
-InOrder = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
-"""Runs one change of the metadata after the other."""
 
 
 class _Heard(NamedTuple):

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from logboom.base.ids import NO_BROKER, BrokerId, PartitionIndex, StreamId, StreamName
-from logboom.broker.control.context import ControlContext
+from logboom.broker.control.context import ControlContext, InOrder
 from logboom.broker.control.controller_loop import ControllerLoop
 from logboom.metadata.leadership import LogEnd, recover
 from logboom.metadata.named_settings import takes_unclean_leaders
@@ -26,8 +26,6 @@ Key: TypeAlias = tuple[StreamId, PartitionIndex]
 Ends: TypeAlias = Mapping[BrokerId, LogEnd]
 AskEnds: TypeAlias = Callable[[Sequence[Key], Collection[BrokerId]], Awaitable[Mapping[Key, Ends]]]
 """How far the logs of some brokers go; those that do not tell are left out."""
-InOrder = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
-"""Runs one change of the metadata after the other."""
 
 
 class UncleanRecovery:

@@ -9,10 +9,10 @@
 Life: that of its `loop`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
-from logboom.broker.control.context import ControlContext
+from logboom.broker.control.context import ControlContext, InOrder
 from logboom.broker.control.controller_loop import ControllerLoop
 from logboom.metadata.leadership import rebalance
 from logboom.metadata.observers import observe_all
@@ -21,8 +21,6 @@ from logboom.metadata.reassignment import add_replicas
 _INTERVAL_S: Final = 2.0
 _LEADERS_PER_COMMIT: Final = 100
 """Leaderships that move together: each asks its clients to look for the next leader."""
-InOrder = Callable[[Callable[[], Awaitable[int]]], Awaitable[int]]
-"""Runs one change of the metadata after the other."""
 
 
 class Upkeep:

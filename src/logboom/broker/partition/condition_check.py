@@ -24,6 +24,7 @@ from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_scan import ConditionScan, Reader, ScanLimits
 from logboom.broker.partition.conditions import Condition, ConditionalBatch, Latest, Span, refusal
 from logboom.broker.partition.key_window import KeyWindow
+from logboom.broker.partition.reader_threads import ReadSoon
 from logboom.records import KeyedRecord, keyed_records, records_body
 from logboom.storage import Batch
 
@@ -88,10 +89,6 @@ class Log(Protocol):
     def written_end(self) -> Offset: ...
     @property
     def reader(self) -> Reader: ...
-
-
-ReadSoon = Callable[[Callable[[], bool]], "asyncio.Future[bool]"]
-"""Runs a read on a reader thread."""
 
 
 class ConditionCheck:

@@ -20,6 +20,7 @@ from logboom.broker.metrics import Counters
 from logboom.broker.partition.id_memory import IdMemory
 from logboom.broker.partition.id_scan import IdLimits, IdScan, Moment, Reader
 from logboom.broker.partition.id_window import IdWindow
+from logboom.broker.partition.reader_threads import ReadSoon
 from logboom.records import MESSAGE_ID, header_values, records_body
 from logboom.storage import Batch
 
@@ -38,10 +39,6 @@ class Log(Protocol):
     def written_end(self) -> Offset: ...
     @property
     def reader(self) -> Reader: ...
-
-
-ReadSoon = Callable[[Callable[[], bool]], "asyncio.Future[bool]"]
-"""Runs a read on a reader thread."""
 
 
 class MessageIds:

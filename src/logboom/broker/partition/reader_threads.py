@@ -8,11 +8,13 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 from itertools import count
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from logboom.base.ports import Clock
 
 Result = TypeVar("Result")
+ReadSoon: TypeAlias = Callable[[Callable[[], bool]], "asyncio.Future[bool]"]
+"""Runs a read on a reader thread."""
 
 
 class ReaderThreads:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.client.messages import TopicPartition
+from logboom.client.partitioner import murmur2
 from logboom.pipeline.edge.letters import Letter, packed_records, usable_bytes
 from logboom.pipeline.edge.record_columns import Packed, RecordColumns, select
 from logboom.pipeline.event.json import closed_texts, event_texts, open_texts
@@ -229,7 +230,7 @@ def _pieces(stream: str, partitions: Index, records: RecordColumns) -> Iterator[
 
 def key_partition(key: bytes | None, origin_hash: int, partitions: int) -> int:
     """By the key as Java's clients choose; without one by the origin, which keeps the order."""
-    return (origin_hash if key is None else murmur2(key) & 0x7FFFFFFF) % partitions
+    return (origin_hash if key is None else _murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def partition_hashes(events: pa.RecordBatch) -> Index:
@@ -242,6 +243,7 @@ def partition_hashes(events: pa.RecordBatch) -> Index:
 
 
 _WORD: Final = (1 << 32) - 1
+_murmur2: Final = lru_cache(maxsize=65_536)(murmur2)
 
 
 @lru_cache(maxsize=4096)
@@ -266,22 +268,3 @@ def stream_hash(name: str) -> int:
     state = (state ^ state >> 13) * 0xC2B2AE35 & _WORD
     state ^= state >> 16
     return state - (1 << 32) if state >> 31 else state
-
-
-@lru_cache(maxsize=65_536)
-def murmur2(data: bytes) -> int:
-    """As Kafka's `Utils.murmur2`, unsigned.
-
-    >>> murmur2(b"21") - (1 << 32)
-    -973932308
-    """
-    mask, multiplier = _WORD, 0x5BD1E995
-    state, whole = (0x9747B28C ^ len(data)) & mask, len(data) & ~3
-    for at in range(0, whole, 4):
-        word = int.from_bytes(data[at : at + 4], "little") * multiplier & mask
-        word = (word ^ word >> 24) * multiplier & mask
-        state = state * multiplier & mask ^ word
-    if len(data) > whole:
-        state = (state ^ int.from_bytes(data[whole:], "little")) * multiplier & mask
-    state = (state ^ state >> 13) * multiplier & mask
-    return state ^ state >> 15

@@ -13,7 +13,8 @@ from logboom.pipeline.event.reading import read_events
 from logboom.pipeline.event.schema import LIVE_SCHEMA
 
 _PLACE: Final = ("source", "stream", "partition", "offset")
-_KEPT_WHEN_DEAD: Final = ("timestamp", "key", "value", "headers")
+KEPT_WHEN_DEAD: Final = ("timestamp", "key", "value", "headers")
+"""Columns of a record that its dead letter keeps."""
 
 
 def events_of_records(batch: pa.RecordBatch, stage: str) -> pa.RecordBatch:
@@ -35,6 +36,6 @@ def events_of_records(batch: pa.RecordBatch, stage: str) -> pa.RecordBatch:
     columns["dead_reason"] = pa.array([reasons.get(row) for row in range(count)], pa.string())
     columns["dead_stage"] = pa.array([stage if row in reasons else None for row in range(count)], pa.string())
     dead = pa.array(np.arange(count), mask=position >= 0)
-    columns |= {name: batch.column(name).take(dead) for name in _KEPT_WHEN_DEAD}
+    columns |= {name: batch.column(name).take(dead) for name in KEPT_WHEN_DEAD}
     columns |= {name: batch.column(name) for name in batch.schema.names if name not in columns}
     return pa.RecordBatch.from_pydict(columns)

@@ -12,7 +12,6 @@ Knows Arrow, places and the interface of stateful transforms. Must not know Spar
 
 import functools
 import uuid
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -23,13 +22,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError, working_on
 from logboom.pipeline.execute.stages import NOTED, PLACE, Counts, conform, count, flat_schema
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import StatefulNode, StatefulStep
 from logboom.pipeline.plan.stateful import EXIT, TAKEN, Advanced, Asked, BatchContext, State
 from logboom.pipeline.route.rows import AT, Rows
+from logboom.pipeline.state.segments import file_checksum
 
 _ROW: Final = "row"
 """Which of the transform's rows in an Arrow batch was asked about."""
@@ -192,7 +191,7 @@ class _Writer:
         if self._writer is None:
             return None
         self._writer.close()
-        return _checksum(self._path)
+        return file_checksum(self._path)
 
 
 def _rows_file(directory: Path, part: int, token: str) -> Path:
@@ -203,21 +202,13 @@ def _asked_file(directory: Path, part: int, token: str, transform: str) -> Path:
     return directory / f"part-{part}-{token}.asked-{transform}"
 
 
-def _checksum(path: Path) -> int:
-    checksum = 0
-    with path.open("rb") as file:
-        while data := file.read(MIB):
-            checksum = zlib.crc32(data, checksum)
-    return checksum
-
-
 @functools.lru_cache(maxsize=4_096)
 def _whole(path: Path, checksum: int) -> Path:
     """The file, looked at once by each process: its name is of no other. Arrow would take what it holds as it is.
 
     :raises PipelineError: it does not hold what was written.
     """
-    if _checksum(path) != checksum:
+    if file_checksum(path) != checksum:
         raise PipelineError(
             f"{path} is damaged: it does not hold what another task of the batch wrote. The batch is done again; where "
             "this comes again, look for a fault of the disk or of the machine's memory"
@@ -341,7 +332,7 @@ def _write_answers(path: Path, parts: Sequence[int], answers: Sequence[pa.Record
     with pa.ipc.new_file(str(path), schema) as writer:
         for answer in answers:
             writer.write_batch(answer.replace_schema_metadata(schema.metadata))
-    return _checksum(path)
+    return file_checksum(path)
 
 
 def _with_origins(

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from logboom.pipeline.errors import placed, working_on
 from logboom.pipeline.event.record_batch import whole_batch
 from logboom.pipeline.event.schema import ARROW_TYPES
-from logboom.pipeline.parse.lines import decoded_texts
+from logboom.pipeline.event.texts import decoded_texts
 from logboom.pipeline.plan.layout import KernelNode, KernelPass, Layer, StatefulStep, Step
 from logboom.pipeline.plan.nodes import (
     DEAD_COLUMNS,

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.errors import working_on
+from logboom.pipeline.event.decoding import KEPT_WHEN_DEAD
 from logboom.pipeline.event.schema import EVENT_SCHEMA
 from logboom.pipeline.normalise.columns import NormalisedColumns, normalise_columns
 from logboom.pipeline.normalise.event import normalise
@@ -39,7 +40,6 @@ _FROM_LINE: Final = (
     "trace_id",
     "span_id",
 )
-_KEPT_WHEN_DEAD: Final = ("timestamp", "key", "value", "headers")
 _NO_RULE: Final = "no rule applies to it"
 
 _AS_TEXT: Final = EventMapping()
@@ -260,7 +260,7 @@ def _dead_columns(batch: pa.RecordBatch, dead: dict[int, str], stage: str) -> di
     columns["dead_reason"] = pa.array([dead.get(row) for row in rows], pa.string())
     columns["dead_stage"] = pa.array([stage if row in dead else None for row in rows], pa.string())
     positions = pa.array([row if row in dead else None for row in rows], pa.int64())
-    for name in _KEPT_WHEN_DEAD:
+    for name in KEPT_WHEN_DEAD:
         index = batch.schema.get_field_index(name)
         if index >= 0:
             columns[name] = batch.column(index).take(positions)

@@ -7,6 +7,8 @@ line ends at the end are left out; bytes that are no UTF-8 become U+FFFD; NUL st
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logboom.pipeline.event.texts import decoded_texts
+
 NO_VALUE = "the record has no value"
 EMPTY = "the line is empty"
 NO_FIRST_PAIR = "the first word is no pair"
@@ -20,12 +22,3 @@ def text_lines(values: pa.Array) -> pa.Array:
     if pc.any(pc.starts_with(text, _BOM)).as_py():
         text = pc.replace_substring_regex(text, r"\A\x{FEFF}", "")
     return pc.utf8_rtrim(text, " \t\r\n")
-
-
-def decoded_texts(values: pa.Array) -> pa.Array:
-    """Bytes as text and nothing cut off; null where there is no value."""
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        texts = (None if value is None else value.decode(errors="replace") for value in values.to_pylist())
-        return pa.array(texts, pa.string())

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from logboom.pipeline.event.attributes import with_member
 from logboom.pipeline.event.json import escaped, time_texts
 from logboom.pipeline.event.schema import MICROSECONDS
-from logboom.pipeline.parse.lines import decoded_texts
+from logboom.pipeline.event.texts import decoded_texts
 
 HEADER: Final = "header."
 """`header.NAME` is the first header of that name as a text."""

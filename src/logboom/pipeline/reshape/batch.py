@@ -17,6 +17,7 @@ from logboom.pipeline.event.attributes import rows_with_attribute
 from logboom.pipeline.event.schema import MICROSECONDS
 from logboom.pipeline.normalise.memory import no_collections
 from logboom.pipeline.plan.outcomes import shown_sql
+from logboom.pipeline.reshape.columns import shortened, with_column
 from logboom.pipeline.reshape.edits import CASTS, cast, flatten, remove, take, to_text
 
 PREFIX: Final = "attributes."
@@ -30,7 +31,6 @@ SET_FIELDS: Final = (*TEXT_FIELDS, *FORMED_FIELDS)
 _IDS: Final = {"trace_id": re.compile(r"[0-9a-f]{32}"), "span_id": re.compile(r"[0-9a-f]{16}")}
 _SEVERITY_MAX: Final = 24
 _CONSTANT: Final = re.compile(r"(?P<number>-?\d{1,30})|'(?P<text>[^'\\]*)'")
-_SHOWN_MAX: Final = 60
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -87,10 +87,10 @@ class _Reshaping:
                 self._columns[name] = [0 if name == "severity_number" else None] * self._batch.num_rows
         for one in self._field_sets:
             self._set_field(one)
-        batch = _replaced(self._batch, "attributes", attributes)
+        batch = with_column(self._batch, "attributes", attributes)
         for name, values in self._columns.items():
             kind = batch.schema.field(name).type
-            batch = _replaced(batch, name, pa.array(values, kind))
+            batch = with_column(batch, name, pa.array(values, kind))
         batch = batch if not self._reasons else self._with_reasons(batch, stage)
         for name, rows in self._unset.items():
             counted = pa.array([int(row in rows) for row in range(batch.num_rows)], pa.int32())
@@ -177,7 +177,7 @@ class _Reshaping:
                 column.append(_field_value(one.target, value))
             except ValueError:
                 column.append(None)
-                reason = f"{one.target} cannot be {_short(value)}, the value of: {shown_sql(one.sql)}"
+                reason = f"{one.target} cannot be {shortened(value)}, the value of: {shown_sql(one.sql)}"
                 self._reasons.setdefault(row, reason)
                 self._unset.get(one.counted_as, set()).add(row)
         if one.target == "severity_number":
@@ -190,10 +190,10 @@ class _Reshaping:
         failed = pa.array([row in self._reasons for row in rows])
         for name in ("attributes", *self._columns):
             kept = pc.if_else(failed, self._batch.column(name), batch.column(name))
-            batch = _replaced(batch, name, kept)
-        batch = _replaced(batch, "dead_reason", pa.array([self._reasons.get(row) for row in rows], pa.string()))
+            batch = with_column(batch, name, kept)
+        batch = with_column(batch, "dead_reason", pa.array([self._reasons.get(row) for row in rows], pa.string()))
         stages = pa.array([stage if row in self._reasons else None for row in rows], pa.string())
-        return _replaced(batch, "dead_stage", stages)
+        return with_column(batch, "dead_stage", stages)
 
 
 def _failure(one: SetValues) -> str:
@@ -233,7 +233,7 @@ def constant_fault(target: str, sql: str) -> str | None:
     try:
         _field_value(target, value)
     except ValueError:
-        return f"{target} cannot be {_short(value)}, so every event would be a dead letter"
+        return f"{target} cannot be {shortened(value)}, so every event would be a dead letter"
     return None
 
 
@@ -242,15 +242,3 @@ def _time(value: Any) -> Any:
         return pa.scalar(value, pa.string()).cast(MICROSECONDS).value
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise ValueError("time") from error
-
-
-def _short(value: Any) -> str:
-    text = _encode(value).decode()
-    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 3]}..."
-
-
-def _replaced(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
-    index = batch.schema.get_field_index(name)
-    if index < 0:
-        return batch.append_column(name, column)
-    return batch.set_column(index, name, column)

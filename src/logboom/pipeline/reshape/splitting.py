@@ -16,6 +16,7 @@ from logboom.base.units import MIB
 from logboom.pipeline.normalise.memory import no_collections
 from logboom.pipeline.plan.nodes import SPLIT_FROM
 from logboom.pipeline.plan.outcomes import shown_sql
+from logboom.pipeline.reshape.columns import shortened, with_column
 from logboom.pipeline.reshape.edits import take, to_text
 
 ALL: Final = "attributes"
@@ -29,7 +30,6 @@ _GROWTH_MAX: Final = 100
 any size of it."""
 _FIXED_BYTES: Final = 100
 """Of an event, beside its texts."""
-_SHOWN_MAX: Final = 60
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -91,7 +91,7 @@ class _Splitting:
         origin = np.repeat(np.arange(self._batch.num_rows), counts)
         batch = self._batch if not found else self._many(found, origin, counts)
         batch = self._with_reasons(batch, found, counts, stage)
-        return _replaced(batch, SPLIT_FROM, pa.array(origin.astype(np.int32)))
+        return with_column(batch, SPLIT_FROM, pa.array(origin.astype(np.int32)))
 
     def _has(self, name: str) -> bool:
         return bool(self._batch.schema.get_field_index(name) >= 0)
@@ -126,7 +126,9 @@ class _Splitting:
             return _Parts(whole_trees, None, [None] * len(elements))
         trees = [{**tree, **element} if isinstance(element, dict) else tree for element in elements]
         reasons = [
-            None if isinstance(element, dict) else f"attributes cannot be {_short(element)}, element {number} of a list"
+            None
+            if isinstance(element, dict)
+            else f"attributes cannot be {shortened(element)}, element {number} of a list"
             for number, element in enumerate(elements)
         ]
         return _Parts([_encode(one).decode() for one in trees], None, reasons)
@@ -144,7 +146,7 @@ class _Splitting:
                 columns[BODY][here] = parts.bodies
             columns["event_id"][here] = [f"{one}.{at}" for at, one in enumerate(columns["event_id"][here])]
         for name, values in columns.items():
-            batch = _replaced(batch, name, pa.array(values, pa.string()))
+            batch = with_column(batch, name, pa.array(values, pa.string()))
         return batch
 
     def _with_reasons(self, batch: pa.RecordBatch, found: dict[int, _Parts], counts: Any, stage: str) -> pa.RecordBatch:
@@ -160,7 +162,7 @@ class _Splitting:
             values = values or [None] * batch.num_rows
             for at, text in said.items():
                 values[at] = text
-            batch = _replaced(batch, name, pa.array(values, pa.string()))
+            batch = with_column(batch, name, pa.array(values, pa.string()))
         return batch
 
 
@@ -172,15 +174,3 @@ def _list(value: Any) -> list[Any] | None:
         except (msgspec.DecodeError, RecursionError):
             return None
     return value if isinstance(value, list) else None
-
-
-def _short(value: Any) -> str:
-    text = _encode(value).decode()
-    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 3]}..."
-
-
-def _replaced(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
-    index = batch.schema.get_field_index(name)
-    if index < 0:
-        return batch.append_column(name, column)
-    return batch.set_column(index, name, column)

@@ -51,7 +51,7 @@ class SegmentDirectory:
         with pa.OSFile(str(beside), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table.combine_chunks())
         _sync(beside, os.O_RDONLY)
-        name = f"{token}-{_checksum(beside):08x}.arrow"
+        name = f"{token}-{file_checksum(beside):08x}.arrow"
         beside.rename(self._path / name)
         return name
 
@@ -61,7 +61,7 @@ def fault_of(path: Path) -> tuple[Path, str] | None:
     is whole, and for one of an earlier version, which wrote no checksums, that is there."""
     found = _CHECKSUM.search(path.name)
     try:
-        if found is not None and _checksum(path) != int(found[1], 16):
+        if found is not None and file_checksum(path) != int(found[1], 16):
             return path, "its checksum does not fit"
         path.stat()
     except OSError as error:
@@ -69,7 +69,8 @@ def fault_of(path: Path) -> tuple[Path, str] | None:
     return None
 
 
-def _checksum(path: Path) -> int:
+def file_checksum(path: Path) -> int:
+    """The CRC-32 of what is in a file."""
     checksum = 0
     with path.open("rb") as file:
         while data := file.read(MIB):

@@ -24,6 +24,7 @@ from logboom.pipeline.state.keys import fingerprints
 from logboom.pipeline.state.memory import SHARDS
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 from logboom.pipeline.transforms.dialled import Dialled, DialParts, fields_of, time_dial
+from logboom.pipeline.transforms.stateful_parts import texts_of
 
 _US_IN_MS: Final = 1_000
 _DAY_MS: Final = 86_400_000
@@ -145,7 +146,7 @@ class AggregateTransform(StatefulTransform, frozen=True, kw_only=True, tag="aggr
 
     def _cells(self, batch: pa.RecordBatch, windows: npt.NDArray[np.int64]) -> tuple[pa.Table, dict[str, int]]:
         """What the events bring, and how many have no value of a metric, as `METRIC.without`."""
-        columns = [_texts(sql, batch) for _, sql in self.by]
+        columns = [texts_of(sql, batch) for _, sql in self.by]
         names = [label for label, _ in self.by]
         weights = pc.fill_null(batch.column("weight"), 1.0).to_numpy(zero_copy_only=False)
 
@@ -201,7 +202,7 @@ def _brought(
         everything = np.ones(batch.num_rows, np.bool_)
         return everything, touched(metric, weights, weights)
     if metric.kind == "unique":
-        texts = _texts(metric.of, batch)
+        texts = texts_of(metric.of, batch)
         there = texts.is_valid().to_numpy(zero_copy_only=False)
         return there, (touched_by_hash(fingerprints([texts], batch.num_rows)[0][there]),)
     numbers = simple_numbers(metric.of)
@@ -209,12 +210,6 @@ def _brought(
     values = pc.fill_null(numbers(batch), np.nan).to_numpy(zero_copy_only=False)
     there = np.isfinite(values)
     return there, touched(metric, values[there], weights[there])
-
-
-def _texts(sql: str, batch: pa.RecordBatch) -> pa.Array:
-    texts = simple_texts(sql)
-    assert texts is not None, "the compiler has looked at it"
-    return texts(batch)
 
 
 # --- from the file ---------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from logboom.pipeline.state.keys import fingerprints, mixed
 from logboom.pipeline.state.memory import SHARDS
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 from logboom.pipeline.transforms.dialled import Dialled, DialParts, fields_of, time_dial
-from logboom.pipeline.transforms.stateful_parts import answers_for, asked_column
+from logboom.pipeline.transforms.stateful_parts import answers_for, asked_column, texts_of
 
 _US_IN_MS: Final = 1_000
 _FILE_KEYS: Final = ("host", "attributes['log.file.id']", "attributes['log.file.position']")
@@ -122,14 +122,14 @@ class DedupeTransform(StatefulTransform, frozen=True, kw_only=True, tag="dedupe"
     def _labels(self, batch: pa.RecordBatch) -> pa.Array:
         """What the key of each event is, as JSON."""
         names = [attribute_name(sql) or sql for sql in self.by or ("event_id", *_FILE_KEYS)]
-        texts = [_texts(sql, batch).to_pylist() for sql in self.by or ("event_id", *_FILE_KEYS)]
+        texts = [texts_of(sql, batch).to_pylist() for sql in self.by or ("event_id", *_FILE_KEYS)]
         rows = (dict(zip(names, row, strict=True)) for row in zip(*texts, strict=True))
         found = [{name: text for name, text in row.items() if text is not None} for row in rows]
         return pa.array([_encode(row).decode() for row in found], pa.string())
 
     def _keys(self, batch: pa.RecordBatch) -> tuple[Words, Words, npt.NDArray[np.bool_]]:
         """The fingerprints of all events, and which of them have a key."""
-        columns = [_texts(sql, batch) for sql in self.by or _FILE_KEYS]
+        columns = [texts_of(sql, batch) for sql in self.by or _FILE_KEYS]
         found = pc.is_valid(pc.coalesce(*columns) if self.by else columns[-1]).to_numpy(zero_copy_only=False)
         first, second = fingerprints(columns, batch.num_rows)
         without = np.flatnonzero(~found)
@@ -199,12 +199,6 @@ def _tell_parts(columns: Sequence[pa.Array], ids: pa.Array, first: Words, second
         named = [*(column.take(rows) for column in columns), parts.take(rows)]
         places = rows.to_numpy()
         first[places], second[places] = fingerprints(named, len(rows))
-
-
-def _texts(sql: str, batch: pa.RecordBatch) -> pa.Array:
-    texts = simple_texts(sql)
-    assert texts is not None, "the compiler has looked at it"
-    return texts(batch)
 
 
 def _compile(model: DedupeModel, common: CommonFields, part: Part) -> DedupeTransform:
