@@ -14,10 +14,9 @@ from tests.support.simulated import run
 from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import LogboomError, NotEnoughReplicasError, NotLeaderError
-from logboom.base.ids import NO_BROKER, Epoch, Offset, PartitionIndex, StreamName
+from logboom.base.ids import Offset
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.waiters import AppendResult
-from logboom.metadata.leadership import LogEnd, recover, recovery_candidates
 from logboom.metadata.reassignment import reassign
 
 BROKERS = (1, 2, 3, 4)
@@ -121,18 +120,6 @@ class Life:
         await asyncio.sleep(self.random.random())
         disk.fault = lambda operation, path: None
 
-    async def recover(self) -> None:
-        """Where all that had everything were killed: the one with the longest log, once all of them are back."""
-        for index in range(PARTITIONS):
-            now = self.cluster.assignment("orders", index)
-            candidates = recovery_candidates(now)
-            if now.leader == NO_BROKER and candidates and all(one in self.alive for one in candidates):
-                logs = {one: self.cluster.partition(one, "orders", index).log for one in candidates}
-                ends = {one: LogEnd(Epoch(log.epochs.latest), log.log_end_offset) for one, log in logs.items()}
-                stream = self.cluster.image.by_name[StreamName("orders")]
-                image, minimum_of = self.cluster.image, self.cluster.minimum_of
-                await self.cluster.take(recover(image, stream.id, PartitionIndex(index), ends, minimum_of))
-
     # --- its end ------------------------------------------------------------------------------------------------
 
     async def live(self) -> None:
@@ -144,7 +131,6 @@ class Life:
         happenings += [self.crash, self.stop, self.elect, self.lease, self.lease, self.move, self.fill]
         for _ in range(STEPS):
             await random.choice(happenings)()
-            await self.recover()
             await asyncio.sleep(random.random() * 0.3)
         await self._become_whole()
         await self._check()
@@ -155,7 +141,6 @@ class Life:
         for broker in BROKERS:
             if broker not in self.alive:
                 await cluster.start(broker)
-        await self.recover()
         for index in range(PARTITIONS):
             await cluster.in_sync("orders", index)
             leader = await self._append_last(index)

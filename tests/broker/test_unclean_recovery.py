@@ -1,5 +1,7 @@
-"""Nobody who is eligible is left: a partition waits, or the longest log is chosen where somebody says so (KIP-966)."""
+"""Nobody who is eligible is left: a partition waits, or the longest log is chosen where all were killed, or somebody
+says so (KIP-966)."""
 
+import asyncio
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -7,7 +9,7 @@ from random import Random
 import pytest
 from tests.broker.node import append, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, cluster_of, refusal_of, stays, until
-from tests.support.simulated import run
+from tests.support.simulated import replace_disk, run
 
 from logboom.base.errors import ElectionNotNeededError, EligibleLeadersNotAvailableError
 from logboom.base.ids import NO_BROKER, BrokerId
@@ -86,6 +88,56 @@ def test_an_election_does_not_wait_for_those_that_do_not_answer(tmp_path: Path) 
             assert cluster.assignment("orders").leader == 2, (
                 "of 3 nothing is known, which does not mean that it has more"
             )
+
+    run(body)
+
+
+async def put_back_older(cluster: Cluster, broker: int) -> None:
+    """All are killed at once, and one finds a copy of its disk that was made before the last records were acked."""
+    await cluster.create("orders", [1, 2, 3])
+    await append(cluster.leader("orders"), b"in the copy")
+    await cluster.in_sync("orders")
+    await until(partial(has_shown, cluster.partition(broker, "orders"), 1), "the copy has a record")
+    older = cluster.disk(broker).copy()
+    for value in (b"acked", b"acked too"):
+        await append(cluster.leader("orders"), value)
+    await asyncio.gather(*(cluster.crash(one, Random(one)) for one in (1, 2, 3)))
+    replace_disk(str(cluster.path / str(broker)), older)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), (2, 3, 1)])
+@pytest.mark.parametrize("broker", [1, 3])
+def test_an_older_copy_never_leads_where_another_one_has_what_was_acked(
+    tmp_path: Path, broker: int, order: tuple[int, ...]
+) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3, minimum=2) as cluster:
+            await put_back_older(cluster, broker)
+            for one in order:
+                await cluster.start(one)
+            await cluster.in_sync("orders")
+            for one in order:
+                copy = cluster.partition(one, "orders")
+                await until(partial(has_shown, copy, 3), "all of it is shown")
+                assert await values_of(copy) == [b"in the copy", b"acked", b"acked too"]
+
+    run(body)
+
+
+def test_the_others_are_waited_for_but_not_for_ever(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3, minimum=2) as cluster:
+            await cluster.create("orders", [1, 2, 3])
+            await append(cluster.leader("orders"), b"all have it")
+            await cluster.in_sync("orders")
+            await asyncio.gather(*(cluster.crash(one, Random(one)) for one in (1, 2, 3)))
+            for one in (1, 2, 3):
+                await cluster.start(one)
+                if one < 3:
+                    await cluster.crash(one, Random(one))
+            assert cluster.assignment("orders").in_doubt
+            await stays(lambda: cluster.assignment("orders").leader == NO_BROKER, 8.0)
+            await until(lambda: cluster.assignment("orders").leader == 3, "the one that is there leads", within_s=5.0)
 
     run(body)
 

@@ -1,8 +1,8 @@
 """Brokers come and go, ISRs shrink and grow, replicas move: whoever leads has every committed record.
 
 The machine below runs the commands of `logboom.metadata` on one partition, beside a model of what each broker's disk
-holds. Disks lie: a process that is killed may lose what it wrote last, although it was acked. Such a disk must not cost
-a committed record as long as another replica has it.
+holds. Disks lie: a process that is killed may lose what it wrote last, although it was acked, or an older copy of its
+disk is put back. Such a disk must not cost a committed record as long as another replica has it.
 """
 
 import contextlib
@@ -212,8 +212,10 @@ class ClusterMachine:
             return
         host.alive, host.clean = False, None
         if loses and host.records:
-            host.records.discard(max(host.records))
-            host.lied = True
+            kept = self.random.choice(sorted(host.records))
+            lost = {record for record in host.records if record > kept}
+            host.records -= lost
+            host.lied = host.lied or bool(lost & self.committed)
 
     def shut_down(self) -> None:
         broker = self.a_replica()
@@ -231,16 +233,13 @@ class ClusterMachine:
 
     def restart(self) -> None:
         broker = self.random.choice(BROKERS)
-        host, before = self.hosts[broker], the_partition(self.image)
+        host = self.hosts[broker]
         if host.alive:
             return
-        only = {*before.isr, *before.elr} == {broker}
         host.starts += 1
         wanted = registration(broker, incarnation=str(host.starts), clean=host.clean)
         self.take(register(self.image, wanted, minimum_of))
         host.alive = True
-        if only and host.lied:
-            self.excused = True
         self.take(unfence(self.image, broker, self.image.brokers[broker].epoch, minimum_of))
 
     def move(self) -> None:
@@ -261,11 +260,11 @@ class ClusterMachine:
         self.take(rebalance(self.image, minimum_of, most=1))
 
     def recover_with_all(self) -> None:
-        """The caller waits for every candidate; those that lied make the longest log the wrong measure of nothing."""
+        """The caller waits for every candidate. Later records have higher numbers, and later leaders write them."""
         candidates = recovery_candidates(the_partition(self.image))
         if not candidates or not all(one in self.image.brokers and self.acts(one) for one in candidates):
             return
-        ends = {one: LogEnd(Epoch(0), Offset(len(self.hosts[one].records))) for one in candidates}
+        ends = {one: LogEnd(Epoch(0), Offset(max(self.hosts[one].records, default=0))) for one in candidates}
         self.take(recover(self.image, STREAM, FIRST, ends, minimum_of))
         if all(self.hosts[one].lied for one in candidates):
             self.excused = True
@@ -284,8 +283,7 @@ class ClusterMachine:
         host = self.hosts[broker]
         if broker not in self.image.brokers or host.alive:
             return
-        others = {*the_partition(self.image).isr, *the_partition(self.image).elr} - {broker}
-        if not others:
+        if set(the_partition(self.image).relied_on) <= {broker}:
             return  # an operator who removes the last copy loses it
         self.take(fence(self.image, broker, minimum_of))
         self.take(unregister(self.image, broker, minimum_of))

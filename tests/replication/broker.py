@@ -66,6 +66,11 @@ class Log:
         self.durable_end = min(self.durable_end, offset)
         self.high_watermark = min(self.high_watermark, offset)
 
+    def copy(self) -> "Log":
+        epochs = EpochHistory.from_bytes(self.epochs.to_bytes())
+        assert epochs is not None
+        return Log(list(self.records), self.durable_end, epochs, self.high_watermark)
+
 
 class BrokenPromiseError(AssertionError):
     """A promise of the log was broken."""

@@ -9,6 +9,9 @@ ever; and whoever may lead knows all of it. What the controller decides is looke
 With `synced=False` the stream waits for no sync: a process that is killed loses what was acked. So one is killed only
 while several are in the ISR, and all of them live with copies that are whole. The minimum is two then: else a broker
 that is taken for dead, and was not killed, may be the only one that has a record.
+
+With `older_copies` a killed process may find an older copy of its disk, made while it ran, and all others may be killed
+with it. One at a time, and the minimum is two: nothing is lost as long as one of those that acked a record has it.
 """
 
 from collections.abc import Callable
@@ -19,6 +22,7 @@ from tests.replication.broker import FIRST, LEASE_S, STREAM, BrokenPromiseError,
 from logboom.base.errors import LogboomError
 from logboom.base.ids import (
     NO_BROKER,
+    BrokerEpoch,
     BrokerId,
     DirectoryId,
     Epoch,
@@ -39,10 +43,18 @@ from logboom.replication import following, leadership
 class Cluster:
     """See the module."""
 
-    def __init__(self, seed: int, *, brokers: int = 3, minimum: int = 2, synced: bool = True) -> None:
+    def __init__(
+        self, seed: int, *, brokers: int = 3, minimum: int = 2, synced: bool = True, older_copies: bool = False
+    ) -> None:
         self.random = Random(seed)
         self.happenings = {**HAPPENINGS, **LOSSES} if seed % 5 == 4 else HAPPENINGS
+        if older_copies:
+            self.happenings = {**HAPPENINGS, **OLDER_COPIES}
         self.synced = synced
+        self.copies: dict[BrokerId, Log] = {}
+        """Copies that were made of the disks of running processes."""
+        self.put_back_to: tuple[BrokerId, BrokerEpoch] | None = None
+        """Whose disk is an older copy, and of which process of it."""
         self.now_s = 0.0
         self.minimum = minimum
         self.image = Image()
@@ -141,7 +153,8 @@ class Cluster:
         assert now is not None
         candidates = recovery_candidates(now)
         if candidates and all(one in self.alive and self.image.is_active(one) for one in candidates):
-            ends = {one: LogEnd(Epoch(self.logs[one].epochs.latest), self.logs[one].end) for one in candidates}
+            logs = {one: self.logs[one] for one in candidates}
+            ends = {one: LogEnd(log.epochs.before(log.end), log.end) for one, log in logs.items()}
             self._take(recover(self.image, STREAM, FIRST, ends, self.minimum_of))
 
     # --- messages -----------------------------------------------------------------------------------------------
@@ -228,6 +241,33 @@ class Cluster:
             log = self.alive.pop(broker).log
             log.truncate(self.random.randint(log.durable_end, len(log.records)))
 
+    def copy_disk(self) -> None:
+        def copied(one: Broker) -> None:
+            self.copies[one.id] = copy = one.log.copy()
+            copy.truncate(self.random.randint(copy.durable_end, len(copy.records)))
+
+        self.do(copied)
+
+    def put_back(self) -> None:
+        """A process is killed, all others with it perhaps, and finds an older copy of its disk."""
+        copied = [one for one in self.alive if one in self.copies]
+        if not copied or self._has_an_older_copy():
+            return
+        broker = self.random.choice(copied)
+        for one in list(self.alive) if self.random.random() < 0.8 else [broker]:
+            log = self.alive.pop(one).log
+            log.truncate(log.durable_end)
+        self.logs[broker] = self.copies.pop(broker)
+        self.put_back_to = broker, self.image.brokers[broker].epoch
+
+    def _has_an_older_copy(self) -> bool:
+        """Whether a broker has not caught up since an older copy was put back."""
+        now = self.image.assignment(STREAM, FIRST)
+        if now is None or self.put_back_to is None:
+            return False
+        broker, epoch = self.put_back_to
+        return broker not in now.isr or self.image.brokers[broker].epoch <= epoch
+
     def _may_kill(self) -> bool:
         now = self.image.assignment(STREAM, FIRST)
         whole = [one for one, broker in self.alive.items() if not broker.lost]
@@ -241,6 +281,7 @@ class Cluster:
         for broker in self.logs:
             if broker not in self.alive and self.random.random() < 0.5:
                 self._register(broker)
+                self.copies.pop(broker, None)  # of an earlier process: it would be refused
                 log = self.logs[broker]
                 # Recovery syncs what it finds.
                 log.durable_end = len(log.records)
@@ -334,10 +375,14 @@ HAPPENINGS: dict[Callable[[Cluster], None], float] = {
 LOSSES: dict[Callable[[Cluster], None], float] = {Cluster.lose: 1}
 """What happens too, in one life of five."""
 
+OLDER_COPIES: dict[Callable[[Cluster], None], float] = {Cluster.copy_disk: 1, Cluster.put_back: 0.3}
+"""What happens too, where disks are put back."""
 
-def run(seed: int, steps: int = 1_500, *, synced: bool = True) -> Cluster:
+
+def run(seed: int, steps: int = 1_500, *, synced: bool = True, older_copies: bool = False) -> Cluster:
     """One life of a cluster. Raises BrokenPromiseError."""
-    cluster = Cluster(seed, brokers=3 + seed % 3, minimum=1 + seed % 2 if synced else 2, synced=synced)
+    minimum = 2 if older_copies or not synced else 1 + seed % 2
+    cluster = Cluster(seed, brokers=3 + seed % 3, minimum=minimum, synced=synced, older_copies=older_copies)
     for _ in range(steps):
         cluster.step()
     cluster.heal()

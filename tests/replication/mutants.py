@@ -273,6 +273,16 @@ def believe_in_clean_shutdowns(patch: Patch) -> None:
     patch.setattr(cluster, "register", clean)
 
 
+def let_the_last_one_lead_on(patch: Patch) -> None:
+    """Where all were killed, the last one that registers leads, though it may have come back as an older copy."""
+    leave = assignment._without_lost
+
+    def but_the_last(after: Assignment, lost: Members) -> Assignment:
+        return after if len(after.isr) + len(after.elr) == 1 else leave(after, lost)
+
+    patch.setattr(assignment, "_without_lost", but_the_last)
+
+
 # --- rule 8: what readers are told ----------------------------------------------------------------------------------
 
 

@@ -18,6 +18,13 @@ def test_one_process_at_a_time_may_lose_what_was_not_synced(first: int) -> None:
     assert committed > 200, "hardly anything was written"
 
 
+@pytest.mark.parametrize("first", [0, 15])
+def test_one_disk_at_a_time_may_be_an_older_copy(first: int) -> None:
+    """Also where all processes are killed at once: the logs of the others show what the copy lacks."""
+    committed = sum(len(run(seed, older_copies=True).committed) for seed in range(first, first + 15))
+    assert committed > 200, "hardly anything was written"
+
+
 def test_the_same_seed_gives_the_same_life() -> None:
     once, again = run(7, steps=400), run(7, steps=400)
     assert (once.history, once.committed, once.now_s) == (again.history, again.committed, again.now_s)

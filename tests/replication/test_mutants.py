@@ -57,13 +57,20 @@ def test_a_killed_process_that_stays_in_sync_is_found_where_nothing_is_synced() 
     run(found_at, synced=False)
 
 
-def seed_that_finds(mutant: Mutant, lives: int, *, synced: bool = True) -> int | None:
+@pytest.mark.uncompiled
+def test_an_older_copy_that_leads_is_found() -> None:
+    found_at = seed_that_finds(mutants.let_the_last_one_lead_on, OFTEN, older_copies=True)
+    assert found_at is not None
+    run(found_at, older_copies=True)
+
+
+def seed_that_finds(mutant: Mutant, lives: int, *, synced: bool = True, older_copies: bool = False) -> int | None:
     """The first life that a broken rule does not get through; None where it gets through all."""
     with pytest.MonkeyPatch.context() as patch:
         mutant(patch)
         for seed in range(lives):
             try:
-                run(seed, synced=synced)
+                run(seed, synced=synced, older_copies=older_copies)
             except AssertionError:
                 return seed
     return None

@@ -127,8 +127,7 @@ def _held(image: Image, own: BrokerId) -> tuple[list[str], list[str], list[str]]
     here, elsewhere, nowhere = list[str](), list[str](), list[str]()
     for stream in image:
         for index, one in enumerate(stream.assignments):
-            eligible = {*one.isr, *one.elr}
-            where = here if own in eligible else elsewhere if eligible else nowhere
+            where = here if own in one.relied_on else elsewhere if one.relied_on else nowhere
             where.append(f"{stream.name}:{index}")
     return here, elsewhere, nowhere
 

@@ -10,9 +10,11 @@ wants. `decide` turns the wish into the change, by these rules:
 - A member that leaves the ISR while that is below the minimum becomes an eligible leader replica (ELR): nothing was
   committed since, so it holds every committed record. With the ISR back at its minimum the ELR is forgotten.
 - A member whose process ended without a clean shutdown is neither in the ISR nor in the ELR any more: its disk may have
-  lost what was not synced. It is remembered as `last_known` until the ISR is at its minimum again, for the case that no
-  other member comes back (`recovery`).
-- The only replica that is left in ISR and ELR stays there whatever happened to it: nobody holds more than it does.
+  lost what was not synced, or be an older copy that somebody put back. It is remembered as `last_known` until the ISR
+  is at its minimum again.
+- Where that was the last one, nobody leads until those of the last known that are there have told how far their logs go
+  (`leadership.recover`): the longest has everything, unless all of them lost something. The only replica of a partition
+  stays in its ISR whatever happened to it.
 - A reassignment ends in two steps where it removes the leader: first one that stays leads, then those that go leave the
   ISR and the replicas. So who led before follows, and knows it, before anything is committed without it.
 - An observer is nobody of all these. It becomes a replica by a reassignment that names it, and an observer no more.
@@ -67,6 +69,17 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     def holders(self) -> Replicas:
         """All brokers that have a copy: the replicas, then the observers."""
         return self.replicas + self.observers
+
+    @property
+    def relied_on(self) -> Replicas:
+        """The replicas that are relied on to hold what is committed: ISR and ELR, or where none of those is left, the
+        last ones that were among them."""
+        return self.isr + self.elr or self.last_known
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether all who held what is committed ended without a clean shutdown: `leadership.recover` elects one."""
+        return self.leader == NO_BROKER and bool(self.last_known) and not (self.isr or self.elr)
 
     @property
     def reassigning(self) -> bool:
@@ -220,8 +233,8 @@ def _without_lost(after: Assignment, lost: frozenset[BrokerId]) -> Assignment:
         return after
     isr = tuple(one for one in after.isr if one not in lost)
     elr = tuple(one for one in after.elr if one not in lost)
-    if not isr and not elr and len(after.isr) + len(after.elr) == 1:
-        return after  # nobody holds more than this one
+    if not isr and not elr and len(after.replicas) == 1:
+        return after  # there is no other copy, which might have more
     return replace(after, isr=isr, elr=elr)
 
 

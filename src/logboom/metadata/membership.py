@@ -3,7 +3,8 @@ partitions they hold.
 
 What each does, by KIP-841 and KIP-966:
 
-    register        an earlier process of the broker is gone; without a clean shutdown it leaves every ISR and ELR
+    register        an earlier process of the broker is gone; without a clean shutdown it leaves every ISR and ELR, and
+                    where it was the last one there, its log is compared with those of others before somebody leads
     unfence         it has recovered its logs: partitions without a leader may get one
     fence           its lease is over: it leaves every ISR, others lead
     begin_shutdown  as fence, while it still serves; it keeps what nobody else could lead
@@ -23,7 +24,7 @@ from logboom.base.errors import (
     StaleBrokerEpochError,
     UnknownBrokerError,
 )
-from logboom.base.ids import NO_BROKER, BrokerEpoch, BrokerId, DirectoryId
+from logboom.base.ids import NO_BROKER, BrokerEpoch, BrokerId, DirectoryId, StreamId
 from logboom.metadata.assignment import Assignment, Eligibility, PartitionChange, PartitionUpdate, decide
 from logboom.metadata.brokers import Broker, version_of_registration
 from logboom.metadata.image import Image, Stream
@@ -251,6 +252,15 @@ def partitions_changed(stream: Stream, changes: Iterable[PartitionChange]) -> It
         yield PartitionsChanged(version=version, id=stream.id, changes=some)
 
 
+def changes_by_stream(image: Image, records: Iterable[PartitionsChanged]) -> list[PartitionsChanged]:
+    """The same changes, none of a partition that another one is of, with those of a stream together: a record costs
+    every broker that applies it, now and at each start, a look at all partitions of the stream."""
+    changes: dict[StreamId, list[PartitionChange]] = {}
+    for record in records:
+        changes.setdefault(record.id, []).extend(record.changes)
+    return [made for stream_id, some in changes.items() for made in partitions_changed(image.by_id[stream_id], some)]
+
+
 def _earlier_process_is_gone(
     image: Image, before: Broker, minimum_of: MinimumOf, *, clean: bool
 ) -> Iterator[PartitionsChanged]:
@@ -263,9 +273,12 @@ def _earlier_process_is_gone(
     def wish(assignment: Assignment) -> PartitionUpdate | None:
         eligible = {*assignment.isr, *assignment.elr}
         others = _others(assignment, before.id)
-        if before.id not in eligible or eligible == {before.id}:
-            # The only one that has everything leads on, with the epoch that its registration gives it.
+        if before.id not in eligible:
             return None
+        if eligible == {before.id}:
+            # The only one that has everything leads on, with the epoch that its registration gives it. Killed, it may
+            # have come back as an older copy, so where there are others it is compared with them first.
+            return PartitionUpdate(lost=lost) if lost and len(assignment.replicas) > 1 else None
         if any(map(active, others)):
             return PartitionUpdate(isr=others, lost=lost)
         return PartitionUpdate(lost=lost) if lost else None

@@ -8,7 +8,8 @@
 - the high-water mark never goes back in a leadership, is not above the log's end, and when it moves every member of the
   committed ISR has been durable up to there (design, rule 3);
 - a partition in service soon knows of the lease that its broker has;
-- nobody leads who was neither in the ISR nor eligible, unless the operator has asked for that;
+- nobody leads who was neither in the ISR nor eligible, unless the operator has asked for that; or unless all of those
+  were killed, and then it has everything that anybody was told of;
 - nothing is acknowledged to a client that asked for acks=all before some leader's high-water mark is above it.
 
 An operator who has somebody lead that need not have everything may lose records by it; then nobody promises anything
@@ -33,6 +34,7 @@ from logboom.sim.copies import records_on
 from logboom.sim.coverage import (
     BACK,
     BELOW_MINIMUM,
+    COMPARED,
     CONTROLLERS,
     ELECTIONS,
     ISR_EXPANSIONS,
@@ -195,12 +197,12 @@ class Invariants:
             for number, (old_one, new_one) in enumerate(_both(before.by_id[stream.id], stream)):
                 self._count_one(f"{stream.name}-{number}", old_one, new_one)
                 if _is_unclean(old_one, new_one):
-                    self._elected_uncleanly(stream, number, new_one)
+                    self._elected_uncleanly(stream, number, old_one, new_one)
 
-    def _elected_uncleanly(self, stream: Stream, number: int, now: Assignment) -> None:
-        self._met[UNCLEAN] += 1
+    def _elected_uncleanly(self, stream: Stream, number: int, old: Assignment, now: Assignment) -> None:
+        self._met[COMPARED if old.in_doubt else UNCLEAN] += 1
         self._unclean.add(((stream.id, number), now.leader_epoch))
-        if (stream.name, number) not in self._asked_uncleanly:
+        if not old.in_doubt and (stream.name, number) not in self._asked_uncleanly:
             self._violated(f"{now.leader} leads {stream.name}-{number}, was not eligible, and nobody has asked for it")
 
     def _count_one(self, name: str, old: Assignment, new: Assignment) -> None:
@@ -264,8 +266,12 @@ class Invariants:
             if of == where and offset >= start and int(held.get(offset) or -1) != value
         ]
         if lacks or partition.log.log_end_offset < self._committed[where]:
+            lost = f"{where} is led by {broker_id}, which lacks {len(lacks)} known records"
+            if (partition.stream.name, partition.index) not in self._asked_uncleanly:
+                self._violated(f"{lost}, and nobody has asked for it")
+                return
             self._met[UNCLEAN_LOSSES] += 1
-            self._scheduler.fail(GivenUpError(f"{where} is led by {broker_id}, which lacks {len(lacks)} known records"))
+            self._scheduler.fail(GivenUpError(lost))
 
     def _acknowledged(self, where: TopicPartition, end: Offset) -> None:
         if end > self._committed[where]:

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from logboom.base.ids import NO_BROKER, Offset, StreamId
 from logboom.broker.partition.replica import Partition
-from logboom.metadata.assignment import Assignment
+from logboom.metadata.assignment import Assignment, Replicas
 from logboom.sim.client import TopicPartition
 from logboom.sim.coverage import LOOKS_AT_WELL
 from logboom.sim.health import Health, health
@@ -146,6 +146,13 @@ class Liveness:
             self._history.violated(f"{text}, all of them well and in touch")
 
 
+def _needed(one: Assignment) -> Replicas:
+    """Who has to be well for a partition to go on."""
+    if one.in_doubt:
+        return one.replicas  # all are waited for that may have more
+    return one.relied_on if one.leader == NO_BROKER else one.isr
+
+
 def _well(now: Health) -> dict[_Key, _Well]:
     """The partitions that should take records."""
     led = {
@@ -158,7 +165,7 @@ def _well(now: Health) -> dict[_Key, _Well]:
     are_well = cache(now.all_well)
     for stream in now.image:
         for index, one in enumerate(stream.assignments):
-            members = tuple(sorted({*one.isr, *(one.elr if one.leader == NO_BROKER else ())}))
+            members = tuple(sorted(_needed(one)))
             if members and not one.reassigning and are_well(members):
                 leader = led.get((stream.id, index, one.leader))
                 leads = leader is not None and leader.role.epoch == one.leader_epoch

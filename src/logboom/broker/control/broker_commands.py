@@ -4,7 +4,7 @@ Each reads the image, has `logboom.metadata` make the records, commits them, and
 with. They raise what the functions of `logboom.metadata` raise. Leases are in `liveness`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from logboom.base.errors import InvalidRequestError, InvalidUpdateVersionError, LogboomError
@@ -29,6 +29,7 @@ from logboom.metadata.leadership import NO_ENDS, IsrProposal, LogEnd, change_isr
 from logboom.metadata.levels import Levels, set_level
 from logboom.metadata.membership import (
     Registration,
+    changes_by_stream,
     checked_epoch,
     drain,
     partitions_changed,
@@ -105,17 +106,8 @@ async def change_isrs(context: ControlContext, command: commands.ChangeIsr) -> l
         if repeats:
             image = apply_all(image, made)
         results.append(None)
-    await context.commit(records if repeats else _by_stream(image, records))
+    await context.commit(records if repeats else changes_by_stream(image, records))
     return results
-
-
-def _by_stream(image: Image, records: Iterable[PartitionsChanged]) -> list[PartitionsChanged]:
-    """The same changes, none of a partition that another one is of, with those of a stream together: a record costs
-    every broker that applies it, now and at each start, a look at all partitions of the stream."""
-    changes: dict[StreamId, list[PartitionChange]] = {}
-    for record in records:
-        changes.setdefault(record.id, []).extend(record.changes)
-    return [made for stream_id, some in changes.items() for made in partitions_changed(image.by_id[stream_id], some)]
 
 
 async def lose_replicas(context: ControlContext, command: commands.ReplicasLost) -> list[Refusal | None]:
@@ -141,7 +133,7 @@ async def lose_replicas(context: ControlContext, command: commands.ReplicasLost)
         changes: list[PartitionChange] = []
         for index in indexes:
             before = stream.assignments[index] if 0 <= index < len(stream.assignments) else None
-            if before is None or broker not in before.replicas or {*before.isr, *before.elr} <= {broker}:
+            if before is None or broker not in before.replicas or set(before.relied_on) <= {broker}:
                 continue
             change = decide(index, before, PartitionUpdate(wiped=frozenset({broker})), rules)
             changes.append(PartitionChange(index=index) if change is None else change)
@@ -219,7 +211,7 @@ async def unregister_broker(context: ControlContext, command: commands.Unregiste
         f"{stream.name}:{index}"
         for stream in context.image
         for index, one in enumerate(stream.assignments)
-        if {*one.isr, *one.elr} == {broker.id}
+        if set(one.relied_on) == {broker.id}
     ]
     if alone and not broker.active:
         more = f" and {len(alone) - 1} more" if len(alone) > 1 else ""

@@ -49,8 +49,10 @@ class Controller:
         """`confirm_leadership` returns once this broker led the group after the call; `ask_ends` is for `recovery`."""
         self._context = context
         self._confirm_leadership = confirm_leadership
-        self.recovery = UncleanRecovery(context, self.in_order, lambda: self._serving, ask_ends)
         self._liveness = Liveness(context, confirm_leadership=confirm_leadership, in_order=self.in_order)
+        self.recovery = UncleanRecovery(
+            context, self.in_order, lambda: self._serving, ask_ends, self._liveness.is_alive
+        )
         self._serving = False
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -138,6 +138,16 @@ class Liveness:
             may_stop=command.stopping and not self._leads_what_others_can(broker),
         )
 
+    def is_alive(self, broker: BrokerId) -> bool:
+        """Whether this controller has heard a heartbeat of the registered process within a lease, be it fenced or not;
+        not of one that stops, or whose disk hangs."""
+        heard, found = self._heard.get(broker), self._context.image.brokers.get(broker)
+        lease_s = self._context.config.now.lease_ms / 1_000 * (1 + CLOCK_RATE_MARGIN)
+        if heard is None or found is None or heard.epoch != found.epoch or not heard.by_heartbeat:
+            return False
+        latest = self._latest[broker]
+        return self._now_s() - heard.at_s < lease_s and not (latest.stopping or latest.stalled)
+
     def check_has_ended(self, before: Broker) -> None:
         """Another process begins with the data directory of this one, which has to have ended.
 

@@ -1,25 +1,34 @@
-"""Unclean recovery of partitions without a leader (KIP-966): where it is allowed, the longest log leads.
+"""Recovery of partitions without a leader (KIP-966): replicas are asked how far their logs go, and the longest leads.
 
 A partition whose ISR and eligible leader replicas are all away has no leader. The first of those replicas to come back
-leads, and no record is lost; so by default the partition waits. Two things end the wait earlier, and may lose records:
-an unclean election that somebody asks for, and `unclean.leader.election.enable` of the stream. Then the replica with
-the longest log leads, of those that answer. For the setting this waits for some seconds first, since brokers that are
-merely restarted come back within them.
+leads, and no record is lost; so by default the partition waits. Three things lead to an election by the logs:
+
+- All of those replicas were killed (`Assignment.in_doubt`). With honest disks each has everything, but one of them may
+  be an older copy that somebody put back, which nothing shows but the logs of the others. So those that were relied on
+  last and are there again are asked, and nothing is lost where one of them is whole. The others are waited for, as
+  long as brokers take that are merely restarted.
+- `unclean.leader.election.enable` of the stream: after the same time anybody is asked. Records may be lost.
+- An unclean election that somebody asks for, at once. Records may be lost.
 
 Life: that of its `loop`.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from itertools import islice
+from typing import Final, NamedTuple, TypeAlias
 
 from logboom.base.ids import NO_BROKER, BrokerId, PartitionIndex, StreamId, StreamName
 from logboom.broker.control.context import ControlContext, InOrder
 from logboom.broker.control.controller_loop import ControllerLoop
+from logboom.metadata import Image
+from logboom.metadata.assignment import Assignment
 from logboom.metadata.leadership import LogEnd, recover
+from logboom.metadata.membership import changes_by_stream
 from logboom.metadata.named_settings import takes_unclean_leaders
+from logboom.metadata.records import PartitionsChanged
 
-_INTERVAL_S: Final = 1.0
+_INTERVAL_S: Final = 0.25
 _WAIT_S: Final = 10.0
 _PARTITIONS_AT_A_TIME: Final = 1_000
 Key: TypeAlias = tuple[StreamId, PartitionIndex]
@@ -28,15 +37,42 @@ AskEnds: TypeAlias = Callable[[Sequence[Key], Collection[BrokerId]], Awaitable[M
 """How far the logs of some brokers go; those that do not tell are left out."""
 
 
+class _Wanted(NamedTuple):
+    """A partition that is recovered now."""
+
+    before: Assignment
+    """As it was when it was decided whom to ask."""
+    asked: frozenset[BrokerId]
+    one_of: frozenset[BrokerId]
+    """At least one of these has to answer."""
+    waited: bool
+    """Whether it was waited for long enough; before that, all who are asked have to answer."""
+
+    def may_decide(self, told: Ends) -> bool:
+        """Whether these answers are enough."""
+        return bool(self.one_of & told.keys()) and (self.waited or self.asked <= told.keys())
+
+
 class UncleanRecovery:
     """See the module. On the loop."""
 
-    def __init__(self, context: ControlContext, in_order: InOrder, serving: Callable[[], bool], ask: AskEnds) -> None:
+    def __init__(
+        self,
+        context: ControlContext,
+        in_order: InOrder,
+        serving: Callable[[], bool],
+        ask: AskEnds,
+        is_alive: Callable[[BrokerId], bool],
+    ) -> None:
+        """`is_alive`: whether a broker has sent a heartbeat a moment ago and is well, be it fenced or not."""
         self._context = context
         self._in_order = in_order
         self._ask = ask
+        self._is_alive = is_alive
         self._since: dict[Key, float] = {}
-        """Since when partitions have had no leader, on the monotonic clock."""
+        """Since when partitions have been waited for, on the monotonic clock."""
+        self._calm: Image | None = None
+        """An image of which no partition is to be recovered: no other look at it is needed."""
         self.loop = ControllerLoop(
             "the recovery of partitions",
             _INTERVAL_S,
@@ -57,46 +93,66 @@ class UncleanRecovery:
         return (await self._ask([key], active)).get(key, {})
 
     async def _recover_due(self) -> None:
-        wanted = self._wanted()
+        wanted = self._due()
         if wanted:
-            ends = await self._ask(list(wanted), frozenset[BrokerId]().union(*wanted.values()))
-            for key in wanted:
-                await self._in_order(partial(self._recover, key, ends.get(key, {})))
+            asked = frozenset[BrokerId]().union(*(one.asked for one in wanted.values()))
+            ends = await self._ask(list(wanted), asked)
+            await self._in_order(partial(self._recover, wanted, ends))
 
-    def _wanted(self) -> dict[Key, frozenset[BrokerId]]:
-        """The partitions that are recovered now, and the brokers to ask about each."""
+    def _due(self) -> dict[Key, _Wanted]:
+        """The partitions that are recovered now."""
         image, now_s = self._context.image, self._context.clock.monotonic_s()
-        since = {
-            (stream.id, PartitionIndex(index)): self._since.get((stream.id, PartitionIndex(index)), now_s)
-            for stream in image
-            if takes_unclean_leaders(stream.overrides)
-            for index, assignment in enumerate(stream.assignments)
-            if assignment.leader == NO_BROKER
-        }
-        self._since.clear()
-        self._since.update(since)
-        due = [key for key, since_s in since.items() if now_s - since_s >= _WAIT_S][:_PARTITIONS_AT_A_TIME]
-        return {key: active for key in due if (active := self._active(key))}
+        if image is self._calm:
+            return {}
+        since: dict[Key, float] = {}
+        due: dict[Key, _Wanted] = {}
+        for key, assignment, takes_anybody in self._leaderless(image):
+            active = frozenset(filter(image.is_active, assignment.replicas))
+            known = active.intersection(assignment.last_known) if assignment.in_doubt else frozenset[BrokerId]()
+            if not known and not takes_anybody:
+                continue  # none of those that were relied on is there
+            since[key] = self._since.get(key, now_s)
+            waited = now_s - since[key] >= _WAIT_S
+            if known and (waited or not self._others_may_come(assignment, active)):
+                due[key] = _Wanted(assignment, active, known, waited)
+            elif waited and takes_anybody and active:
+                due[key] = _Wanted(assignment, active, active, waited)
+        self._since = since
+        self._calm = None if since else image
+        return dict(islice(due.items(), _PARTITIONS_AT_A_TIME))
 
-    def _active(self, key: Key) -> frozenset[BrokerId]:
-        image = self._context.image
-        assignment = image.assignment(*key)
-        return frozenset(() if assignment is None else filter(image.is_active, assignment.replicas))
+    @staticmethod
+    def _leaderless(image: Image) -> Iterator[tuple[Key, Assignment, bool]]:
+        """The partitions that may be recovered, and of each whether its stream takes anybody as a leader."""
+        for stream in image:
+            takes_anybody = takes_unclean_leaders(stream.overrides)
+            for index, assignment in enumerate(stream.assignments):
+                if assignment.leader == NO_BROKER and (takes_anybody or assignment.in_doubt):
+                    yield (stream.id, PartitionIndex(index)), assignment, takes_anybody
 
-    async def _recover(self, key: Key, ends: Ends) -> None:
+    def _others_may_come(self, assignment: Assignment, active: frozenset[BrokerId]) -> bool:
+        """Whether replicas that are not there yet may have more than those that are."""
+        return any(
+            one not in active and (one in assignment.last_known or self._is_alive(one)) for one in assignment.replicas
+        )
+
+    async def _recover(self, wanted: Mapping[Key, _Wanted], ends: Mapping[Key, Ends]) -> None:
         context = self._context
-        stream = context.image.by_id.get(key[0])
-        if stream is None:
-            return
-        records = recover(context.image, *key, ends, context.minimum_of)
-        await context.commit(records)
-        if records:
-            context.log.warning(
-                "a partition without leader is led by the longest log: its stream takes unclean leaders",
-                stream=stream.name,
-                partition=key[1],
-                ends=shown(ends),
-            )
+        records: list[PartitionsChanged] = []
+        for key, one in wanted.items():
+            told = ends.get(key, {})
+            if context.image.assignment(*key) == one.before and one.may_decide(told):
+                records += recover(context.image, *key, told, context.minimum_of)
+        await context.commit(changes_by_stream(context.image, records))
+        for record in records:
+            for change in record.changes:
+                key = record.id, PartitionIndex(change.index)
+                context.log.warning(
+                    "a partition without leader is led by the longest log",
+                    stream=context.image.by_id[record.id].name,
+                    partition=change.index,
+                    ends=shown(ends[key]),
+                )
 
 
 def shown(ends: Ends) -> dict[int, tuple[int, int]]:
