@@ -3,9 +3,10 @@ again for long.
 
 A full collection of the interpreter visits every object there is, and nothing else runs meanwhile: with ten thousand
 partitions long enough to lose the broker's lease. It comes whenever a quarter more objects are there than the last
-time, so many times while those partitions are made. Here each full collection sets aside what it leaves (`gc.freeze`),
-so that the next one visits only what was made since. Garbage among what was set aside stays until that has doubled:
-then one collection visits everything. Where that would take long, it stays until there is eight times as much.
+time, this many times while those partitions are made. Here each full collection sets aside what it leaves
+(`gc.freeze`), so that the next one visits only what was made since. Garbage among what was set aside stays until that
+has doubled: then one collection visits everything. Where that would take long, it stays until there is eight times as
+much.
 
 While a node starts there are none: see `no_collections_at_start`.
 """
@@ -28,7 +29,8 @@ _GROWTH_OF_MANY: Final = 8
 _START_MAX_S: Final = 60.0
 """A start that takes longer has something to wait for."""
 _FIRST_LOOK: Final = 8
-"""After so many full collections, and twice as many, and so on, what was set aside is counted, which visits it too."""
+"""After this many full collections, and twice as many, and so on, what was set aside is counted, which visits it
+too."""
 
 
 class _Collections:

@@ -149,7 +149,7 @@ class File(Protocol):
         nothing."""
 
     def write(self, offset: int, buffers: Sequence[Bytes]) -> None:
-        """Write all buffers one behind the other at `offset`; a short write is carried on until done or an error."""
+        """Write all buffers one after the other at `offset`; a short write is carried on until done or an error."""
 
     def write_out(self, offset: int, length: int, *, wait: bool) -> None:
         """Begin to give these bytes, which are written, to the device; with `wait`, return once it has them.

@@ -158,7 +158,7 @@ class Settings(BaseModel):
     def _name_unknown_keys(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """Only the model itself knows which keys it has, so the nearest one is named here, on the way out."""
         if value is None and not any(info.is_required() for info in cls.model_fields.values()):
-            value = {}  # a YAML key with nothing behind it is a group left at its defaults
+            value = {}  # a YAML key with nothing after it is a group left at its defaults
         known = {info.alias or name: info for name, info in cls.model_fields.items()}
         faults = list(_switches_for_numbers(value, known)) if isinstance(value, Mapping) else []
         try:

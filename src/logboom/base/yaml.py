@@ -71,7 +71,7 @@ class _Open:
 
 
 class _UnreadableError(Exception):
-    """What stands on or behind this line is no YAML, and the library has no word for it."""
+    """What stands on or after this line is no YAML, and the library has no word for it."""
 
     def __init__(self, line: int) -> None:
         super().__init__()

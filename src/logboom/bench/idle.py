@@ -148,5 +148,5 @@ class _Follower:
 
 
 def run_idle(server: Server, load: IdleLoad, progress: Callable[[str], None]) -> dict[str, object]:
-    """Measure a server that is not running yet, or is started anew; it runs afterwards."""
+    """Measure a server that is not running yet, or is restarted; it runs afterwards."""
     return _Run(server, load, progress).measure()

@@ -12,7 +12,7 @@ from logboom.records import HEADER_BYTES
 class ProduceLoad:
     """The load. `connections` go to each broker that leads a partition; `in_flight` counts requests over all of them.
 
-    With `messages` the run ends after so many records (rounded up to whole requests) and all of them count; else it
+    With `messages` the run ends after this many records (rounded up to whole requests) and all of them count; else it
     takes `warm_up_s` and then `seconds`, which count.
     """
 

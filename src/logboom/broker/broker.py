@@ -137,7 +137,7 @@ class Broker:
         )
         self.producer_ids = ProducerIds(self.catalog, self._config)
         self.quotas = self._quota_manager(config)
-        self.catalog.watch_quotas(self.quotas.update)  # before any front end does: front ends then ask for meters anew
+        self.catalog.watch_quotas(self.quotas.update)  # before any front end does: front ends then ask for meters again
         self.publishing = Publishing(self.quotas, self.flusher)
         internal_streams = _internal_streams_of(self)
         self.groups = GroupService(self._config, internal_streams, self.cluster.registration, runtime=runtime, log=log)

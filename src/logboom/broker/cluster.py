@@ -213,7 +213,7 @@ class ClusterMember:
 
     async def _others_lead(self, timeout_s: float) -> bool:
         """Return once this broker leads nothing that others can, and knows it: its front ends have to hand over what
-        they took as the leader. False where that takes longer than so many seconds."""
+        they took as the leader. False where that takes longer than this many seconds."""
         try:
             async with asyncio.timeout(timeout_s):
                 left = await self.registration.leave(timeout_s)
@@ -250,7 +250,7 @@ class ClusterMember:
         self._group.end(error)
 
     async def adopt_streams(self, led_here: Callable[[StreamName, PartitionIndex], Epoch]) -> None:
-        """Write down who holds the streams of before assignments were: this broker, which was alone then."""
+        """Write down who holds the streams from before assignments were: this broker, which was alone then."""
         own = (self._parts.identity.broker_id,)
         records = [
             PartitionsPlaced(

@@ -355,7 +355,7 @@ class BrokerConfig(Settings):
     stream_defaults: StreamDefaults = StreamDefaults()
     """The settings of streams that have none of their own."""
     replica_lag_max_ms: Annotated[DurationMs, Field(ge=100), Static("replica.lag.time.max.ms")] = 30 * SECOND_MS
-    """A follower that was not caught up for so long leaves the in-sync replicas."""
+    """A follower that was not caught up for this long leaves the in-sync replicas."""
     high_watermark_checkpoint_ms: Annotated[
         DurationMs, Field(ge=100), Dynamic("replica.high.watermark.checkpoint.interval.ms")
     ] = 5 * SECOND_MS

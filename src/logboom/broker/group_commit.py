@@ -24,9 +24,9 @@ class InlineFlushable(Protocol):
     """The part of a log that writes on the loop while the kernel syncs beside it. One round at a time."""
 
     def write(self, max_bytes: int) -> File | None:
-        """Loop: write all that is staged, at most so many bytes, without a wait for the disk; the file that is then to
-        be synced, upon which `synced` or `sync_failed` is called. None, or BlockingIOError where the disk would have to
-        be waited for: `flush` has to do it."""
+        """Loop: write all that is staged, at most this many bytes, without a wait for the disk; the file that is then
+        to be synced, upon which `synced` or `sync_failed` is called. None, or BlockingIOError where the disk would have
+        to be waited for: `flush` has to do it."""
 
     def synced(self) -> Offset:
         """Loop: the sync succeeded; the end of what is then safe. Raises as `flush`."""

@@ -11,8 +11,8 @@ from logboom.metadata import Image, Stream
 
 
 class EnsureStream(Protocol):
-    """Returns the internal stream of a name with these settings; creates it where there is none, with so many replicas
-    of each partition, or as many as the brokers there are can hold. `Catalog.ensure_internal_stream`."""
+    """Returns the internal stream of a name with these settings; creates it where there is none, with this many
+    replicas of each partition, or as many as the brokers there are can hold. `Catalog.ensure_internal_stream`."""
 
     async def __call__(
         self, name: str, *, partitions: int, replication_factor: int, config: Mapping[str, str]

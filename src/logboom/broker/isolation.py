@@ -13,9 +13,9 @@ from logboom.broker.partition.replica import Partition
 from logboom.replication.leadership import LeaseMissed
 
 LEASES: Final = 3
-"""For so many leases it waits for a controller: after one others lead, and a change of the controller takes two."""
+"""For this many leases it waits for a controller: after one others lead, and a change of the controller takes two."""
 NAMED_LEASES: Final = 10
-"""For so many it is named in Metadata. A client that has no other connection asks nobody else as long as that names
+"""For this many it is named in Metadata. A client that has no other connection asks nobody else as long as that names
 this broker; one of librdkafka ends a broker that it hears of no more, with the requests that wait there."""
 
 

@@ -23,7 +23,7 @@ Find: TypeAlias = Callable[[ReplicaKey], Partition]
 """A partition of this broker. Raises LogboomError where it is not here, or cannot be used."""
 _ANSWER_S: Final = 2.0
 QUESTIONS_MAX: Final = 10_000
-"""Partitions of one question: to look for so many takes a few hundredths of a second, during which nothing else is
+"""Partitions of one question: to look for this many takes a few hundredths of a second, during which nothing else is
 done."""
 _Many = msgspec.Meta(max_length=QUESTIONS_MAX)
 _Epoch = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]

@@ -1,4 +1,4 @@
-"""Replicas of this broker that have lost records which other replicas have: told to the controller, then made anew.
+"""Replicas of this broker that have lost records which other replicas have: told to the controller, then rebuilt.
 
 A copy whose directory is gone, or whose log has damage below its durable end, must not count any more. The controller
 takes it out of the ISR and of the eligible leaders, and elects another leader where this broker led. Once that is
@@ -60,7 +60,7 @@ class LostReplicas:
         return key in self._known
 
     def add(self, key: ReplicaKey, name: str, reason: str, *, make_anew: bool, is_new: bool = False) -> None:
-        """A replica is lost. Idempotent until it is made anew; without `make_anew` that is left to an administrator,
+        """A replica is lost. Idempotent until it is rebuilt; without `make_anew` that is left to an administrator,
         who may bring its files back. `is_new`: it had no records yet, and could not be made."""
         if key in self._known:
             return

@@ -74,7 +74,7 @@ class Counters:
     scrubbed_bytes: int = 0
     """Bytes that the scrubber read and checked."""
     scrub_damages: int = 0
-    """Damaged places that it found, one that is still there in each pass anew."""
+    """Damaged places that it found, one that is still there again in each pass."""
     segments_deleted: Counter[str] = field(default_factory=Counter)
     """Deleted segments by reason: retention, records (DeleteRecords) or damage (in __consumer_offsets)."""
     segment_bytes_deleted: Counter[str] = field(default_factory=Counter)

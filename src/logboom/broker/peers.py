@@ -34,7 +34,7 @@ class FrameKind(IntEnum):
     """The controller asks how far the logs of replicas go (`broker.log_ends`)."""
     SNAPSHOT = 6
     """A message of the consensus group that holds a snapshot, of up to 64 MiB: beside the others, whose heartbeats and
-    leases cannot wait for so many bytes."""
+    leases cannot wait for this many bytes."""
     HANDOVER = 7
     """A leader asks the one before it for messages that this one could not store (`nats.ingress.handover`)."""
     ADVISORIES = 8
@@ -126,7 +126,7 @@ class Peers(Protocol):
     def identify(self, identity: PeerIdentity) -> None:
         """Who this broker is. Before that nobody is spoken to: what others ask, and what is asked of them, waits.
 
-        Called again with the cluster's id once a broker that had none has learned it; connections are made anew then.
+        Called again with the cluster's id once a broker that had none has learned it; connections are made again then.
         """
 
     def know_processes(self, registered: Callable[[PeerIdentity], str], check_noted: Callable[[str], None]) -> None:

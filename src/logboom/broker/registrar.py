@@ -30,7 +30,7 @@ _RETRY_S: Final = 0.5
 _ANSWER_S: Final = 10.0
 _LOG_EVERY_S: Final = 5.0
 _LEASES: Final = 3
-"""For so many leases it is waited for the end of an earlier process, which may have been killed a moment ago."""
+"""For this many leases it is waited for the end of an earlier process, which may have been killed a moment ago."""
 
 
 class Registrar:

@@ -25,7 +25,7 @@ from logboom.broker.peers import Peers
 from logboom.metadata import ImageDelta
 
 _LEASES: Final = 2
-"""For how many leases a lost connection counts: that of the broker, and one that a new controller waits anew."""
+"""For how many leases a lost connection counts: that of the broker, and one that a new controller waits again."""
 _NAMED_S: Final = 5.0
 """For how long a fenced broker is named: some rounds of clients that look once a second."""
 

@@ -326,7 +326,7 @@ def _rate(text: str | None) -> int | None:
 def _throttle(
     asked: Sequence[str], moves: Mapping[Partition, Replicas], rate: int, placed: Mapping[Partition, Sequence[int]]
 ) -> None:
-    """Have replicas that `moves` adds copy at most so many bytes a second, from whoever leads meanwhile (KIP-73)."""
+    """Have replicas that `moves` adds copy at most this many bytes a second, from whoever leads meanwhile (KIP-73)."""
     named: dict[str, tuple[list[str], list[str]]] = {}
     for (stream, index), replicas in sorted(moves.items()):
         leaders, followers = named.setdefault(stream, ([], []))

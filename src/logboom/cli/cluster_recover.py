@@ -1,4 +1,5 @@
-"""`logboom cluster recover`: the majority of the voters is lost for good, and one that is left founds the cluster anew.
+"""`logboom cluster recover`: the majority of the voters is lost for good, and one that is left founds the cluster
+again.
 
 Works on the data directory of a broker that is stopped; no broker is asked, since none could answer.
 """
@@ -40,12 +41,12 @@ def recover(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Found the cluster anew from one broker, after the majority of its voters is lost with their disks.
+    """Found the cluster again from one broker, after the majority of its voters is lost with their disks.
 
     Take the one that knows most: the highest "entries" that this shows without --force-new-cluster. Changes of
     metadata that were made with the others and never reached it are lost. Records are not touched.
 
-    The brokers that are left otherwise belong to the cluster of before, which refuses them: run this with --rejoin on
+    The brokers that are left otherwise belong to the cluster from before, which refuses them: run this with --rejoin on
     each, then start it with --join. Brokers with new disks just join.
     """
     with _opened(data) as (data_dir, disk):

@@ -27,7 +27,7 @@ _BROKER_RESOURCE: Final = 4
 _IS_OBSERVER: Final = "logboom.broker.observer"
 _SOFTWARE: Final = "logboom.software.version"
 _BEFORE_LEVELS: Final = (1, 1)
-"""What brokers speak that do not tell: those of before there were levels."""
+"""What brokers speak that do not tell: those from before there were levels."""
 _PARTITIONS_AN_ANSWER: Final = 2_000
 _TOPIC_RESOURCE: Final = 2
 _METADATA_STREAM: Final = "__cluster_metadata"

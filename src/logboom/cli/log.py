@@ -62,7 +62,7 @@ class _Tree:
     metadata: str | None = None
     """The log of the metadata among them."""
     member: MemberView | None = None
-    """The member of the metadata group that it belongs to; None in a directory of before there were groups."""
+    """The member of the metadata group that it belongs to; None in a directory from before there were groups."""
 
 
 def _tree(directory: Path) -> _Tree:

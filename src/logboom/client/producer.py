@@ -11,11 +11,11 @@ Pure: it knows no sockets, clocks, threads or records. Its users encode batches,
 
 A broker takes the batches of a producer in the order of their sequences and each of them once; it remembers the last
 five of each partition (KIP-98, ProducerStateEntry.NUM_BATCHES_TO_RETAIN). So a batch whose fate is unknown is sent
-again as it is, with everything behind it, and only once the answers to all that is under way are there. A refusal that
+again as it is, with everything after it, and only once the answers to all that is under way are there. A refusal that
 means "nothing was written" (`codes.REFUSED`) frees the sequences from that batch on: `withdraw` hands the batches back,
 and the next append takes the first one's sequence. Where one of them was sent before on a connection that broke, a copy
 of it may still arrive, and no other records may ever have its sequence; where the broker has lost the producer
-(KIP-360), its sequences mean nothing. Both are `Outcome.DEAD`: the user begins anew with another producer id
+(KIP-360), its sequences mean nothing. Both are `Outcome.DEAD`: the user starts over with another producer id
 (`restart`), which may repeat what was under way.
 """
 
@@ -95,7 +95,7 @@ class PartitionProducer(Generic[Content]):
         return self._draining
 
     def append(self, content: Content, count: int) -> SequencedBatch[Content]:
-        """A new batch behind all others, with the next sequence."""
+        """A new batch after all others, with the next sequence."""
         batch = SequencedBatch(content, count, self.next_sequence)
         self.next_sequence = add_to_sequence(self.next_sequence, count)
         self.batches.append(batch)
@@ -141,7 +141,7 @@ class PartitionProducer(Generic[Content]):
         outcome = Outcome.GOING_ON
         if self._draining and not any(batch.under_way for batch in self.batches):
             self._draining = False
-            # The first batch that is left decides: those behind it were refused for its sake.
+            # The first batch that is left decides: those after it were refused for its sake.
             if not self.batches or self.batches[0].refusal is None:
                 outcome = Outcome.AGAIN
             else:

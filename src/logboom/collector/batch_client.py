@@ -31,7 +31,7 @@ _REFRESH_S: Final = 300.0
 _RETRY_S: Final = 0.1
 _RETRY_MAX_S: Final = 1.0
 _UNKNOWN_FOR_S: Final = 5.0
-"""A stream that is not there for so long is not about to be made."""
+"""A stream that is not there for this long is not about to be made."""
 
 _TRANSPORT: Final = KafkaError._TRANSPORT  # noqa: SLF001
 _FATAL: Final = KafkaError._FATAL  # noqa: SLF001

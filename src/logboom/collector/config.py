@@ -70,7 +70,7 @@ class MultilineConfig(Settings):
     start: str
     """Regular expression (Python's `re`) that the first line of an event matches at its beginning."""
     max_lines: Annotated[int, Field(ge=1, le=100_000)] = 500
-    """An event of so many lines is handed on; what follows begins another."""
+    """An event of this many lines is handed on; what follows begins another."""
     max_bytes: Annotated[SizeBytes, Field(ge=1, le=900 * KIB)] = 256 * KIB
     """An event is handed on before it grows above this."""
     idle_timeout_ms: DurationMs = SECOND_MS

@@ -2,7 +2,7 @@
 
 Pure but for the encoding of batches: it knows no sockets and no clock. Sequences, resending and the meaning of answers
 are `logboom.client.producer`'s. What a broker refuses for good is handed back with all that lies behind it, so that
-the sender can put it in order again; a batch that is too large for its stream is made anew as smaller ones.
+the sender can put it in order again; a batch that is too large for its stream is split into smaller ones.
 """
 
 from collections import deque

@@ -54,7 +54,7 @@ class OrderedSource:
         ]
         self.outstanding: deque[PendingSend] = deque()
         self.partition = self.partitions = 0
-        """Where the key goes, of so many; 0 of 0 until a client has found out."""
+        """Where the key goes, of this many; 0 of 0 until a client has found out."""
         self.window: int | None = None
         """Records to send at a time while a refused one is searched for."""
 

@@ -177,7 +177,7 @@ class Resign:
 @dataclass(frozen=True, slots=True)
 class Resumed:
     """This broker may serve again, after a time in which it refused requests, heartbeats too: sessions and the phases
-    of rebalances begin anew."""
+    of rebalances start over."""
 
 
 Event: TypeAlias = Request | Persisted | StreamsDeleted | Tick | Resign | Resumed

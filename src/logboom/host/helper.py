@@ -1,6 +1,6 @@
 """The Helper port: a process of this program beside it, started by `subprocess`, joined by a pair of sockets.
 
-Messages are bytes behind their length. A file goes with a message as its descriptor (unix(7), SCM_RIGHTS), so that the
+Messages are bytes after their length. A file goes with a message as its descriptor (unix(7), SCM_RIGHTS), so that the
 helper needs to open nothing itself. It must not know what is said.
 """
 
@@ -85,7 +85,7 @@ class HelperProcess:
 
 
 def session_niceness(niceness: int, ran_ns: int, waited_ns: int) -> int:
-    """How nice the helper's session is to be, which was so nice while it ran and waited for a core for so long.
+    """How nice the helper's session is to be, which was so nice while it ran and waited for a core for this long.
 
     On cores that others want all the time the nicest session gets a thousandth of them, with the work it has to do
     growing meanwhile; one that is as nice as others gets a session's share.

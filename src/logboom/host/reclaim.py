@@ -29,7 +29,7 @@ _LARGE_BYTES: Final = 8 * MIB
 _PIECE_BYTES: Final = 2 * MIB
 _REST_MIN_S: Final = 0.004
 _RESTS: Final = 3
-"""The device is left to others for so many times as long as a piece took."""
+"""The device is left to others for this many times as long as a piece took."""
 _LOOK_AGAIN_S: Final = 0.05
 _READERS_END_WITHIN_S: Final = 60.0
 """Where a file is read for longer than that, its last reader frees it: as long as Kafka's `file.delete.delay.ms`."""

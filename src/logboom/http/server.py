@@ -5,7 +5,7 @@ and is closed `request_timeout_s` after it was opened in whichever it is, howeve
 
     READING    the head of the request arrives (`request`); EOF or a fault in it is answered with 4xx
     ANSWERING  the application works; what the peer still sends is dropped
-    SENDING    the response is on its way, behind it the end of the connection
+    SENDING    the response is on its way, after it the end of the connection
 
 Knows the event loop that it is started on, not what is served. Timers and connections are the loop's, so that a
 simulated loop simulates all of it.
@@ -147,7 +147,7 @@ class _Connection(asyncio.Protocol):
             self._answering = self._loop.create_task(self._answer(request))
 
     def eof_received(self) -> bool:
-        """Keep the connection open for the response: a client may close its own direction behind its request."""
+        """Keep the connection open for the response: a client may close its own direction after its request."""
         if self._state is _State.READING and not self._head.empty:
             self._refuse(BadRequestError(HTTPStatus.BAD_REQUEST))
         return self._state is not _State.READING

@@ -17,7 +17,7 @@ The way of a request. All of it runs on one event loop, which never waits: what 
     socket                 connection.turn writes all that is ready, once per turn of the loop
 
 Two APIs have most of the traffic and shortcuts on this way. A produce request that differs from an earlier one in its
-records alone is recognised by comparing bytes, is not parsed, and is appended together with those behind it
+records alone is recognised by comparing bytes, is not parsed, and is appended together with those after it
 (handlers.template_cache, produce.fast_path). A fetch response is a list of the log's own buffers, which are neither
 decoded nor copied (fetch.response).
 

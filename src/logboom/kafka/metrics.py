@@ -73,7 +73,7 @@ class KafkaMetrics:
         self.limit_hits: Counter[str] = Counter()
         """How often each limit was reached, by the name of its setting."""
         self.trailing = 0
-        """Requests with bytes behind their last field, which are ignored, as Kafka does."""
+        """Requests with bytes after their last field, which are ignored, as Kafka does."""
         self.inflight_requests = 0
         """Gauge: requests in flight."""
         self.inflight_bytes = 0

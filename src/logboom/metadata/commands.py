@@ -324,7 +324,7 @@ def _check_config(image: Image, changes: Mapping[str, str | None]) -> None:
 
 
 def _check_together(overrides: Mapping[str, str], partitions: int) -> None:
-    """Raise InvalidConfigError where settings contradict each other, or do not fit so many partitions; those that a
+    """Raise InvalidConfigError where settings contradict each other, or do not fit this many partitions; those that a
     stream does not set are not known."""
     fault = DEFAULT_STREAM_CONFIG.with_overrides(overrides).fault or attachment_fault(overrides, partitions)
     if fault is not None:

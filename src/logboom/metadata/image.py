@@ -94,7 +94,7 @@ class Stream:
     internal: bool
     """Created by the broker for itself, and not changed by clients."""
     assignments: tuple[Assignment, ...] = ()
-    """Who holds each partition; empty for a stream of before assignments were written down (`PartitionsPlaced`)."""
+    """Who holds each partition; empty for a stream from before assignments were written down (`PartitionsPlaced`)."""
     version: int = field(default=0, compare=False)
     """The `Image.version` at which this stream last changed."""
 

@@ -163,8 +163,8 @@ def fence(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> tuple[Metada
 def fence_part(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
     """A first part of `fence`, to be committed by itself; nothing where so little is left that `fence` may do it.
 
-    A broker may be in ten thousand partitions, and a change of so many at once keeps each broker longer than its lease.
-    The caller sees to it that the broker has no lease meanwhile.
+    A broker may be in ten thousand partitions, and a change of this many at once keeps each broker longer than its
+    lease. The caller sees to it that the broker has no lease meanwhile.
     """
     return _first_part(_without_broker(image, broker, minimum_of))
 

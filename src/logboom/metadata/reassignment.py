@@ -59,7 +59,7 @@ def reassign(
     if fault is not None:
         raise InvalidAssignmentError(fault)
     # A replica that an earlier reassignment was adding and this one does not want is removed like the others, not at
-    # once: it may be in the ISR, and lead. It stays in `adding` too, which tells it from those of before both.
+    # once: it may be in the ISR, and lead. It stays in `adding` too, which tells it from those from before both.
     removing = tuple(one for one in before.replicas if one not in target)
     adding = tuple(one for one in target + removing if one not in _settled(before))
     wish = PartitionUpdate(replicas=target + removing, adding=adding, removing=removing)

@@ -50,8 +50,8 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 Observers: TypeAlias = tuple[Replicas, ...] | UnsetType
-"""The observers of each partition that a record places. Left out where no partition has one, so that programs of before
-there were observers read the record on."""
+"""The observers of each partition that a record places. Left out where no partition has one, so that programs from
+before there were observers read the record on."""
 
 
 def observed(assignments: Sequence[Assignment]) -> dict[str, Any]:

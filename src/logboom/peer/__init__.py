@@ -25,11 +25,11 @@ Everything that the other side can make grow has a limit: messages before it has
 connections, the oldest of which gives way), bodies (65 MiB), what waits to be sent (16 MiB and one frame, and parts of
 answers, which whoever sends them has to bound), requests that run for a connection, requests that wait for answers. A
 broker that hangs costs these and no more: posts to it are dropped, requests to it end with their time, and after 2 s of
-silence its connections are made anew.
+silence its connections are made again.
 
 A request that runs is not cancelled when its caller has gone: a command that was carried out by half helps nobody. Its
 answer is dropped. A connection that comes before this broker knows who it is (`identify`) is answered once it does, or
-ends with the deadline of handshakes and is made anew.
+ends with the deadline of handshakes and is made again.
 """
 
 from logboom.peer.config import PeerConfig

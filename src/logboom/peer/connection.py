@@ -7,7 +7,7 @@
 
 Nothing is known of a network that is silent, so a connection on which nothing was heard for 2 s is ended: its dialler
 then makes another one, instead of waiting for TCP, which tries again ever more rarely. That is twice the usual lease:
-whoever is silent for so long is given up by the controller too. Silence is counted in ticks of the server's timer and
+whoever is silent for this long is given up by the controller too. Silence is counted in ticks of the server's timer and
 not by a clock, so that a process that was stopped for a while first reads what has come.
 
 Of much that arrives one read is taken in a turn of the loop, so that one broker that sends much keeps nobody's
@@ -40,7 +40,7 @@ _DIALLER_SILENCE_TICKS: Final = 4
 _LISTENER_SILENCE_TICKS: Final = 10
 """Longer, so that of two sides that hear nothing the one that can make a new connection ends it first."""
 _LONG_READ_BYTES: Final = 64 * KIB
-"""A read of so much has others behind it, which uvloop would do before anything else, up to 32 of them (libuv,
+"""A read of so much is followed by others, which uvloop would do before anything else, up to 32 of them (libuv,
 `uv__read`): 8 MB of frames."""
 _JOIN_BYTES_MAX: Final = 4 * KIB
 """Frames up to this size are copied into one buffer, which costs less than giving the socket several."""

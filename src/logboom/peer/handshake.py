@@ -23,7 +23,7 @@ one that the dialler names by a digest.
 It authenticates and does not encrypt: whoever is on the way can read all, and change nothing unnoticed.
 
 The form of the hello is the same in all versions; they differ in what follows it. Each message is two bytes of length
-and so many bytes. Pure: bytes in, bytes out. Nothing here trusts a length: a message has at most `MESSAGE_BYTES_MAX`.
+and this many bytes. Pure: bytes in, bytes out. Nothing here trusts a length: a message has at most `MESSAGE_BYTES_MAX`.
 """
 
 import hmac
@@ -349,7 +349,7 @@ class DiallerHandshake:
         return _framed(_mac(self._key, "end of the handshake", *before, message))
 
     def rest(self) -> bytes:
-        """Bytes behind the handshake."""
+        """Bytes after the handshake."""
         return self._messages.rest()
 
 
@@ -442,7 +442,7 @@ class ListenerHandshake:
         return _framed(self._said)
 
     def rest(self) -> bytes:
-        """Bytes behind the handshake."""
+        """Bytes after the handshake."""
         return self._messages.rest()
 
 

@@ -1,7 +1,7 @@
 """The cluster's key, which every broker of a cluster has: 32 random bytes, kept as a line of hexadecimal digits.
 
 A file may hold several, one a line: the first is the one that a broker uses when it connects to others, and all are
-taken from those that connect to it. So a key is replaced while the cluster runs: the new one is put behind the old one
+taken from those that connect to it. So a key is replaced while the cluster runs: the new one is put after the old one
 in every broker's file, then before it, and then the old one is removed; brokers read the file when they start.
 
 Whoever has a key can act as a broker, so its file may be read by its owner and at most its group.

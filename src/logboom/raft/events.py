@@ -119,9 +119,9 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Begin to write these, behind all writes before; when durable, feed `Persisted(number)`.
+    """Begin to write these, after all writes before; when durable, feed `Persisted(number)`.
 
-    A snapshot replaces the whole log. Entries replace those that stand at their indexes and behind.
+    A snapshot replaces the whole log. Entries replace those that stand at their indexes and after.
     """
 
     number: int

@@ -1,7 +1,7 @@
 """What a node reads of its own stable log, and the copy of it in memory from which it reads.
 
 The log of a metadata group is short, because snapshots shorten it; so all of it is kept in memory, as etcd does, and
-the files behind it are only written while the node runs. `MemoryStorage` is filled from the files before the start;
+the files after it are only written while the node runs. `MemoryStorage` is filled from the files before the start;
 then each write to the files is followed by the same write here.
 """
 
@@ -28,7 +28,7 @@ class Storage(Protocol):
         """Term of an entry, also of the one before the first. Raises CompactedError or UnavailableError."""
 
     def first_index(self) -> Index:
-        """Index of the first entry that is kept, which is the one behind the compacted part."""
+        """Index of the first entry that is kept, which is the one after the compacted part."""
 
     def last_index(self) -> Index:
         """Index of the last entry, or of the compacted part where none is kept."""
@@ -99,7 +99,7 @@ class MemoryStorage:
             self._entries = list(entries[1:])
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Add entries; those that stood at their indexes and behind are gone. Compacted ones are skipped."""
+        """Add entries; those that stood at their indexes and after are gone. Compacted ones are skipped."""
         new = [entry for entry in entries if entry.index > self._compacted]
         if not new:
             return

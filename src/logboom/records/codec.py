@@ -69,7 +69,7 @@ def compress(codec: Codec, payload: Bytes, *, level: int | None = None) -> bytes
 def decompress(codec: Codec, payload: Bytes, limit: int) -> bytes:
     """The payload decompressed, at most `limit` bytes.
 
-    Snappy is read raw and in snappy-java's framing, gzip, lz4 and zstd as any number of frames one behind another.
+    Snappy is read raw and in snappy-java's framing, gzip, lz4 and zstd as any number of frames one after another.
     MessageTooLargeError above the limit, CorruptBatchError where the bytes are no such stream.
     """
     if codec is Codec.NONE:
@@ -115,7 +115,7 @@ def _decompress_frames(codec: Codec, payload: Bytes, limit: int) -> bytes:
 
 
 def _buffer(size: int) -> bytearray:
-    """At least so many bytes, of any content."""
+    """At least this many bytes, of any content."""
     try:
         out = _spare.pop()
     except IndexError:

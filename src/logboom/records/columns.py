@@ -52,7 +52,7 @@ class Shape(NamedTuple):
     step: int
     """Bytes of the whole record."""
     stamp_bytes: int
-    """Of the timestamp delta, behind the length and the attributes."""
+    """Of the timestamp delta, after the length and the attributes."""
     key_at: int
     """Where the key's length begins, counted from the record's start, and where it ends."""
     key_end: int
@@ -104,11 +104,11 @@ def run_of_one_size(body: bytes, position: int, shape: Shape, delta: int, most: 
 
 
 def behind_run(body: bytes, position: int, shape: Shape, delta: int, run: int) -> int:
-    """The position behind `run` records from `position` on, of any size and the first one's shape; 0 if they are not.
+    """The position after `run` records from `position` on, of any size and the first one's shape; 0 if they are not.
 
     Their offset deltas from `delta` on take equally many bytes, and `shape` is of a record whose length has two bytes.
     """
-    # Of each record two stretches are kept: from its start to behind its value's length, and its headers at its end.
+    # Of each record two stretches are kept: from its start to after its value's length, and its headers at its end.
     # The free bytes of the value between them are left out, so that all that is kept is equally long, `stride`.
     tail, behind = shape.tail, shape.value_at + 2
     stride = tail + behind
@@ -139,7 +139,7 @@ def behind_run(body: bytes, position: int, shape: Shape, delta: int, run: int) -
 
 
 def _agree(data: bytes, run: int, stride: int, start: int, places: tuple[int, ...]) -> bool:
-    """Whether each of the bytes at `places` behind `start` is the same in all records of the run."""
+    """Whether each of the bytes at `places` after `start` is the same in all records of the run."""
     end = start + (run - 1) * stride + 1
     for place in places:
         if data[start + place : end + place : stride] != data[start + place : start + place + 1] * run:
@@ -148,7 +148,7 @@ def _agree(data: bytes, run: int, stride: int, start: int, places: tuple[int, ..
 
 
 def _counting(data: bytes, run: int, stride: int, start: int, shape: Shape, delta: int) -> bool:
-    """Whether the timestamp deltas have as many bytes each, and the offset deltas behind them count up by one."""
+    """Whether the timestamp deltas have as many bytes each, and the offset deltas after them count up by one."""
     reach = (run - 1) * stride + 1
     at = start + shape.size_bytes + 1
     end = at + shape.stamp_bytes

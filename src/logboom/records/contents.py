@@ -1,6 +1,6 @@
 """Records that the broker makes of what other protocols brought: packed once, before their place in a batch is known.
 
-A record has its offset delta in the middle, behind its length. Everything behind that delta is its content: key, value
+A record has its offset delta in the middle, after its length. Everything after that delta is its content: key, value
 and headers. Whoever has a message packs its content; whoever knows its place puts many contents into one batch. So a
 message costs no object beside its bytes, and one that is left out costs the others nothing.
 """

@@ -100,7 +100,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> Offset:
-        """The offset behind the batch."""
+        """The offset after the batch."""
         return Offset(self.base_offset + self.last_offset_delta + 1)
 
     @property
@@ -163,7 +163,7 @@ def crc_ok(buffer: Bytes, position: int, header: BatchHeader) -> bool:
 def whole_batches(
     buffer: Bytes, expected: Offset, ceiling: Offset, epoch_at: Callable[[Offset], Epoch]
 ) -> tuple[int, Offset]:
-    """How many bytes of whole, valid batches a buffer begins with, and the offset behind them.
+    """How many bytes of whole, valid batches a buffer begins with, and the offset after them.
 
     Each must begin where the one before ended, the first at `expected`, lie below `ceiling`, be of the epoch that
     `epoch_at` has for its offset, and match its CRC. It does not say what ended the run: the caller looks there.

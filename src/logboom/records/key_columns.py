@@ -15,7 +15,7 @@ from logboom.records.keys import keyed_records
 from logboom.records.varint import CONTINUES
 
 _RUN_MIN: Final = 8
-"""Below so many records, looking at columns costs more than it saves."""
+"""Below this many records, looking at columns costs more than it saves."""
 _RUN_MAX: Final = 1024
 """Records whose beginnings are laid side by side at once."""
 _RUN_FIRST: Final = 64
@@ -127,7 +127,7 @@ def _head_at(body: bytes, position: int) -> _Head | None:
                 at += 1
             at += 1
             sizes[number] = at - start
-            at += number == 0  # behind the length, the attributes
+            at += number == 0  # after the length, the attributes
         if body[at] >= CONTINUES:
             return None
     except IndexError:
@@ -139,7 +139,7 @@ def _head_at(body: bytes, position: int) -> _Head | None:
 
 
 def _take_run(body: bytes, position: int, head: _Head, most: int, found: KeyColumns) -> int | None:
-    """Add the records from `position` on that begin as `head`, at most so many; where the next one begins.
+    """Add the records from `position` on that begin as `head`, at most this many; where the next one begins.
 
     None, and nothing is added, where they are too few or one is not surely right.
     """
@@ -191,7 +191,7 @@ def _bounds_of_one_size(body: bytes, position: int, head: _Head, most: int) -> S
 
 
 def _bounds(body: bytes, position: int, size_bytes: int, length_bytes: int, most: int) -> list[int]:
-    """Where records begin whose lengths have so many bytes, and at last where the last one ends.
+    """Where records begin whose lengths have this many bytes, and at last where the last one ends.
 
     The lengths are not checked, and where one is wrong, what follows is, too. But `size_bytes` follow each beginning.
     """

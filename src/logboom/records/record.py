@@ -81,7 +81,7 @@ def record_value(record: bytes) -> bytes | None:
     """The value of one plain record, its length in front included. CorruptBatchError where it reaches past its end."""
     try:
         _, at = read_varint(record, 0)
-        _, at = read_varint(record, at + 1, MAX_LONG_BYTES)  # behind the attributes
+        _, at = read_varint(record, at + 1, MAX_LONG_BYTES)  # after the attributes
         _, at = read_varint(record, at)
         _, at = _read_field(record, at)
         return _read_field(record, at)[0]

@@ -90,7 +90,7 @@ def without_records(header: BatchHeader) -> bytearray:
 def gap_batch(start: Offset, end: Offset, leader_epoch: Epoch) -> bytearray:
     """A batch without records or producer that stands for the offsets from `start` up to below `end`.
 
-    Every reader of Kafka's protocol goes on behind it, as behind the empty batches that Kafka's own cleaner leaves.
+    Every reader of Kafka's protocol continues after it, as after the empty batches that Kafka's own cleaner leaves.
     """
     assert start < end <= start + MAX_OFFSET_DELTA + 1
     gap = bytearray(_gap_of(end - start - 1))
@@ -136,7 +136,7 @@ def _timestamp_delta(body: bytes, record: RecordBounds) -> int:
     at = record[0]
     while body[at] >= CONTINUES:
         at += 1
-    at += 2  # behind the length, the attributes
+    at += 2  # after the length, the attributes
     raw = body[at]
     return (raw >> 1) ^ -(raw & 1) if raw < CONTINUES else read_varint(body, at, MAX_LONG_BYTES)[0]
 

@@ -35,7 +35,7 @@ NO_TIMESTAMP = -1
 """What a record carries that has no time."""
 
 _MAGIC_POSITION = 16
-"""Where every format since magic 0 has its magic, behind offset, length and four bytes more."""
+"""Where every format since magic 0 has its magic, after offset, length and four bytes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _whole_batch(buffer: Bytes, limits: RecordLimits) -> BatchHeader:
     if size == 0:
         raise InvalidRecordError("A produce request must have a record batch for each partition.")
     if size > _MAGIC_POSITION and buffer[_MAGIC_POSITION] != MAGIC:
-        # Magic 0 and 1 are the message sets of before KIP-98, which a client can be told to stop sending. There is no
+        # Magic 0 and 1 are the message sets from before KIP-98, which a client can be told to stop sending. There is no
         # other format, so any other byte was changed on the way, and a retry may help.
         kind = InvalidRecordError if buffer[_MAGIC_POSITION] < MAGIC else CorruptBatchError
         raise kind(f"Record batches must have magic {MAGIC}, not {buffer[_MAGIC_POSITION]}.")

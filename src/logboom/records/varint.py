@@ -13,7 +13,7 @@ _SMALL: Final = tuple(bytes((n,)) for n in range(128))
 
 
 def read_varint(buffer: bytes, position: int, max_bytes: int = MAX_INT_BYTES) -> tuple[int, int]:
-    """The signed number at `position` and the position behind it.
+    """The signed number at `position` and the position after it.
 
     CorruptBatchError where it does not end within `max_bytes`, IndexError where the buffer does.
 

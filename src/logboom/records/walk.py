@@ -78,7 +78,7 @@ _STRETCH: Final = 64
 """Records that are walked one by one before a run is looked for again; twice as many each time there is none."""
 
 _RUN_MIN: Final = 8
-"""Below so many records of one size, looking at columns costs more than it saves."""
+"""Below this many records of one size, looking at columns costs more than it saves."""
 
 _SHAPED_MIN: Final = 32
 """The same of records of one shape and any size."""
@@ -142,7 +142,7 @@ def walk_records(body: bytes, count: int) -> bool:
 
 def _walk_columns(body: bytes, position: int, delta: int, count: int, chunk: int) -> tuple[int, int, int]:
     """How many records from `position` on are certainly right because each has the shape of the first, the position
-    behind them, and the headers that each has; 0 where too few are.
+    after them, and the headers that each has; 0 where too few are.
     """
     # A first look at two bytes: the next record most likely has the same size where its length is the same.
     step = _size_of(body, position)
@@ -237,7 +237,7 @@ def _layout_of(block: bytes) -> _Layout | None:
 
 
 def _walk_common(body: bytes, position: int, first: int, stop: int, headers: FoundHeaders) -> int:
-    """The position behind records `first` to `stop` of a batch. Inline on purpose: a call costs more than its step.
+    """The position after records `first` to `stop` of a batch. Inline on purpose: a call costs more than its step.
 
     The lengths are zigzag varints read without decoding the sign: a length n is stored as 2n, so an odd number is a
     negative length, of which only 1 (-1, null) is allowed, for a key and a value.
@@ -343,7 +343,7 @@ def _learn_headers(block: bytes) -> _Layout | None:
 
 
 def _walk_record(body: bytes, position: int, expected: bytes, headers: FoundHeaders) -> int:
-    """The position behind the record at `position`, of any shape. Raises what `walk_records` does, and IndexError.
+    """The position after the record at `position`, of any shape. Raises what `walk_records` does, and IndexError.
 
     Its headers are counted in `headers`.
     """
@@ -364,7 +364,7 @@ def _walk_record(body: bytes, position: int, expected: bytes, headers: FoundHead
 
 
 def _skip_field(body: bytes, position: int) -> int:
-    """The position behind a key or value; its length is -1 for null."""
+    """The position after a key or value; its length is -1 for null."""
     length, position = read_varint(body, position)
     if length < -1:
         raise CorruptBatchError("A key or value has a negative length.")

@@ -21,7 +21,7 @@ One loop, from the assignment until the next one:
 - Each report is as of a partition epoch. Outside the ISR only one as of the latest partition epoch counts, so a
   fetch is sent again when there is a later one: a message of a copy that was lost cannot speak for the next copy, which
   begins only after the controller has taken the lost one out, in a later partition epoch (KIP-903 does this for
-  processes; a copy may also be lost and made anew within one).
+  processes; a copy may also be lost and rebuilt within one).
 """
 
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """The log was cut, or begun anew at another offset, durably: an empty one is durable to where it begins."""
+    """The log was cut, or started over at another offset, durably: an empty one is durable to where it begins."""
 
     log_end: Offset
     durable_end: Offset
@@ -138,7 +138,7 @@ class Fetch:
     """Up to which state of the partition this replica follows."""
     last_answer: int = 0
     """The number of the last answer whose high-water mark counts here; 0 where none does. A leader cannot know it
-    otherwise: an answer is dropped where the follower has asked anew meanwhile (KIP-1166)."""
+    otherwise: an answer is dropped where the follower has asked again meanwhile (KIP-1166)."""
     lacks_room: bool = False
     """Whether the disk had no room for what came last: put in by the shell, which alone knows."""
 

@@ -15,7 +15,7 @@ The rules it keeps, each with its source:
   not from its clients, they would wait for as long as they can.
 - The leader proposes, the controller decides; one proposal is under way at a time. A follower joins when its durable
   end has reached HW and the start of this leadership; it leaves when it was not caught up for
-  `replica.lag.time.max.ms` (`followers`), or was silent for so long though nothing was written.
+  `replica.lag.time.max.ms` (`followers`), or was silent for this long though nothing was written.
 - A leader whose own disk has no room proposes the ISR without itself, where enough others are left to commit: the
   controller then has one of them lead. It is a follower that does not keep up from then on, until there is room.
 - A follower without room on its disk is proposed to leave at once, if enough others are left, since nothing can be

@@ -14,7 +14,7 @@ Four offsets say how far a log has come, each at most the next:
     log_end_offset     (LEO) where the next record goes; what lies between it and `written_end` is staged, in memory
 
     A batch moves through them: `append` raises the LEO, `flush(sync=False)` raises `written_end`, `flush(sync=True)`
-    raises both others. What cannot be written for want of room or handles is taken back by `abandon_staged`: the LEO,
+    raises both others. What cannot be written for lack of room or handles is taken back by `abandon_staged`: the LEO,
     the producers and the epochs are then again what they were. After any other error, and any failed sync, the log
     never writes again; reading goes on.
 
@@ -41,9 +41,9 @@ Files in a directory, named by offsets where they have one (formats: docs/decisi
     Only the segments are the log. The rest is auxiliary: checked when read, and made again from the segments.
 
 After a crash
-    The checkpoint divides what recovery finds. A bad batch behind it is a torn tail, which was never acknowledged, and
+    The checkpoint divides what recovery finds. A bad batch after it is a torn tail, which was never acknowledged, and
     is cut. Before it, a bad batch is damage: it is reported and answers with an error, its offsets stay taken, and
-    nothing is cut. Whole batches behind the checkpoint are kept, after they were written and synced once more: a sync
+    nothing is cut. Whole batches after the checkpoint are kept, after they were written and synced once more: a sync
     of them may have failed, and the page cache does not say so.
 
     No order of crashes loses what was durable, because each change is made durable before the next one relies on it: a

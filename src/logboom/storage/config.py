@@ -30,7 +30,7 @@ class LogConfig:
     """Log bytes of one segment between two checkpoints that are synced: what recovery reads, checks and writes again
     after a power failure at most, beside what was not synced itself."""
     producer_expiry_ms: int = DAY_MS
-    """An idempotent producer that was silent for so long is forgotten."""
+    """An idempotent producer that was silent for this long is forgotten."""
     max_producers: int = 100_000
     """Producers remembered at most; the one silent for longest is forgotten first."""
     max_decompressed_bytes: int = 64 * MIB

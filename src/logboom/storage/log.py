@@ -91,7 +91,7 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> Offset:
-        """Where the next record goes: behind all that is staged."""
+        """Where the next record goes: after all that is staged."""
         return self._state.log_end_offset
 
     @property
@@ -382,5 +382,5 @@ class PartitionLog:
 
 
 def _producers_if_rolling(state: LogState, plan: SegmentPlan, size_bytes: int, now_ms: int) -> ProducerTable | None:
-    """The producer table as it is now, where so many more bytes begin a new segment."""
+    """The producer table as it is now, where this many more bytes begin a new segment."""
     return state.producers.copy() if plan.rolls(size_bytes, state.log_end_offset, now_ms) else None

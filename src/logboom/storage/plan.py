@@ -20,7 +20,7 @@ class SegmentPlan:
         self.restart(Offset(0), 0, None)
 
     def restart(self, base: Offset, size_bytes: int, since_ms: int | None) -> None:
-        """Begin from a segment of so many bytes on disk, whose first batch came at `since_ms`."""
+        """Begin from a segment of this many bytes on disk, whose first batch came at `since_ms`."""
         self.base = base
         self.bytes = size_bytes
         self.since_ms = since_ms if size_bytes else None
@@ -43,7 +43,7 @@ class SegmentPlan:
         self._recovery_point_due_bytes = self._next_recovery_point(0)
 
     def add(self, size_bytes: int, now_ms: int) -> bool:
-        """So many bytes are staged; whether a recovery point is due behind them."""
+        """Count `size_bytes` as staged; returns whether a recovery point is due after them."""
         if self.since_ms is None:
             self.since_ms = now_ms
         self.bytes += size_bytes

@@ -120,7 +120,7 @@ class ProducerTable:
         if undo is not None:
             undo.append((producer, before))
         batches: tuple[WrittenBatch, ...] = (written,)
-        # Not after a gap, which recovery meets where the newest snapshot is unreadable and batches behind an older one
+        # Not after a gap, which recovery meets where the newest snapshot is unreadable and batches after an older one
         # were deleted: those before the gap are not the last ones any more.
         if before is not None and before.epoch == header.producer_epoch and _continues(before, header):
             batches = (*before.batches[1 - WINDOW :], written)

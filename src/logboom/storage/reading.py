@@ -51,7 +51,7 @@ class LogReader:
     def read_with_next_offset(
         self, offset: Offset, max_bytes: int, *, ceiling: Offset, cached_only: bool = False
     ) -> tuple[bytes | memoryview, Offset] | None:
-        """As `read`, with the offset behind what was read."""
+        """As `read`, with the offset after what was read."""
         state = self._state
         while True:
             if not state.log_start_offset <= offset <= state.log_end_offset:

@@ -1,7 +1,7 @@
 """Opening a log: find its segments, read what lies past the durable-end checkpoint, and know everything again.
 
 Bad bytes past the durable end are a torn tail and are cut. Below it they are damage: reported, never cut; the offsets
-stay taken and answer with an error, and the log goes on behind them.
+stay taken and answer with an error, and the log goes on after them.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from logboom.storage.snapshots import drop_snapshots, load_snapshot
 from logboom.storage.state import LogState, Report
 
 _ROOM_BYTES: Final = MIB
-"""Room behind the last batch that is kept: what is reserved for small writes at most. To cut more is cheaper than to
+"""Room after the last batch that is kept: what is reserved for small writes at most. To cut more is cheaper than to
 read it."""
 _ZEROS: Final = bytes(64 * KIB)
 _COPY_BYTES: Final = MIB
@@ -48,7 +48,7 @@ def recover(
     names = _find_segments(state, known, there)
     durable, position = _durable_end(state, known)
     file = state.active.file
-    # A search behind damage, which the epochs may need, must not go into the tail: nothing vouches for its bytes yet.
+    # A search after damage, which the epochs may need, must not go into the tail: nothing vouches for its bytes yet.
     file.known_end = durable
     file_bytes, file.size_bytes = file.size_bytes, position
     _set_start(state, known)
@@ -170,7 +170,7 @@ def _without_unfinished_rolls(segments: list[Segment], known: Checkpoint | None)
     segment that was begun is either noted in the checkpoint, which is synced before its first batch, or not empty.
     """
     begun = [segment for segment in segments if segment.size_bytes or (known and known.segment == segment.base)]
-    kept = begun or segments[:1]  # the first batch of a log may end up behind no segment at all
+    kept = begun or segments[:1]  # the first batch of a log may end up after no segment at all
     for segment in segments:
         if segment not in kept:
             segment.remove()
@@ -259,14 +259,14 @@ def _read_tail(state: LogState, durable: Offset, file_bytes: int) -> bool:
     if end == durable:
         # Nothing to make durable: a thousand logs that were killed with nothing in progress cost not one sync.
         return False
-    file.cut()  # room behind them was perhaps in the same failed sync: see `_write_again`
+    file.cut()  # room after them was perhaps in the same failed sync: see `_write_again`
     _write_again(state, position)
     file.sync()
     return True
 
 
 def _end_at(state: LogState, bad: BadBatchError, file_bytes: int) -> None:
-    """What lies behind the last whole batch is room that was reserved, zeros, or was being written at the end of the
+    """What follows the last whole batch is room that was reserved, zeros, or was being written at the end of the
     process or the machine: a torn tail."""
     file = state.active.file
     rest = file_bytes - bad.position

@@ -16,7 +16,7 @@ class SegmentFacts(Protocol):
 
     @property
     def end(self) -> Offset | None:
-        """First offset behind it; None for the one still written to."""
+        """First offset after it; None for the one still written to."""
 
     @property
     def size_bytes(self) -> int:

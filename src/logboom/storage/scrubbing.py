@@ -2,7 +2,7 @@
 
 Damage is reported as if a reader had met it. Only offsets below a ceiling are looked at that nobody cuts off any more
 (the high-water mark), since bytes that are being cut look like damaged ones. What retention, compaction or a copy that
-is made anew does meanwhile is not taken for damage either: the segment is not the log's any more then.
+is rebuilt does meanwhile is not taken for damage either: the segment is not the log's any more then.
 """
 
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ Batch = tuple[bytearray | memoryview, BatchHeader]
 """One whole batch and its header."""
 
 Headers = Sequence[tuple[int, BatchHeader]]
-"""Position and header of each batch in a buffer, one behind the other without a gap."""
+"""Position and header of each batch in a buffer, one after the other without a gap."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Staged:
     roll: bool
     """Whether they are the first of a new segment."""
     producers: ProducerTable | None
-    """The producer table before these batches where they roll, behind them where a recovery point is due."""
+    """The producer table before these batches where they roll, after them where a recovery point is due."""
 
 
 def end_of_segment(end: Offset, producers: ProducerTable) -> Staged:

@@ -66,7 +66,7 @@ class LogState:
         """How often its segments were replaced: a reader that failed beside that tries again."""
         self.log_start_offset = Offset(0)
         self.log_end_offset = Offset(0)
-        """Where the next record goes: behind all that is staged."""
+        """Where the next record goes: after all that is staged."""
         self.written_end = Offset(0)
         """Below it everything is in the segment files, as far as this process can tell."""
         self.durable_end = Offset(0)
@@ -142,7 +142,7 @@ class LogState:
     # --- ends and the checkpoint ----------------------------------------------------------------------------------
 
     def set_end(self, end: Offset) -> None:
-        """Everything up to `end` is durable and nothing lies behind it."""
+        """Everything up to `end` is durable and nothing follows it."""
         self.log_end_offset = self.written_end = self.durable_end = self.active.file.known_end = end
 
     @property
@@ -204,7 +204,7 @@ class LogState:
     def _checkpoint(self, log_start: Offset) -> Checkpoint:
         """What is durable now, all that is written."""
         active = self.active
-        # An epoch that begins behind the durable end may be lost with the records before it: recovery must not miss it.
+        # An epoch that begins after the durable end may be lost with the records before it: recovery must not miss it.
         epoch = self.epochs.saved.before(Offset(self.durable_end + 1))
         return Checkpoint(self.durable_end, active.base, active.size_bytes, log_start, epoch, self.unsettled)
 

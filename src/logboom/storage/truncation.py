@@ -20,7 +20,7 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
     """Remove every batch that reaches to or above `offset`, which is below the log end. Nothing may be staged.
 
     The checkpoint is written first. A crash after it leaves bytes that recovery reads as a tail and keeps, as if the
-    truncation had not begun; in any other order a crash would leave a durable end behind the end of the file.
+    truncation had not begun; in any other order a crash would leave a durable end after the end of the file.
 
     Up to then a lack of room or handles changes nothing, and the truncation can be tried again (`state.is_cutting` is
     not set). From then on no room is needed: what would be written then is written later, where there is none.
@@ -54,7 +54,7 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
         segment.remove()
         state.disk.sync_dir(state.directory)
     state.set_segments(kept)
-    # The index is cut with the log: once other bytes lie behind the cut, an old entry might lead into a batch.
+    # The index is cut with the log: once other bytes lie after the cut, an old entry might lead into a batch.
     last.shorten(position)
     state.set_end(end)
     if offset < end:

@@ -95,7 +95,7 @@ def _write_group(state: LogState, group: list[Staged]) -> None:
         buffers = [buffer for staged in group for buffer in staged.buffers]
         segment.file.append(buffers, size_bytes, state.config.preallocate_bytes)
     except OSError as error:
-        # A full disk takes part of a write. What it took must go, or recovery would find it behind the last batch.
+        # A full disk takes part of a write. What it took must go, or recovery would find it after the last batch.
         if retriable_error_for(error, segment.path) is not None and segment.file.is_open:
             segment.file.cut()
         raise
@@ -127,7 +127,7 @@ def _roll(state: LogState, staged: Staged) -> None:
     """
     old, base = state.active, state.written_end
     new = state.create_segment(base)
-    # Only the last segment may end in reserved room: behind the last batch of any other, zeros would be damage. So its
+    # Only the last segment may end in reserved room: after the last batch of any other, zeros would be damage. So its
     # length is set even where it looks right: a life before this one may have set it and failed to sync it. And it must
     # be durable before the next one has a batch, since recovery takes the base of a segment for a durable end.
     old.file.cut()

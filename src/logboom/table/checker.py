@@ -1,6 +1,6 @@
 """A thread that asks every few seconds what a table's stream is, where it starts and ends, and tells the reader.
 
-It finds streams that were made anew, and it is what shows for a silent stream that nothing was missed.
+It finds streams that were recreated, and it is what shows for a silent stream that nothing was missed.
 """
 
 import random
@@ -38,7 +38,7 @@ class Checker:
         self._thread.start()
 
     def keep_within(self, delete_retention_s: float) -> None:
-        """Ask several times in the time after which a silent stream would have to be read anew."""
+        """Ask several times in the time after which a silent stream would have to be read again."""
         self._interval_s = min(self._interval_max_s, max(_INTERVAL_MIN_S, delete_retention_s / 4))
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ class Position(NamedTuple):
     """A place in one life of a stream."""
 
     topic_id: str
-    """The identity of the stream: one that was deleted and made anew has another."""
+    """The identity of the stream: one that was deleted and recreated has another."""
     offsets: dict[int, int]
     """The next offset of each partition."""
     starts: dict[int, int]

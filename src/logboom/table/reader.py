@@ -4,7 +4,7 @@ A life of the reader: ask what the stream is and where it ends; read a new view 
 that end, put it in the place of the one before, so that watchers get the difference; keep it up to date. It begins
 again where the view can no longer be trusted:
 
-    another topic id    the stream was deleted and made anew; its offsets mean other records now
+    another topic id    the stream was deleted and recreated; its offsets mean other records now
     a missing offset    the log ends below what was read, or starts above it: it was cut, or deleted in part
     a late end          it took longer than `delete.retention.ms` to reach the end: deletions may be missing
 

@@ -94,7 +94,7 @@ class TableStream:
 
         NoSuchTableError where there is no stream.
 
-        The identity is asked for at the same time. Where the stream is made anew between the two answers, the ends may
+        The identity is asked for at the same time. Where the stream is recreated between the two answers, the ends may
         be those of the new one: its records were acknowledged after this was called, so nobody misses them yet.
         """
         asked_at_s = now_s()
@@ -102,7 +102,7 @@ class TableStream:
         try:
             found = self._offsets(positions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         except (NoSuchTableError, KafkaException):
-            found = {}  # it is gone, as the identity tells then, or was made anew, with fewer partitions perhaps
+            found = {}  # it is gone, as the identity tells then, or was recreated, with fewer partitions perhaps
         topic_id, partitions = self._identity(identity)
         if added := [index for index in self.selected(partitions) if index not in found]:
             found |= self._offsets(added, OffsetSpec.latest())  # type: ignore[no-untyped-call]

@@ -164,7 +164,7 @@ class Table:
 
         `since` is the `position` of an earlier watch of the same prefix: only what changed since is given, if that is
         known completely (`Watch.resumed`). It is not where a deletion may have been compacted away meanwhile, or where
-        the stream was made anew. ValueError where it is no position.
+        the stream was recreated. ValueError where it is no position.
         """
         position = None if since is None else Position.parse(since)
         chosen = key_bytes(prefix)

@@ -18,7 +18,7 @@ _STOP_GRACE_S: Final = 5.0
 _RESTART_FIRST_S: Final = 0.5
 _RESTART_MAX_S: Final = 30.0
 _STEADY_S: Final = 60.0
-"""A node that ran for so long is started again without delay when it crashes."""
+"""A node that ran for this long is started again without delay when it crashes."""
 
 
 class NodeState(StrEnum):

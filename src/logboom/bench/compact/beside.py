@@ -28,7 +28,7 @@ _SEGMENT_MIB: Final = 64
 _BEGUN_WITHIN_S: Final = 0.3
 """The brokers look for dirty logs twenty times a second."""
 _MANY_TURNS: Final = 3
-"""The measurement in turns takes so many times as long as the others."""
+"""The measurement in turns takes this many times as long as the others."""
 IN_TURNS: Final = "produce_in_turns"
 """`turns`: of brokers whose compaction is a process of its own."""
 MEASURES: Final = ("produce", IN_TURNS, "consume", "latency")

@@ -32,7 +32,7 @@ def batches_of(keys: Sequence[int], record_bytes: int, batch_bytes: int) -> list
 
 
 def updates(keys: int, megabytes: int, record_bytes: int) -> list[int]:
-    """The keys of so many megabytes of records; the same ones each time."""
+    """The keys of this many megabytes of records; the same ones each time."""
     chance = random.Random(2)  # noqa: S311
     return [chance.randrange(keys) for _ in range(megabytes * 1_000_000 // record_bytes)]
 
@@ -46,7 +46,7 @@ class Table:
         self._admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
 
     def write(self, batches: Sequence[bytes], times: int = 1) -> None:
-        """Append all of them, in order, so many times."""
+        """Append all of them, in order, this many times."""
         frames = [wire.produce_frame(self.stream, 0, batch) for batch in batches]
         blast = Blast({self.address: frames}, 1, wire.produce_error_at(self.stream))
         Window(0, 0, times * len(frames)).over(blast, _IN_FLIGHT)

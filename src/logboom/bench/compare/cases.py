@@ -126,8 +126,9 @@ class Produce(Case):
             return {**sample, "cpu_s_per_million": cpu.per_million(sample["records"])}
 
     def _with_kafkas_tool(self, server: Server, stream: str) -> Sample:
-        """ProducerPerformance for so many records as 40 MB/s would be in the time. As many for a replicated stream: the
-        first hundreds of thousands cost everybody more, so that a shorter run is not to be compared with a longer one.
+        """ProducerPerformance for this many records as 40 MB/s would be in the time. As many for a replicated stream:
+        the first hundreds of thousands cost everybody more, so that a shorter run is not to be compared with a longer
+        one.
         """
         records = int(self.seconds * 40e6 / (self.record_bytes + 7))
         cpu, roles = _Cpu(server), _Roles(server, leaders_of(server.address, stream)[0])

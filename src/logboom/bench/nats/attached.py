@@ -20,7 +20,7 @@ _SETTLE_S = 5.0
 
 @dataclass(frozen=True)
 class AttachedLoad:
-    """So many streams; each is looked at for so long while nothing happens."""
+    """So many streams; each is looked at for this long while nothing happens."""
 
     streams: int = 1_000
     seconds: float = 10.0

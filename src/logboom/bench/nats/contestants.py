@@ -1,6 +1,6 @@
 """Who takes the messages: each with its processes, and how it is made to take those of a subject.
 
-All of them are started anew for each measurement, and nothing else runs meanwhile.
+All of them are restarted for each measurement, and nothing else runs meanwhile.
 """
 
 import importlib.util

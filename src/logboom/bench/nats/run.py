@@ -1,4 +1,4 @@
-"""The order of a run: each load in rounds, in each round everybody in turn, each started anew for it."""
+"""The order of a run: each load in rounds, in each round everybody in turn, each restarted for it."""
 
 import os
 import shutil

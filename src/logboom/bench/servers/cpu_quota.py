@@ -8,7 +8,7 @@ from pathlib import Path
 from logboom.bench.servers.process import UnavailableError
 
 _PERIOD_US = 10_000
-"""How often a quota begins anew. Short, so that a process that has used its share waits for milliseconds only."""
+"""How often a quota starts over. Short, so that a process that has used its share waits for milliseconds only."""
 _V1 = Path("/sys/fs/cgroup/cpu")
 _V2 = Path("/sys/fs/cgroup")
 

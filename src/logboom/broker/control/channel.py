@@ -8,7 +8,7 @@ A connection may bring a command late, when whoever sent it has long sent it aga
 known. So it names the controllership that it is meant for, and no later one executes it. And one that changes what
 people change (`commands.ConditionalCommand`) names the entry of the metadata log up to which this broker had applied it
 when the command was made: the controller executes it only if nothing behind that has changed the same. Where something
-has, the command is made anew from the image as it is now, as long as it is certain that no copy of it was executed;
+has, the command is built again from the image as it is now, as long as it is certain that no copy of it was executed;
 else its outcome stays unknown. So each is executed once at most, and never behind something that came later.
 
 An answer names the entry of the metadata log that holds the change. Whoever asked gets it once this broker has applied
@@ -180,7 +180,7 @@ class ControlChannel:
         return command, self._metadata.applied_index if isinstance(command, ConditionalCommand) else None
 
     async def _more_applied(self, revision: int | None, seconds: float) -> None:
-        """Return once this broker knows more than it did, or after so many seconds."""
+        """Return once this broker knows more than it did, or after this many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._metadata.applied((revision or 0) + 1)

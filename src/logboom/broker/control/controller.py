@@ -109,7 +109,7 @@ class Controller:
         return await asyncio.shield(self._start(alone()))
 
     async def drain(self, seconds: float) -> None:
-        """Return once all changes that were begun have ended, or after so many seconds; no lease ends any more."""
+        """Return once all changes that were begun have ended, or after this many seconds; no lease ends any more."""
         await self._liveness.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

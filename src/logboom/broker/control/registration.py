@@ -38,7 +38,7 @@ _NO_EPOCH: Final = BrokerEpoch(-1)
 _IN_FLIGHT_MAX: Final = 8
 """Heartbeats without an answer yet. Each is given up after a lease, so with the default settings there are four."""
 _UNANSWERED_S: Final = 5.0
-"""After so long without an answer of the controller, another broker is asked to pass a heartbeat on. Who was removed
+"""After this long without an answer of the controller, another broker is asked to pass a heartbeat on. Who was removed
 while it was cut off hears of no controller any more, and would never learn why."""
 _LAST_WORD_S: Final = 1.0
 """How long a broker that ends tries to tell the controller: about as long as its lease would last."""

@@ -17,13 +17,14 @@ LOOK_S: Final = 0.1
 """Over which time that is counted at least: at 3 GB/s a fetch of tens of MiB is answered every 20 ms only, while a step
 of a compaction takes 3."""
 PAUSE_SHARE: Final = 5
-"""It then rests for so many times as long as it has worked. On two cores a consumer that reads more than 1 GB/s lost a
-fifth of its rate to one that never rests, whatever its niceness; the p99 of 3,000 acks a second was 2.7 to 3 times as
+"""It then rests for this many times as long as it has worked. On two cores a consumer that reads more than 1 GB/s lost
+a fifth of its rate to one that never rests, whatever its niceness; the p99 of 3,000 acks a second was 2.7 to 3 times as
 long beside one that rests twice as long as it works, and 1.7 to 1.8 times with this (docs/performance-history.md).
 """
 PAUSE_MAX_S: Final = 0.2
 FALLEN_BEHIND: Final = 2
-"""A log with so many times as much to be compacted as when its compactions began to rest is compacted without rests."""
+"""A log with this many times as much to be compacted as when its compactions began to rest is compacted without
+rests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ class RateLimit:
         """When all that was spent so far is paid off."""
 
     def spend(self, size_bytes: int, bytes_per_s: int | None, now_s: float) -> float:
-        """How many seconds to wait after so many bytes; 0 without a limit. A change of the limit counts from now on."""
+        """How many seconds to wait after this many bytes; 0 without a limit. A change of the limit counts from now
+        on."""
         if bytes_per_s is None:
             self._free_at_s = now_s
             return 0.0
@@ -103,7 +105,7 @@ class Served:
     appended_batches: int
 
     def is_much_since(self, before: "Served", seconds: float) -> bool:
-        """Whether that was so much, in so many seconds, that a compaction beside it is to step back."""
+        """Whether that was so much, in this many seconds, that a compaction beside it is to step back."""
         return (
             self.read_bytes - before.read_bytes > MANY_READ_BYTES_PER_S * seconds
             or self.appended_bytes - before.appended_bytes > MANY_APPENDED_BYTES_PER_S * seconds

@@ -23,7 +23,7 @@ from logboom.broker.runtime import Runtime
 LANES_FROM: Final = 3
 """Fewer logs than this are synced one after the other: waking helpers would cost what they save."""
 ROUND_MAX: Final = 64
-"""After so many logs the loop is told of those that are done, so that they do not wait for a thousand others."""
+"""After this many logs the loop is told of those that are done, so that they do not wait for a thousand others."""
 
 
 class Round(NamedTuple):

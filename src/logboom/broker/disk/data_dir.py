@@ -6,7 +6,7 @@
     metadata/     this broker's copy of the cluster's metadata
     high-watermarks  how far replicated partitions were committed, as a start (`high_watermarks`)
     scrub         how far the scrubber is (`scrubber`)
-    nats-server.conf  of the nats-server beside the broker, where it runs one (`app` writes it anew at each start)
+    nats-server.conf  of the nats-server beside the broker, where it runs one (`app` rewrites it at each start)
     streams/      one directory per partition, `<stream>-<partition>`; `*.deleted` ones wait for removal
 
 Knows these files, through the Disk port alone; not what is in the two directories, nor what a format holds (`storage`).
@@ -70,7 +70,7 @@ class Identity:
     directory_id: DirectoryId
     """Tells two disks of one broker apart, also after one was swapped for an empty one."""
     generation: int = 0
-    """How often the cluster was founded anew after the majority of its voters was lost (`raft.quorum_recovery`)."""
+    """How often the cluster was founded again after the majority of its voters was lost (`raft.quorum_recovery`)."""
     left: str = ""
     """The name of the generation that it has left to join the one after it; empty once it has."""
 

@@ -9,7 +9,7 @@ Everything long happens on a thread of its own, which also keeps to the rate lim
 waits for a process that does the work (`remote_passes`). The run of a log ends in the middle
 where the stream is deleted, where its policy is changed, or where the broker stops: every swap left the log right, and
 what is unfinished is removed. A log that turns out to be damaged is reported and left alone until the next start, or
-until records of it are deleted, perhaps the damaged ones, or are fetched anew from other brokers.
+until records of it are deleted, perhaps the damaged ones, or are fetched again from other brokers.
 
 Knows partitions, the flusher and when to compact. How a log is compacted is `storage.compaction`.
 """
@@ -328,7 +328,7 @@ def _min_lag_ms(partition: Partition) -> int:
 
 
 def _what_mends(partition: Partition) -> tuple[Offset, int]:
-    """Once this changes, what was damaged may be gone: records of it were deleted, or a copy of it was fetched anew
+    """Once this changes, what was damaged may be gone: records of it were deleted, or a copy of it was fetched again
     from other brokers, which begins where it began before."""
     return partition.log_start_offset, partition.log.compaction.truncation_count
 
@@ -373,7 +373,7 @@ class _Pace:
         return self._cancelled or self._unwanted()
 
     def spend(self, size_bytes: int) -> None:
-        """Thread: so many bytes were read or written; wait as the limit and busy clients ask."""
+        """Thread: this many bytes were read or written; wait as the limit and busy clients ask."""
         limit, now_s = self._config.now.cleaner.max_io_bytes_per_s, self._clock.monotonic_s()
         pause_s = self._backoff.pause_s(self._served(), now_s) if self._may_rest else 0.0
         wait_s = max(self._limit.spend(size_bytes, limit, now_s), pause_s)

@@ -88,7 +88,7 @@ class MadeReplicas:
 
 
 def load(disk: Disk) -> Made | None:
-    """What the file says; None where there is none, as in a directory of before there was such a file, or where it is
+    """What the file says; None where there is none, as in a directory from before there was such a file, or where it is
     garbled. Then nothing may be taken for new that the metadata counts on. Raises OSError."""
     payload = unframe(_TAG, _VERSION, read_whole(disk, f"{METADATA_DIR}/{_FILE}") or b"")
     if payload is None or len(payload) < _HEAD.size or (len(payload) - _HEAD.size) % _ENTRY.size:

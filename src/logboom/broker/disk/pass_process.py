@@ -16,7 +16,7 @@ from logboom.storage.segment import BadBatchError
 
 WORK: Final = f"{__name__}:serve"
 _WORKED_BYTES: Final = 4 * MIB
-"""After so many bytes the broker is told, and asked whether to go on: some fifty times a second."""
+"""After this many bytes the broker is told, and asked whether to go on: some fifty times a second."""
 
 
 def serve(side: HelperSide) -> None:

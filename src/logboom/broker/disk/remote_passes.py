@@ -36,7 +36,7 @@ class PassProcess:
         return self._helper is not None
 
     def start_passes(self, plan: Plan, size_bytes: int) -> Passes:
-        """Begin the passes of a plan over so many bytes. RetriableStorageError where no process can be started."""
+        """Begin the passes of a plan over this many bytes. RetriableStorageError where no process can be started."""
         if self._helper is None and size_bytes <= self._small_bytes:
             return in_this_process(plan, size_bytes)
         try:
@@ -139,5 +139,5 @@ def _result(
 
 
 def _has_ended(error: OSError) -> RetriableStorageError:
-    """Killed, most likely for want of memory: it is tried again."""
+    """Killed, most likely for lack of memory: it is tried again."""
     return RetriableStorageError(f"The process that compacts logs has ended: {error}.")

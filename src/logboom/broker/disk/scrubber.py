@@ -2,12 +2,12 @@
 
 A bit that flips on a disk is found when its batch is read, and old ones may be read by nobody for years, until the
 other copies are damaged too or gone. So each pass reads all logs, spread over `broker.scrubber.interval_ms`. What is
-damaged is reported as if a consumer had met it: where other brokers have the records the copy is fetched anew
+damaged is reported as if a consumer had met it: where other brokers have the records the copy is fetched again
 (`lost_replicas`), else the damaged offsets answer with an error and the rest is served. The metadata's own log comes
 last in a pass. What is damaged there harms nothing while this process has it in memory, but the next start would refuse
 it; so it is reported while the other brokers can still do without this one.
 
-    timetable   so many bytes of all are due at this moment of the pass; behind it, as fast as the limit allows
+    timetable   this many bytes of all are due at this moment of the pass; behind it, as fast as the limit allows
     stretch     (thread) a part of a segment is read from the disk and checked (`storage.scrubbing`)
     position    noted in a file now and then, so that a broker that is restarted often gets through its logs, too
 
@@ -44,7 +44,7 @@ from logboom.broker.runtime import Runtime
 from logboom.storage import frame, read_whole, replace_whole, unframe
 
 _STRETCH_BYTES: Final = 256 * KIB
-"""Read and checked at once. Small batches of so many bytes keep the interpreter for some milliseconds."""
+"""Read and checked at once. Small batches of this many bytes keep the interpreter for some milliseconds."""
 _SAVE_EVERY_S: Final = 60.0
 _RETRY_S: Final = 60.0
 _LOOK_AGAIN_S: Final = DAY_MS / SECOND_MS
@@ -215,7 +215,7 @@ class Scrubber:
     # --- the timetable ----------------------------------------------------------------------------------------------
 
     async def _turn(self, size_bytes: int) -> None:
-        """Return when the next so many bytes are due; with 0, when the pass is over."""
+        """Return when the next this many bytes are due; with 0, when the pass is over."""
         self._next_bytes = size_bytes
         while self._left_s(self._config.now) > 0:
             await self._pause.over(most_s=_LOOK_AGAIN_S)

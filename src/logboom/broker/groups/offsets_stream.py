@@ -28,7 +28,8 @@ def stream_settings(config: GroupsConfig) -> dict[str, str]:
 def leaderships(stream: Stream | None, broker_id: BrokerId) -> Mapping[int, Epoch]:
     """The leader epochs of the partitions that a broker leads, by index.
 
-    A stream of before assignments were written down is led by the one broker there is; its epochs are not in the image.
+    A stream from before assignments were written down is led by the one broker there is; its epochs are not in the
+    image.
     """
     if stream is None:
         return {}

@@ -44,7 +44,7 @@ A batch with conditions that memory cannot decide waits between enqueued and sta
 the log has been read (`condition_check`); so does the first message with an id of a leadership (`message_ids`).
 
 acks=0 is answered when it is staged, acks=1 when it is safe here, acks=-1 (all) when it is committed. "Safe here" is
-synced, or written for streams with `logboom.flush=none`. What fails at the flush for want of room is taken back, with
+synced, or written for streams with `logboom.flush=none`. What fails at the flush for lack of room is taken back, with
 its producers' sequences, so that a retry is no duplicate; after any other failure the partition takes no more appends,
 while reads go on.
 

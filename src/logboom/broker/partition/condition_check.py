@@ -29,11 +29,11 @@ from logboom.records import KeyedRecord, keyed_records, records_body
 from logboom.storage import Batch
 
 _UNUSED_S: Final = 300.0
-"""A window is forgotten where no condition came for so long."""
+"""A window is forgotten where no condition came for this long."""
 _NOTED_RECORDS_MAX: Final = 10_000
-"""A batch of more records is not looked at record by record on the loop: the window begins anew behind it."""
+"""A batch of more records is not looked at record by record on the loop: the window starts over behind it."""
 _SHARE: Final = 4
-"""One window may have one part in so many of the memory for all."""
+"""One window may have one part in this many of the memory for all."""
 
 
 class WindowMemory:

@@ -16,7 +16,7 @@ from logboom.records import iter_batches, keyed_records, records_body
 
 _SLICE_BYTES: Final = MIB
 _SEARCHED_KEYS_MAX: Final = 16
-"""Above so many keys, searching the bytes of records for each takes longer than looking at the records."""
+"""Above this many keys, searching the bytes of records for each takes longer than looking at the records."""
 
 
 class Reader(Protocol):

@@ -42,7 +42,7 @@ _RETRY_S: Final = 0.5
 """After a full disk, or bytes that are no log: how long a partition waits before it asks again."""
 
 _RESIGNED_S: Final = 5.0
-"""After this broker gave up to lead for want of room: how long it does not follow. It has everything at that moment, so
+"""After this broker gave up to lead for lack of room: how long it does not follow. It has everything at that moment, so
 the next leader would take it into the ISR at once, and its clients would wait for the copy that has no room."""
 _TRIM_AGAIN_S: Final = 2.0
 """As long as a copy has what its leader has deleted it is not in sync again, and whoever asked for it waits."""
@@ -209,7 +209,7 @@ class Follower:
         self._trim()  # the leader has deleted more meanwhile
 
     def failed(self, number: int, *, after_s: float = 0.0) -> None:
-        """The request of a number was refused or lost; it is sent again after so long."""
+        """The request of a number was refused or lost; it is sent again after this long."""
         if self._core.leader == NO_BROKER:
             return  # what is to be sent again later is another request
         if after_s:

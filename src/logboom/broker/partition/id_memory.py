@@ -16,7 +16,7 @@ from logboom.broker.partition.id_window import IdWindow
 
 _FREED_PART: Final = 8
 _GENERATIONS: Final = 64
-"""One part in so many of the memory is what a window loses at a time, at most."""
+"""One part in this many of the memory is what a window loses at a time, at most."""
 
 
 class WindowOwner(Protocol):

@@ -96,7 +96,7 @@ class IdWindow:
         return len(oldest.ids)
 
     def shrink(self) -> int:
-        """Forget the oldest generation before its time, for want of memory; how many ids it had."""
+        """Forget the oldest generation before its time, for lack of memory; how many ids it had."""
         return self._forget_oldest() if self._generations else 0
 
     def find(self, message_id: bytes) -> Offset | None:

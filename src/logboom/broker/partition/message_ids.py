@@ -25,7 +25,7 @@ from logboom.records import MESSAGE_ID, header_values, records_body
 from logboom.storage import Batch
 
 _UNUSED_S: Final = 300.0
-"""A window is forgotten where no message with an id came for so long, and for its own length."""
+"""A window is forgotten where no message with an id came for this long, and for its own length."""
 
 
 class Log(Protocol):

@@ -145,7 +145,7 @@ class Publications:
     __slots__ = ("_clock", "_enqueued", "_queue")
 
     def __init__(self, queue: _Queue, clock: Clock, enqueued: Callable[[int], None]) -> None:
-        """`enqueued` has the group commit drain the partition at the end of this turn, for so many bytes."""
+        """`enqueued` has the group commit drain the partition at the end of this turn, for this many bytes."""
         self._queue = queue
         self._clock = clock
         self._enqueued = enqueued

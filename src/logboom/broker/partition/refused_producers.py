@@ -2,7 +2,7 @@
 same answer until they have sent it again.
 
 Clients have up to five batches on their way. Where the first was refused, since the partition had no leader here or too
-few replicas in sync at that moment, or was taken back for want of room, the second may come when that is over. Its
+few replicas in sync at that moment, or was taken back for lack of room, the second may come when that is over. Its
 sequence does not follow, and an answer that says so is final: from OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka goes on in a
 new epoch, and doubles what it has sent to other partitions and got no answer for. And where the log knows the producer
 not yet, or not any more, its sequence may be any: taken, it counts as an ack of the first one too, which is then never

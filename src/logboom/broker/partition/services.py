@@ -24,7 +24,7 @@ _NO_REPLICATION: Final = NoReplication()
 
 
 class Rejections(Protocol):
-    """Keeps account of writes that are refused for want of room or of file handles."""
+    """Keeps account of writes that are refused for lack of room or of file handles."""
 
     def record(self, partition: str, error: RetriableStorageError) -> None:
         """A write of the partition was taken back."""

@@ -15,7 +15,7 @@ from logboom.raft import Apply, Entry, EntryType, Index, Restore, Snapshot
 
 _ENTRIES_PER_TURN: Final = 64
 _BYTES_PER_TURN: Final = 64 * KIB
-"""After so many entries, or bytes of them, other tasks of the loop run, whether or not the state machine waited for
+"""After this many entries, or bytes of them, other tasks of the loop run, whether or not the state machine waited for
 anything. Changes of 500 partitions are some 30 KiB."""
 
 

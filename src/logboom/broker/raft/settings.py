@@ -27,7 +27,7 @@ class RaftTiming:
     tick_ms: int = 50
     heartbeat_ticks: int = 2
     election_ticks: int = 8
-    """A follower campaigns when its leader was silent for so many ticks, up to twice as many at random."""
+    """A follower campaigns when its leader was silent for this many ticks, up to twice as many at random."""
 
     @property
     def election_s(self) -> float:
@@ -50,10 +50,11 @@ class RaftSettings:
     until the entries have as many bytes as it had."""
 
     snapshot_log_bytes: int = 16 * MIB
-    """With so many bytes of entries a snapshot is taken however few they are, unless the last one had more."""
+    """With this many bytes of entries a snapshot is taken however few they are, unless the last one had more."""
 
     stall_ms: int = 3_000
-    """A leader on whose disk nothing became durable for so long, although something was to, has another voter lead."""
+    """A leader on whose disk nothing became durable for this long, although something was to, has another voter
+    lead."""
 
     snapshot_bytes_max: int = SNAPSHOT_BYTES_MAX
     catch_up_entries: int = 1_000

@@ -198,7 +198,7 @@ class FetchSession:
     def stand(
         self, key: ReplicaKey, item: wire.FetchItem, partition: Partition, size_bytes: int, end: Offset | None
     ) -> wire.FetchItem | None:
-        """As which fetch one goes on that is answered with so many bytes of records below `end`; None where it does
+        """As which fetch one goes on that is answered with this many bytes of records below `end`; None where it does
         not, since they came from the disk or too much is on its way."""
         if end is None or not self.ahead.has_room(size_bytes):
             return None

@@ -2,8 +2,8 @@
 wait, never wait behind observers.
 
 One request is at the leader at a time, which waits there until there is something to answer. A fetch that comes up
-meanwhile goes out at once, in a second request that takes its place. After a failure everything is asked for anew, in a
-new session, after a pause that grows with each failure.
+meanwhile goes out at once, in a second request that takes its place. After a failure everything is asked for again, in
+a new session, after a pause that grows with each failure.
 
 Durable ends that are reported beside the fetches are not answered, and may get lost with a connection. Each request
 says how many reports were sent in its session before it, so that a leader that has not received all of them refuses it;
@@ -304,7 +304,7 @@ class Fetcher:
         partition.role.follower.failed(item.number, after_s=delay_s)
 
     def _failed(self, session: int, error: LogboomError) -> None:
-        """Nothing is known of what was sent: ask for all of it anew, a little later."""
+        """Nothing is known of what was sent: ask for all of it again, a little later."""
         if session != self._session or self._stopped:
             return
         self._session, self._begins, self._reports_sent = self._new_session(), True, 0

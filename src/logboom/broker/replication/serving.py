@@ -48,14 +48,14 @@ from logboom.replication.reconciliation import divergence
 
 _ON_LOOP_BYTES: Final = 1 << 20
 """What is read of a partition on the loop, where it is in memory; a follower that has more to catch up with asks again.
-A thread would cost two changes of thread and the wait for the interpreter, more than so many bytes take to copy."""
+A thread would cost two changes of thread and the wait for the interpreter, more than this many bytes take to copy."""
 _LOOP_BYTES_PER_TURN: Final = 1 << 20
-"""After so much for one request, others get their turn of the loop."""
+"""After this much for one request, others get their turn of the loop."""
 _PARTITIONS_PER_TURN: Final = 200
 """The same for partitions: a session that begins may name thousands, and heartbeats must not wait for all of them."""
 _MARK_DELAY_S: Final = 0.02
 _SILENCE_MAX_S: Final = 5.0
-"""After so long without a request a follower may be gone."""
+"""After this long without a request a follower may be gone."""
 _MAX_WAIT_MS: Final = 60_000
 _OBSERVERS_DISK_READS: Final = 1
 """Reads for observers that wait for the disk at a time, beside those for followers: readers wait for an observer,
@@ -245,7 +245,7 @@ class FetchServing:
             self._counters.throttled_bytes_out += len(data)
         _check_leads(partition, item)
         if session.pending.get(key) is not item:
-            return None  # the follower has asked anew during the read: it takes no answer to this, nor its mark
+            return None  # the follower has asked again during the read: it takes no answer to this, nor its mark
         if not data and not self._is_mark_due(session, key, partition):
             return None
         may_stand = response.request.takes_parts and not catches_up
@@ -268,7 +268,7 @@ class FetchServing:
         *,
         stands: bool,
     ) -> wire.AnswerItem:
-        # It takes no mark above the end that it asked from; with a log start above that, it would begin anew there.
+        # It takes no mark above the end that it asked from; with a log start above that, it would start over there.
         mark, start = partition.role.leader.high_watermark, min(partition.log_start_offset, Offset(item.offset))
         session.sent_marks[key] = SentMark(item.number, min(mark, Offset(item.offset)), start)
         session.mark_due.discard(key)
@@ -410,7 +410,7 @@ async def _others_turn(response: FetchResponse) -> None:
 
 
 def _elsewhere(item: wire.FetchItem, log_start: Offset, diverging: tuple[int, int] | None = None) -> wire.AnswerItem:
-    """The answer to a follower whose log is to be cut or begun anew first: of the high-water mark it takes nothing."""
+    """The answer to a follower whose log is to be cut or restarted first: of the high-water mark it takes nothing."""
     return wire.AnswerItem(item.stream, item.index, item.number, log_start=log_start, diverging=diverging)
 
 

@@ -95,7 +95,7 @@ class ReplicationThrottle:
         self._debt += size_bytes
 
     def expect(self, key: ReplicaKey, size_bytes: int) -> None:
-        """Up to so many bytes of a partition were asked for: they are owed until it is known how many came."""
+        """Up to this many bytes of a partition were asked for: they are owed until it is known how many came."""
         rate = self._rate()
         owed = size_bytes if rate is None else min(size_bytes, rate)  # at least one request a second
         self._debt += owed - self._owed.get(key, 0)

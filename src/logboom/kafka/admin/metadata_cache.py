@@ -55,7 +55,7 @@ class MetadataCache:
         return data
 
     def all(self, version: int, *, operations: bool) -> tuple[int, bytes]:
-        """The number of all streams, and their elements of `topics` one behind the other."""
+        """The number of all streams, and their elements of `topics` one after the other."""
         self._look()
         image = self._catalog.image
         found = self._all.get((version, operations))

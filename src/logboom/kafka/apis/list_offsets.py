@@ -87,7 +87,7 @@ async def _look_up(context: RequestContext, part_cls: Any, name: str, part: Any)
             partition.check_leader_epoch(part.current_leader_epoch)
         offset, timestamp_ms, epoch = await _find(partition, part.timestamp, context.api_version)
     except OffsetNotAvailableError as refused:
-        # Clients of before version 5 know the other code alone, and ask again for both (KIP-207).
+        # Clients from before version 5 know the other code alone, and ask again for both (KIP-207).
         error = refused if context.api_version >= _WITH_NOT_AVAILABLE else LeaderNotAvailableError(*refused.args)
     except LogboomError as refused:
         error = refused

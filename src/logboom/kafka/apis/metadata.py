@@ -12,7 +12,7 @@ A request that names a stream whose leader has gone from here just now (`broker.
 leader, up to `LEADER_WAIT_S`. Told at once that there is none, librdkafka 2.16 asks again a second later, unless a
 request of its own failed with the leader, and Java's clients after a backoff that doubles up to a second: either stands
 still for up to a second more than the cluster. What else was asked on that connection is worked on meanwhile, but
-answered behind this. Requests for all streams do not wait: they come from tools. Thousands may wait for one leader, so
+answered after this. Requests for all streams do not wait: they come from tools. Thousands may wait for one leader, so
 they are answered over several turns of the loop (`handlers.turns`).
 """
 
@@ -46,7 +46,7 @@ _API_KEY: Final = METADATA
 _WITH_THROTTLE: Final = 3
 _WITH_OPERATIONS: Final = 8
 LEADER_WAIT_S: Final = 0.5
-"""About half of the time from the death of a leader to the next one, with the lease as it ships: acks behind such a
+"""About half of the time from the death of a leader to the next one, with the lease as it ships: acks after such a
 request on its connection are late by no more than this."""
 _LAST_WITH_CLUSTER_OPERATIONS: Final = 10
 """Later versions leave those of the cluster to DescribeCluster (KIP-700)."""

@@ -25,7 +25,7 @@ class Refusal(NamedTuple):
     """The name of the limit that was reached; empty for none."""
     why: str
     throttle_ms: int = 0
-    """Not 0: the connection is closed after so many milliseconds, and keeps its place until then."""
+    """Not 0: the connection is closed after this many milliseconds, and keeps its place until then."""
 
 
 class Admission:

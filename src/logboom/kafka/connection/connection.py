@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.set_write_buffer_limits(high=config.max_unsent_bytes)
 
     def quotas_changed(self) -> None:
-        """Some client's quota has changed: a throttled connection goes on and is charged anew."""
+        """Some client's quota has changed: a throttled connection goes on and is charged again."""
         self._dispatcher.quotas_changed()
         self._throttle.lift()
 

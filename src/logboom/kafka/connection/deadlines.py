@@ -51,7 +51,7 @@ class PeerDeadline:
         return f"{now_bytes - begun_bytes} bytes of it came in {ceil(limit_s)} s (kafka.request_timeout_s)"
 
     def tick_unread(self, unread_bytes: int, limit_s: float) -> str | None:
-        """Count a second in which so many bytes lie in the write buffer. Returns the reason to close, or None."""
+        """Count a second in which this many bytes lie in the write buffer. Returns the reason to close, or None."""
         self._unread_s = self._unread_s + 1 if unread_bytes and unread_bytes == self._unread_bytes else 0
         self._unread_bytes = unread_bytes
         if self._unread_s <= limit_s:

@@ -32,14 +32,15 @@ _RUN_ELEMENTS_BYTES: Final = TEMPLATE_ELEMENTS * _ELEMENT_BYTES
 """The same for a whole request that matches a template."""
 
 _RUN_BYTES_MAX: Final = 128 * 1024
-"""Requests of a run begin together up to so many bytes: it is better to begin the next while the disk writes these."""
+"""Requests of a run begin together up to this many bytes: it is better to begin the next while the disk writes
+these."""
 
 
 class RequestOwner(Protocol):
     """The connection, as far as a request can end it."""
 
     def throttle(self, throttle_ms: int) -> None:
-        """A quota was exceeded: begin no request for so long."""
+        """A quota was exceeded: begin no request for this long."""
 
     def refuse(self, event: str, why: str, *, kind: str = "", limit: str = "", **fields: object) -> None:
         """Log, and close the connection."""

@@ -1,4 +1,4 @@
-"""Cutting the bytes of a connection into frames: four bytes of length, then so many bytes.
+"""Cutting the bytes of a connection into frames: four bytes of length, then this many bytes.
 
 Pure: it returns the buffer for the next bytes and is told how many have come. Every frame is a bytearray of its own,
 because the broker patches its records in place and keeps them until they are written. A frame gets memory as its bytes

@@ -297,7 +297,7 @@ class InflightQueue:
 
 
 def with_header(entry: InflightRequest, pieces: Sequence[Bytes]) -> Sequence[Bytes]:
-    """A response body behind its length and header."""
+    """A response body after its length and header."""
     if not entry.route.response_tags:
         return with_oldest_header(entry.correlation_id, pieces)
     size = length(pieces)

@@ -40,7 +40,8 @@ class RequestBudget:
         return held_bytes >= self._config.now.max_inflight_total_bytes
 
     def count_pause(self, pause: Pause | None, requests: int, size_bytes: int) -> None:
-        """A connection with so many requests and bytes in flight is not read any more: count the limit it has reached.
+        """A connection with this many requests and bytes in flight is not read any more: count the limit it has
+        reached.
 
         Limits of one connection, and of what it has not read, are counted only; those of the server are logged too.
         """

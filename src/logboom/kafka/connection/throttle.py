@@ -19,7 +19,7 @@ class Throttle:
         self._timer: asyncio.TimerHandle | None = None
 
     def wait(self, throttle_ms: int) -> None:
-        """Wait for so long from now. A wait that ends later stays as it is."""
+        """Wait for this long from now. A wait that ends later stays as it is."""
         until_s = self._loop.time() + throttle_ms / 1_000
         if self._timer is not None:
             if self._timer.when() >= until_s:

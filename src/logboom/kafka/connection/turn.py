@@ -33,10 +33,10 @@ _REQUESTS_PER_TURN: Final = 64
 """Requests of one connection that begin before the other connections have their turn."""
 
 _TURN_S: Final = 0.005
-"""No more of them begin after so long: 64 requests of Metadata with some hundred names each take half a second."""
+"""No more of them begin after this long: 64 requests of Metadata with some hundred names each take half a second."""
 
 _LONG_READ_BYTES: Final = 64 * KIB
-"""A read of so much has others behind it, which uvloop would do before anything else, up to 32 of them (libuv,
+"""A read of so much is followed by others, which uvloop would do before anything else, up to 32 of them (libuv,
 `uv__read`): two thousand requests of 2 KB."""
 
 

@@ -42,7 +42,7 @@ class Watch:
         self.operation = operation
 
     def start(self, partitions: Iterable[Partition], wait_s: float) -> None:
-        """Watch the partitions for so many seconds."""
+        """Watch the partitions for this many seconds."""
         self._handles = [(partition, partition.watch(self._partition_changed)) for partition in partitions]
         self._timer = self._loop.call_later(wait_s, self.operation.on_expiration)
 

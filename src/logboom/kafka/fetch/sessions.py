@@ -25,7 +25,7 @@ _EPOCH_MAX: Final = 2**31 - 1
 NEVER_SENT: Final = -1
 
 EVICTION_MS: Final = 120_000
-"""As in Kafka: a session unused for so long may be evicted by any other, and one that is so old by any larger one."""
+"""As in Kafka: a session unused for this long may be evicted by any other, and one that is so old by any larger one."""
 
 Key: TypeAlias = tuple[Hashable, int]
 """A topic, by name or by id as the request has it, and a partition's index."""
@@ -240,7 +240,7 @@ class FetchSessions:
     # --- room ---------------------------------------------------------------------------------------------------
 
     def _make_room(self, partitions: int, sessions: int, now_ms: int) -> bool:
-        """Evict less useful sessions; whether there is room for so many more partitions and sessions then."""
+        """Evict less useful sessions; whether there is room for this many more partitions and sessions then."""
         if partitions > self.partitions_max:
             return False
         while (

@@ -44,7 +44,7 @@ class RequestTemplate(Protocol):
 
 Handle: TypeAlias = Callable[[RequestContext, Entity], Reply | Awaitable[Reply]]
 HandleUnsupported: TypeAlias = Callable[[RequestContext, memoryview, int], EncodedResponse | None]
-"""(context, frame, position behind the header of version 1) -> response under a version 0 header; None closes."""
+"""(context, frame, position after the header of version 1) -> response under a version 0 header; None closes."""
 TemplateOf: TypeAlias = Callable[[RequestContext, bytearray, int, Entity], RequestTemplate | None]
 """(context, frame, position of the body, the entity read from it) -> the template that further requests may match."""
 
@@ -68,7 +68,7 @@ class Handler:
     """Begins only when all earlier requests of its connection are answered and the peer reads them: for large
     responses, so that a connection never has two of them in memory."""
     changes: bool = False
-    """Changes what requests of other APIs read. Those that come behind it on its connection begin once it is done, so
+    """Changes what requests of other APIs read. Those that come after it on its connection begin once it is done, so
     that they find the change; more requests of the same API begin at once. Kafka works on the requests of a connection
     one by one, and clients rely on that part of it."""
     waits_for_changes: bool = True

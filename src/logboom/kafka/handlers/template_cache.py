@@ -40,7 +40,7 @@ class CachedTemplate(NamedTuple):
 
 
 class RequestRun(NamedTuple):
-    """Requests that came one behind the other and match one template."""
+    """Requests that came one after the other and match one template."""
 
     cached: CachedTemplate
     correlation_ids: list[int]

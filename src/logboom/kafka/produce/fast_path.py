@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from logboom.kafka.handlers.context import RequestContext
 
 _PREFIX_START: Final = 8
-"""Position behind the correlation id."""
+"""Position after the correlation id."""
 _I32: Final = Struct(">i")
 _ACKS: Final = Struct(">hi")
 _RESPONSE_HEAD: Final = Struct(">ii")
@@ -128,7 +128,7 @@ class ProduceTemplate:
             if _I32.unpack_from(frame, start - 4)[0] != end - start:
                 return None
         payload = memoryview(frame)[start:end]
-        # Clients of before version 7 do not know zstd: the general way refuses it.
+        # Clients from before version 7 do not know zstd: the general way refuses it.
         return None if not payload or (self.version < WITH_ZSTD and is_zstd(payload)) else payload
 
     def start(
@@ -149,7 +149,7 @@ class ProduceTemplate:
         return run
 
     def error_response(self, context: RequestContext, error: LogboomError) -> bytes:
-        """The response, behind its correlation id, to a request whose records were refused."""
+        """The response, after its correlation id, to a request whose records were refused."""
         part = PartitionProduce(self.index, error)
         (body,) = encode_response(self.version, [(self.topic, [part])], current_leaders(context)).pieces
         return (b"\0" if self._flexible else b"") + bytes(body)

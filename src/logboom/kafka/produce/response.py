@@ -129,7 +129,7 @@ class ResponseTemplate:
         self._size_bytes = self._layout.size - 4
 
     def encode(self, correlation_ids: Sequence[int], result: RunResult) -> bytes:
-        """Whole responses, one behind the other, each with its length and header."""
+        """Whole responses, one after the other, each with its length and header."""
         pack, size, before, behind = self._layout.pack, self._size_bytes, self._before, self._behind
         offsets, time_ms, start = result
         if self._with_log_start:

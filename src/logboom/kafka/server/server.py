@@ -1,6 +1,6 @@
 """The Kafka server of one broker: it listens, ticks once a second, and stops in order.
 
-What happens on a connection is in `kafka.connection` and the handlers behind it.
+What happens on a connection is in `kafka.connection` and the handlers after it.
 """
 
 from __future__ import annotations

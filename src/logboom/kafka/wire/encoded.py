@@ -17,7 +17,7 @@ _THROTTLE_TIME: Final = Struct(">i")
 
 @dataclass(slots=True)
 class EncodedResponse:
-    """A response body as pieces that are sent one behind the other.
+    """A response body as pieces that are sent one after the other.
 
     It is never changed; freezing the class would triple the cost of making one, which the hot path does per request.
     """

@@ -29,7 +29,7 @@ class MalformedError(LogboomError):
 
 
 Reader: TypeAlias = Callable[[memoryview, int, int], tuple[Any, int, int]]
-"""(frame, position of the body, budget of elements) -> (kio entity, position behind it, budget left)."""
+"""(frame, position of the body, budget of elements) -> (kio entity, position after it, budget left)."""
 
 _CONVERT: Final = {
     "uuid": "uuid({0})",
@@ -61,7 +61,7 @@ def _uuid(raw: bytes) -> UUID | None:
 
 
 def read_uvarint(frame: memoryview, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits: (value, position behind it); IndexError at the end of the frame."""
+    """An unsigned varint of at most 32 bits: (value, position after it); IndexError at the end of the frame."""
     value = 0
     for shift in range(0, 35, 7):
         byte = frame[position]
@@ -75,7 +75,7 @@ def read_uvarint(frame: memoryview, position: int) -> tuple[int, int]:
 
 
 def skip_tags(frame: memoryview, position: int, end: int, budget: int) -> tuple[int, int]:
-    """Skip unknown tagged fields (KIP-482): (position behind them, budget left). Raises MalformedError."""
+    """Skip unknown tagged fields (KIP-482): (position after them, budget left). Raises MalformedError."""
     count, position = read_uvarint(frame, position)
     budget -= count
     if budget < 0:

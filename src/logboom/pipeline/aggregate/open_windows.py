@@ -105,7 +105,7 @@ class OpenWindows:
         if not asked.num_rows:
             return self, 0.0
         rows = groups_of(asked)
-        if int(rows.window.min()) < self.ended_us:  # the lateness was raised: windows that have ended begin anew
+        if int(rows.window.min()) < self.ended_us:  # the lateness was raised: windows that have ended start over
             return self._without_left_over().with_batch(asked, limit)
         is_group = column_of(asked, METRIC) == GROUP
         codes, firsts = coded(rows.words(), rows)

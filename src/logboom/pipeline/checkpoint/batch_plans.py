@@ -53,7 +53,7 @@ class PinnedPlan:
     ends: StreamEnds | None
     """Where the plan's output streams ended before the batch could write the first record; None in old pins."""
     generation: int
-    """How often the batch was pinned anew. Readers of edges tell the records of one generation from another's."""
+    """How often the batch was pinned again. Readers of edges tell the records of one generation from another's."""
     tables: Mapping[str, str] = field(default_factory=dict)
     """The versions of the tables that it runs with, by `TableRef.id`."""
     dials: DialValues = field(default_factory=dict)

@@ -29,7 +29,7 @@ DELIVERY_ADVICE: Final = (
     "remove the sink's directory below deliveries/: the sink then begins with what comes from now on, and "
     "`logboom pipeline replay FILE --sink NAME --from TIME` brings what it lacks, some of it perhaps a second time"
 )
-"""For the query of a sink, whose batches may not be planned anew: the sink knows by its number that it has one."""
+"""For the query of a sink, whose batches may not be planned again: the sink knows by its number that it has one."""
 _MAGIC: Final = b"crc\0"
 _HEAD_BYTES: Final = 8
 _SUM_BYTES: Final = 4

@@ -2,7 +2,7 @@
 
 Knows expressions and one file. Must not know how a verdict is found. The file's name has a hash of what verdicts depend
 on (the version of Spark and the code that checks), so a new version of either begins with an empty file. It is a cache:
-where it cannot be read or written, everything is checked anew.
+where it cannot be read or written, everything is checked again.
 """
 
 import contextlib

@@ -90,7 +90,7 @@ class ControlStream:
         `within_s`: the time for reading, in seconds; what is not read by then, is read by the next call, and is told.
         """
         end = self._admin.ends({DIALS_STREAM: 1})[DIALS_STREAM]["0"]
-        if end < self._read_to:  # it was deleted and made anew
+        if end < self._read_to:  # it was deleted and recreated
             self.dials, self._read_to = Dials(self._pipeline, self._names), 0
         until = None if within_s is None else time.monotonic() + within_s
         with closing(read_ranges(self._admin.bootstrap, {(DIALS_STREAM, 0): (self._read_to, end)})) as messages:

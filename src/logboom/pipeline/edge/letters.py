@@ -5,7 +5,7 @@ Knows records, the names of headers and what a stream takes. Must not know why a
 A letter that its stream does not take in one record is written in parts: the key, headers and value of the original are
 packed into one text of bytes (MessagePack), which is cut into values of consecutive records of one partition. Each part
 has the letter's own headers and `logboom-dead-part`: its number and how many there are. An attempt that was cut short
-leaves parts without the last, and the next attempt begins at the first again, so a reader starts anew at each first
+leaves parts without the last, and the next attempt begins at the first again, so a reader starts over at each first
 part and has a letter at each last one.
 """
 

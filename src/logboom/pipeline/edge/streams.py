@@ -90,7 +90,7 @@ class StreamAdmin:
         return found
 
     def ensure(self, wanted: Mapping[str, int], configs: Mapping[str, str] | None = None) -> dict[str, int]:
-        """Makes the streams that are missing, with so many partitions; returns how many each has."""
+        """Makes the streams that are missing, with this many partitions; returns how many each has."""
         there = self.partitions()
         missing = {name: count for name, count in wanted.items() if name not in there}
         if missing:

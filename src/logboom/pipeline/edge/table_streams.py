@@ -37,7 +37,7 @@ class TableStreams:
         for partition, end in ends.items():
             place = (stream, int(partition))
             begin = read_to.get(place, 0)
-            if begin > end:  # the stream was made anew
+            if begin > end:  # the stream was recreated
                 rows, begin = {}, 0
             ranges[place] = (max(begin, starts[partition]), end)
         for key, value in self._records(ranges):

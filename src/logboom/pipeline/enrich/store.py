@@ -57,7 +57,7 @@ class TableStore:
         self._whole: set[Path] = set()
 
     def current(self, refs: Iterable[TableRef]) -> dict[str, str]:
-        """The newest version of each table, read anew where it is due. A table that can be read no more stays what it
+        """The newest version of each table, read again where it is due. A table that can be read no more stays what it
         was, which is told; TableError where it could not be read once."""
         return {ref.id: self._current(ref) for ref in refs}
 

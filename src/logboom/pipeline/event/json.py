@@ -121,7 +121,7 @@ _TEMPLATE: Final = np.frombuffer(b"0000-00-00T00:00:00.000000Z", np.uint8)
 _FRACTION_AT: Final = 20
 _WHOLE_BYTES: Final = 19
 _REPEATED: Final = 4
-"""From so many rows per time on each time is written once: records arrive many to a millisecond."""
+"""From this many rows per time on each time is written once: records arrive many to a millisecond."""
 
 
 def time_texts(column: pa.Array) -> pa.Array:

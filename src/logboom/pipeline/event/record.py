@@ -47,6 +47,6 @@ def read_event(value: bytes) -> EventRecord:
 
 
 def attributes_of(event: EventRecord) -> dict[str, Any]:
-    """The attributes of an event as plain data; read anew at each call. One of `NOT_JSON` where they are no object, or
+    """The attributes of an event as plain data; read again at each call. One of `NOT_JSON` where they are no object, or
     have a number that Python cannot hold."""
     return _OBJECT.decode(event.attributes)

@@ -34,7 +34,7 @@ _ZERO: Final = np.uint8(ord("0"))
 _BRACE: Final = ord("}")
 _WORD_BYTES: Final = 8
 _WHOLE_DIGITS_MAX: Final = 18
-"""Whole numbers of so many digits fit 64 bits whatever they are."""
+"""Whole numbers of this many digits fit 64 bits whatever they are."""
 _OPENING: Final = b'{"attributes":'
 _OPTIONAL: Final = frozenset(
     (

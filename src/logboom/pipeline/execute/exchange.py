@@ -433,7 +433,7 @@ class _Answers:
         return _moved(both.take(pa.array(order)), mine, self._node, exits)
 
     def _next(self, rows: int) -> pa.RecordBatch:
-        """The answers about the next so many rows, which were asked as one Arrow batch."""
+        """The answers about the next this many rows, which were asked as one Arrow batch."""
         pieces, positions = [], []
         for number, (found, asked) in enumerate(self._by_shard):
             batch, length = next(asked)

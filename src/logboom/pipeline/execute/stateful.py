@@ -158,7 +158,7 @@ class StatefulBatch:
         return OpenPart(self._directory, step, contexts, self.before.shards, self.keeps_dropped)
 
     def shard_tasks(self, step: StatefulStep, parts: Sequence[bytes], tasks: int) -> list[ShardTask]:
-        """At most so many tasks for the shards, from the reports of the parts."""
+        """At most this many tasks for the shards, from the reports of the parts."""
         reports = tuple(sorted(map(_part_report.decode, parts), key=lambda report: report.order))
         for report in reports:
             add_counts(self.counts, report.counts)

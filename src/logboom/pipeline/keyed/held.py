@@ -1,6 +1,6 @@
 """Rows that wait for a later batch, as a list of tables of which most are written to disk once and then only dropped.
 
-Rows wait about equally long, so that the oldest table is usually free of waiting rows first. A table is made anew only
+Rows wait about equally long, so that the oldest table is usually free of waiting rows first. A table is rebuilt only
 where most of its rows have gone, or where there are too many tables. Knows Arrow. Must not know what rows wait for.
 """
 

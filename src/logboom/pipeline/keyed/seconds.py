@@ -1,4 +1,4 @@
-"""At most so many events a second of each key, with weights by which the kept ones stand for all: `sample` with
+"""At most this many events a second of each key, with weights by which the kept ones stand for all: `sample` with
 `per_second`.
 
 Each key has a bucket of tokens (RFC 2697 names the idea): it fills with the time between two batches, and an event that

@@ -1,4 +1,4 @@
-"""A rate for each key by which about so many events a second of it stay: `sample` with `target_per_second`.
+"""A rate for each key by which about this many events a second of it stay: `sample` with `target_per_second`.
 
 What comes of a key is followed by a moving average over time; its rate is that average by the target. Whether an event
 stays is decided by its hash alone, as in any sample, so weights are right at every rate. Knows numpy and Arrow.

@@ -71,7 +71,7 @@ class TailRules:
     """Salt of the hash, so that an earlier sample's choice says nothing about this one."""
     wait_ms: int
     rate: float
-    """One in so many of the traces that no rule keeps; 0 for none."""
+    """One in this many of the traces that no rule keeps; 0 for none."""
     slower_ms: int | None
     """A trace whose events are further apart is kept."""
     rare: int
@@ -126,7 +126,7 @@ def advance(
 
 
 def _rows_of(open_traces: pa.Table) -> Waits:
-    """The rows of these traces. Of a trace that was decided and has begun anew, an older row may still stand in a
+    """The rows of these traces. Of a trace that was decided and has started over, an older row may still stand in a
     table; it came before the trace was opened again."""
     traces, since = open_traces.column("trace").to_numpy(), open_traces.column("since_ms").to_numpy()
 

@@ -115,7 +115,7 @@ def _has_lone_surrogate(value: bytes) -> bool:
 
 
 def _deep_rows(column: pa.Array, rows: list[Row], values: list[bytes | None]) -> list[int]:
-    """Rows with so many opening brackets that they could be too deep; nearly always none.
+    """Rows with this many opening brackets that they could be too deep; nearly always none.
 
     Where lines are flat all brackets together show it: every row that is an object has one at least.
     """

@@ -127,7 +127,7 @@ def origin_text(stream: str, partition: int, offset: int) -> str:
 
 
 def repin_key(batch: int, generation: int) -> bytes:
-    """The key of an edge's records of a batch that was pinned anew.
+    """The key of an edge's records of a batch that was pinned again.
 
     >>> repin_key(7, 1)
     b'repin:7.1'

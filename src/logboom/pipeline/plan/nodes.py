@@ -371,7 +371,7 @@ class TestExpectation(msgspec.Struct, frozen=True, kw_only=True):
     condition: str | None = None
     """SQL that must be true of one record there."""
     count: int | None = None
-    """Exactly so many records; None: at least one that fits `fields` and `condition`."""
+    """Exactly this many records; None: at least one that fits `fields` and `condition`."""
 
 
 class PipelineTest(msgspec.Struct, frozen=True, kw_only=True):

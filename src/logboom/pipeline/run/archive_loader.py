@@ -48,7 +48,7 @@ _LOADED: Final = "loaded.json"
 _LOAD: Final = "load.json"
 _ADVICE: Final = "begin another replay"
 _ATTEMPTS: Final = 5
-"""Files that are merged with others while they are read make a load begin anew."""
+"""Files that are merged with others while they are read make a load start over."""
 _WATCH_S: Final = 0.5
 _ROWS: Final = "stream string, partition int, offset bigint, event_id string, value binary"
 _DELETE_S: Final = 60.0
@@ -261,7 +261,7 @@ class ArchiveLoader:
 
 
 def _file_numbers(spark: SparkSession, count: int) -> DataFrame:
-    """0 to `count`, for tasks that each read some of so many files."""
+    """0 to `count`, for tasks that each read some of this many files."""
     slots = max(1, spark.sparkContext.defaultParallelism)
     return spark.range(0, count, 1, max(1, min(count, 4 * slots)))
 
@@ -284,7 +284,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Paced:
-    """Hands on at most so many rows in a second. It travels to executors."""
+    """Hands on at most this many rows in a second. It travels to executors."""
 
     rows_per_s: float
 

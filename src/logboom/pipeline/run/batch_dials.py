@@ -78,7 +78,7 @@ class BatchDials:
         return values
 
     def _refreshed(self) -> Dials:
-        """What the control stream says now. One that was deleted is made anew: all dials stand as the file says."""
+        """What the control stream says now. One that was deleted is recreated: all dials stand as the file says."""
         try:
             return self._control.refresh(_READING_MAX_S)
         except LogUnreachableError:

@@ -129,7 +129,7 @@ class Delivery:
         while (error := self._attempt(rows, batch)) is not None:
             failures += 1
             if self.keeping.is_away or self.keeping.fatal is not None:
-                raise error  # no fault of the sink's: the batch begins anew when the query is started again
+                raise error  # no fault of the sink's: the batch starts over when the query is started again
             if self.stop.is_set():
                 raise StoppedError from error
             cause = cause_of(error)

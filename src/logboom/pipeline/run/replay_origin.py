@@ -36,7 +36,7 @@ _COLUMNS: Final = ("stream", "partition", "offset", "observed_time")
 _READERS: Final = 8
 """Files that are looked at side by side: each is some requests to an object store, one after the other."""
 _ATTEMPTS: Final = 5
-"""Files that are merged with others while they are read make a look begin anew."""
+"""Files that are merged with others while they are read make a look start over."""
 
 
 def chosen_origin(

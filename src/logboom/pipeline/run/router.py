@@ -99,7 +99,7 @@ class Router:
         self._deleted = DeletedRecords(checkpoint / QUERY_NAME, admin, notify) if reads_past else None
 
     def prepare(self, partitions: int) -> Layout:
-        """Makes the streams the plan writes, those that are missing with so many partitions."""
+        """Makes the streams the plan writes, those that are missing with this many partitions."""
         self._partitions = partitions
         if self._dials is not None:
             self._dials.declare()
@@ -190,7 +190,7 @@ class Router:
             self.fatal = error
             raise
         except Exception:  # not BLE001: it is raised again behind the clean-up
-            # A stream may have been deleted or its `max.message.bytes` lowered: the next attempt looks at all anew.
+            # A stream may have been deleted or its `max.message.bytes` lowered: the next attempt looks at all again.
             self._prepared_plans.clear()
             raise
         # Kept before Spark commits the offsets: a crash between the two runs the batch again, which replaces all this.

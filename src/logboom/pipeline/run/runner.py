@@ -78,7 +78,7 @@ class RunOptions:
     renamed_from: str | None = None
     """The former name of the pipeline whose checkpoint this is."""
     records_per_s: int | None = None
-    """At most so many go on in a second; None for as many as there are."""
+    """At most this many go on in a second; None for as many as there are."""
     turns_dials: bool = True
     """False: they stand as the plan says, whoever turns them."""
     before: Callable[[SparkSession, threading.Event], bool] | None = None

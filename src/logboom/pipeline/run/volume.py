@@ -23,7 +23,7 @@ class Saving(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     """Dropped under the name of its transform."""
     bytes_estimated: int
-    """As many bytes as so many events of what was delivered have on the average."""
+    """As many bytes as this many events of what was delivered have on the average."""
 
 
 class RouteVolume(msgspec.Struct, frozen=True, kw_only=True):

@@ -165,7 +165,7 @@ class SinkContext:
     letters: RefusedLetters
     """The same for executors."""
     secret: Callable[[KeyRef], str]
-    """The text of a credential, read anew at each call: one that was renewed is taken at the next attempt."""
+    """The text of a credential, read again at each call: one that was renewed is taken at the next attempt."""
     save: Callable[[], None] = durable_already
     """Makes what is in the checkpoint of the delivery durable where it is not kept on this disk alone; to be called by
     the delivery's thread before a step that has to be known after a crash. Behind each batch that needs no call."""

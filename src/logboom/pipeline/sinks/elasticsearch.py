@@ -134,7 +134,7 @@ def index_name(text: str) -> str:
 
 
 def answer_of(body: bytes, count: int) -> Answer:
-    """What a bulk answer says of each of so many items.
+    """What a bulk answer says of each of this many items.
 
     :raises TryAgainError: it is no whole answer.
     """

@@ -165,7 +165,7 @@ def _tag(text: str) -> str:
 
 
 def _packets(payloads: Sequence[bytes], limit: int) -> Iterator[bytes]:
-    """Whole lines in datagrams of at most so many bytes."""
+    """Whole lines in datagrams of at most this many bytes."""
     packet: list[bytes] = []
     size = 0
     for line in b"".join(payloads).splitlines(keepends=True):

@@ -40,7 +40,7 @@ class _Size(NamedTuple):
 
 
 def written_fault(tree: Tree, node: Any, pieces: int) -> str | None:
-    """Why an expression of so many words and signs is too large as it was parsed: the parser gives each branch of
+    """Why an expression of this many words and signs is too large as it was parsed: the parser gives each branch of
     `CASE x WHEN` an `x` of its own. No more is walked than may be."""
     allowed = pieces + ADDED_PARTS_MAX
     if sum(1 for _ in islice(tree.walk(node), allowed + 1)) <= allowed:

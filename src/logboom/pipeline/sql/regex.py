@@ -133,7 +133,7 @@ class OnRe2:
     def _extracted(self, children: list[Any], group: int) -> tuple[Any, Any]:
         """Whether the pattern is found, and the text of a group of the first find.
 
-        A matcher is made anew in each expression, so the group is had by replacing the whole text by it.
+        A matcher is recreated in each expression, so the group is had by replacing the whole text by it.
         """
         pattern = self._text(children[1])
         whole = rf"\A(?s:.*?)({pattern})(?s:.*)\z"

@@ -31,7 +31,7 @@ _PATTERNS_MAX: Final = 30
 _PATTERN_LEAST: Final = 3
 """Lines that a template must have."""
 _SURE: Final = 20
-"""A word that so many lines of a template share, all of them, belongs to it though it looks as if it changed."""
+"""A word that this many lines of a template share, all of them, belongs to it though it looks as if it changed."""
 _LINKS: Final = frozenset(("at", "by", "for", "from", "in", "is", "of", "on", "the", "to", "via", "was", "with"))
 _UNITS: Final = {
     **{unit: unit for unit in ("ns", "us", "ms", "seconds", "minutes", "bytes", "kb", "mb", "gb")},

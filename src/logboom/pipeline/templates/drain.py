@@ -61,7 +61,7 @@ class Tree:
         return tuple(self._templates.values())
 
     def learn(self, words: tuple[str, ...], count: int = 1) -> Template:
-        """The template of a line of these words, at least one, that came so many times."""
+        """The template of a line of these words, at least one, that came this many times."""
         leaf = self._leaves.get(self._leaf(words), ())
         best = max(leaf, key=lambda template: _similarity(template.words, words), default=None)
         if best is None or _similarity(best.words, words) < SIMILAR:

@@ -50,7 +50,7 @@ class TableModel(Settings):
     """The column or member that is looked up."""
 
     refresh: DurationMs = Field(default=60_000, ge=1_000)
-    """How old what came over the network may become. Files are read anew when they change."""
+    """How old what came over the network may become. Files are read again when they change."""
 
 
 class EnrichModel(TransformModel):

@@ -44,7 +44,7 @@ class LimitModel(TransformModel):
     """So many events may pass in a window."""
 
     bytes: Dialled[Annotated[SizeBytes, Field(ge=1)]] | None = None
-    """Events of so many bytes may pass in a window."""
+    """Events of this many bytes may pass in a window."""
 
     per: DurationMs = Field(default=_DAY_MS, ge=1_000, le=_WEEK_MS)
     """The window; it begins at multiples of itself from 1970 on, in UTC: one of a day at midnight."""

@@ -47,7 +47,7 @@ class SampleModel(TransformModel):
     """Always keep what this is true of."""
 
     per_second: Dialled[_PerSecond] | None = None
-    """Keep at most so many a second of each key that `by` names."""
+    """Keep at most this many a second of each key that `by` names."""
 
     target_per_second: Dialled[_PerSecond] | None = None
     """Keep about so many a second of each key, at a rate that follows what comes."""

@@ -1,4 +1,4 @@
-"""The transform `sample` with a rate for each key, which depends on what comes: at most so many events a second, or a
+"""The transform `sample` with a rate for each key, which depends on what comes: at most this many events a second, or a
 rate by which about so many stay. The work is `logboom.pipeline.keyed`."""
 
 from collections.abc import Sequence

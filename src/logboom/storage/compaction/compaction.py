@@ -153,8 +153,8 @@ class Cleaning:
     def write_next(self, pace: Callable[[int], None], cancelled: Callable[[], bool]) -> Callable[[], None] | None:
         """Write the next file, synced; the swap that puts it in place, None when all is done.
 
-        `pace` is called with each so many bytes read or written, about a MiB, and may sleep; `cancelled` is asked as
-        often. CompactionCancelledError once it was, or where the log was truncated or its segments were deleted
+        `pace` is called with the bytes of each MiB or so that was read or written, and may sleep; `cancelled` is asked
+        as often. CompactionCancelledError once it was, or where the log was truncated or its segments were deleted
         meanwhile. RetriableStorageError where room or handles are lacking. StorageError where a batch is damaged, which
         is reported, or the disk fails; with a SyncFailedError as its cause, the log dir must be taken offline.
         """
@@ -209,7 +209,7 @@ class Cleaning:
         return state.truncation_count == self._truncation_count and state.failure is None and not self._is_stale
 
     def _begin(self, step: Callable[[int], None]) -> list[tuple[Segment, ...]]:
-        """Read the dirty section; the groups of segments to write anew, each as one."""
+        """Read the dirty section; the groups of segments to rewrite, each as one."""
         state, settings, start = self._state, self._settings, self._first_dirty
         dirt = self._compaction.dirt(settings, now_ms=self._now_ms, stable_end=self._stable_end)
         self._cleanable_end = dirt.cleanable_end

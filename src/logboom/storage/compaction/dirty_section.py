@@ -14,11 +14,11 @@ from logboom.storage.compaction.source import NOT_LONE, Source, Step, checked_re
 from logboom.storage.segment import EpochAt
 
 _SETS_SHARE: Final = 16
-"""One part in so many of the memory is for sets of offsets, the others are for the keys."""
+"""One part in this many of the memory is for sets of offsets, the others are for the keys."""
 
 _NOTED_BYTES: Final = MIB
-"""After so many bytes of records their keys are noted, so that the next ones need no more memory beside the map. A read
-may have as many, or many more where they are compressed."""
+"""After this many bytes of records their keys are noted, so that the next ones need no more memory beside the map. A
+read may have as many, or many more where they are compressed."""
 
 
 class DirtySection:
@@ -106,7 +106,7 @@ class DirtySection:
 
 @dataclass(slots=True)
 class _Keys:
-    """Of some batches, one behind the other: each record's key and offset, and what stands out."""
+    """Of some batches, one after the other: each record's key and offset, and what stands out."""
 
     keys: list[bytes] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)

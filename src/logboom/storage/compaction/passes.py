@@ -79,7 +79,7 @@ class Passes(Protocol):
 
 
 StartPasses = Callable[[Plan, int], Passes]
-"""Begin the passes of a plan over so many bytes."""
+"""Begin the passes of a plan over this many bytes."""
 
 
 class FilePasses:

@@ -30,7 +30,7 @@ Batch = tuple[bytes, int, BatchHeader]
 """Bytes that hold a whole batch, where it begins in them, and its header."""
 
 Step = Callable[[int], None]
-"""Called with so many bytes as were read or written; it may wait, or raise an error that ends the work."""
+"""Called with this many bytes as were read or written; it may wait, or raise an error that ends the work."""
 
 
 @dataclass(frozen=True, slots=True)

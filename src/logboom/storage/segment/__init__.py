@@ -4,7 +4,7 @@ A log is a row of segments, each named by the offset of its first record. All bu
 base of the next one) and never change; the last one is appended to. `Segment` puts the parts together:
 
 - `directory`: the place of its files, which is renamed when the stream is deleted
-- `file`: the `.log` file, its handle, its length in batches and the room reserved behind them
+- `file`: the `.log` file, its handle, its length in batches and the room reserved after them
 - `scan`: walks from batch to batch by their headers; `walker` does so past damage and reports it
 - `checked`: reads from batch to batch with everything checked, for `logboom log verify` and for scrubbing
 - `sparse_index`, `index_file`: where batches lie, in memory and in the `.index` file; every entry is checked when used

@@ -51,8 +51,8 @@ class SegmentFile:
         self.end: Offset | None = None
         """First offset of the next segment; None while this is the last one."""
         self.known_end: Offset | None = None
-        """While this is the last one: the offset behind its batches as far as that is known. No CRC covers a batch's
-        offset (the broker sets it), so what a search behind damage finds must at least lie below this."""
+        """While this is the last one: the offset after its batches as far as that is known. No CRC covers a batch's
+        offset (the broker sets it), so what a search after damage finds must at least lie below this."""
         self.size_bytes = 0
         """Bytes of batches; the file may be longer where room was reserved."""
         self.retired = False
@@ -135,7 +135,7 @@ class SegmentFile:
         self.unsynced = False
 
     def append(self, buffers: Sequence[Bytes], size_bytes: int, preallocate_bytes: int) -> None:
-        """Write behind the last batch; `size_bytes` stays as it is until the index takes note of the batches.
+        """Write after the last batch; `size_bytes` stays as it is until the index takes note of the batches.
 
         After an OSError `cut` removes what was written.
         """
@@ -165,7 +165,7 @@ class SegmentFile:
         self.unsynced = False
 
     def _reserve(self, end: int, size_bytes: int, preallocate_bytes: int) -> None:
-        """Make room behind `end`, so that the next syncs need not make the file's length durable too.
+        """Make room after `end`, so that the next syncs need not make the file's length durable too.
 
         As much as the segment is long, so that a thousand quiet partitions take next to nothing. A stream of small
         writes gets room that is zeroed: a sync into it changes nothing of the file but its bytes, which takes half the
@@ -194,12 +194,12 @@ class SegmentFile:
         self._length_is_set = True
 
     def keep_room(self, file_bytes: int) -> None:
-        """The file is so long already, and zero behind the last batch: write into that before more is reserved."""
+        """The file is so long already, and zero after the last batch: write into that before more is reserved."""
         self._allocated_bytes = file_bytes
 
     @property
     def has_room(self) -> bool:
-        """Whether room is reserved behind the last batch."""
+        """Whether room is reserved after the last batch."""
         return self._allocated_bytes > self.size_bytes
 
     def trim(self) -> None:

@@ -78,7 +78,7 @@ class SegmentIndex:
         """Whether batches were added while the index was not in memory, and will be missing in its file. Loading and
         saving it keeps recovery short."""
         self._tail: SparseIndex | None = None
-        """While the index is not in memory: the last entry of its file, and those that go behind it."""
+        """While the index is not in memory: the last entry of its file, and those that go after it."""
         self._remaking = Lock()
         self._remade = False
         self._opening = Lock()
@@ -156,7 +156,7 @@ class SegmentIndex:
         self._tail = tail if joined else None  # an entry that led to no batch is for `make_again`
 
     def check_at_start(self) -> None:
-        """Load the index now if its file may name places behind the last batch: they must be gone before other bytes
+        """Load the index now if its file may name places after the last batch: they must be gone before other bytes
         lie there."""
         if self._file.cached_index is None and not ends_within(self._disk, self.path, self._file.size_bytes):
             self._replaced_by(partial(self._load, alone=True))
@@ -176,7 +176,7 @@ class SegmentIndex:
             return True
 
     def load(self) -> None:
-        """Have the index in memory. Raises OSError where it cannot be read for want of a handle."""
+        """Have the index in memory. Raises OSError where it cannot be read for lack of a handle."""
         if self._file.cached_index is None:
             self._replaced_by(self._load)
 
@@ -185,7 +185,7 @@ class SegmentIndex:
     def _replaced_by(self, read: Callable[[int], SparseIndex], *, instead_of_others: bool = False) -> SparseIndex:
         """The index that `read` gets from the disk, up to an end position; it takes the place of the one in memory.
 
-        The writer goes on meanwhile, and what it adds is put behind it. Where another thread reads the index already,
+        The writer goes on meanwhile, and what it adds is put after it. Where another thread reads the index already,
         this one reads it for its own search instead of waiting, because the other one's read may hang; with
         `instead_of_others` it is this one's that is kept.
         """
@@ -225,7 +225,7 @@ class SegmentIndex:
     def _load(self, end_position: int, *, alone: bool = False) -> SparseIndex:
         """The index from its file as far as that is right, the rest made from the log up to `end_position`.
 
-        `alone`: nothing is written meanwhile, so that entries behind `end_position` are of bytes that are gone.
+        `alone`: nothing is written meanwhile, so that entries after `end_position` are of bytes that are gone.
         """
         file = self._file
         index = read_auxiliary(
@@ -324,7 +324,7 @@ class SegmentIndex:
             self._retired = True
 
     def shorten(self, position: int) -> None:
-        """The log was cut back to `position`: forget what lay behind, before the file itself is cut."""
+        """The log was cut back to `position`: forget what lay beyond it, before the file itself is cut."""
         self._newest_ms = None
         with self._lock:
             self._added = None  # what another thread reads of the index now is not to be kept
@@ -367,7 +367,7 @@ class SegmentIndex:
 
 
 def _extend(index: SparseIndex, walker: SegmentWalker, base: Offset, end_position: int) -> None:
-    """Add the batches behind the last entry of `index`, up to `end_position` of a segment that begins at `base`."""
+    """Add the batches after the last entry of `index`, up to `end_position` of a segment that begins at `base`."""
     offset, position = (Offset(index.offsets[-1]), index.positions[-1]) if index.offsets else (base, 0)
     for at, header in walker.walk_past_damage(position, offset, end_position):
         _add_behind(index, at, header)

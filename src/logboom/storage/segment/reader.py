@@ -39,7 +39,7 @@ class SegmentReader:
                     return at, header.base_offset
         except BadBatchError as bad:
             if cached_only:
-                raise NotCachedError from None  # the search behind damage reads much
+                raise NotCachedError from None  # the search after damage reads much
             # Bad at the very place the index named: rather the index is wrong than the log.
             if bad.position == position and self._index.make_again():
                 return self.locate(offset, cached_only=False)
@@ -87,7 +87,7 @@ class SegmentReader:
                 raise
             if cached_only:
                 raise NotCachedError from None
-            # The header that claims to hold this offset is of a damaged batch: the offset may lie behind it.
+            # The header that claims to hold this offset is of a damaged batch: the offset may lie after it.
             position, base = self._locate_past_damage(offset, bad)
         return self.read_at(position, base, max_bytes, ceiling, cached_only=False)
 
@@ -95,7 +95,7 @@ class SegmentReader:
         self, position: int, expected: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
     ) -> tuple[bytes | memoryview, Offset, int]:
         """Whole checked batches from the one at `position` on, the first whatever its size, none that reaches above
-        `ceiling`; also the offset and position behind them. What is behind a damaged one is left for the next read.
+        `ceiling`; also the offset and position after them. What follows a damaged one is left for the next read.
         """
         data = self._read_at_least_one(position, max_bytes, cached_only)
         epoch_at, size = self._walker.epoch_at, len(data)

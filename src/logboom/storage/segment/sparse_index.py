@@ -49,7 +49,7 @@ class SparseIndex:
         self.times = array("q")
         self.offsets = array("q")
         self.upto = 0
-        """Position behind the last batch that was added."""
+        """Position after the last batch that was added."""
         self.max_timestamp = NO_TIME
         """Newest time of all batches added."""
         self.saved = 0
@@ -122,7 +122,7 @@ class SparseIndex:
 
     @classmethod
     def at_end_of(cls, disk: Disk, path: str, interval_bytes: int) -> "SparseIndex | None":
-        """The last entry of an index file, to go on behind it; None where there is none or it is not whole."""
+        """The last entry of an index file, to continue after it; None where there is none or it is not whole."""
         try:
             count, data = _last_entry(disk, path)
         except OSError:

@@ -13,7 +13,7 @@ from logboom.storage.segment.file import SegmentFile
 from logboom.storage.segment.scan import BadBatchError, EpochAt, header_fault, salvage, walk
 
 SALVAGE_BYTES: Final = 32 * MIB
-"""Bytes that a search for good batches behind damage looks at together. Above the largest batch, by far."""
+"""Bytes that a search for good batches after damage looks at together. Above the largest batch, by far."""
 
 UNREADABLE: Final = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)
 """What Linux says of bytes that a disk does not give back, or that the checksums of a file system do not match."""
@@ -34,7 +34,7 @@ class SegmentWalker:
 
     def walk_past_damage(self, position: int, expected: Offset, end_position: int) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of every batch that can be found; damage is reported and left out. Where the file is cut
-        back meanwhile, this ends there: what it meets behind the cut is no damage, and nobody keeps what was found."""
+        back meanwhile, this ends there: what it meets after the cut is no damage, and nobody keeps what was found."""
         cuts = self._cuts
         while position < end_position:
             suspect = position, expected
@@ -54,7 +54,7 @@ class SegmentWalker:
             position, expected = found
 
     def _next_good(self, suspect: tuple[int, Offset], position: int, end_position: int) -> tuple[int, Offset] | None:
-        """Position and offset of the first good batch at or behind `position`.
+        """Position and offset of the first good batch at or after `position`.
 
         The walk goes by headers alone, so the batch before the bad one, `suspect`, is looked at again: a wrong length
         in its header may be what led to the wrong place.
@@ -85,7 +85,7 @@ class SegmentWalker:
         return damage
 
     def forget_damage(self, position: int) -> None:
-        """The file is cut back to `position`: what is damaged behind it from now on is to be reported."""
+        """The file is cut back to `position`: what is damaged after it from now on is to be reported."""
         self._cuts += 1
         self._reported = {at for at in self._reported if at < position}
 

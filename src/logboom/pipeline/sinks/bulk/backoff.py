@@ -37,7 +37,7 @@ def tried_again(
     pause: Callable[[float], None] = time.sleep,
     chance: Callable[[], float] = random.random,
 ) -> Result:
-    """The result of a call that is made again for so long, counted from its first failure.
+    """The result of a call that is made again for this long, counted from its first failure.
 
     :raises TryAgainError: the last failure, once the next try would come too late. All other errors come at once.
     """

@@ -73,7 +73,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
     """What a request may take beyond its timeouts, such as for an acknowledgment."""
 
     def settings(self, tasks: int) -> SendSettings:
-        """For each of so many tasks."""
+        """For each of this many tasks."""
         from logboom.pipeline.sinks.bulk.sender import Settings as SendSettings
 
         timeout_s = self.timeout_ms / SECOND_MS

@@ -1,4 +1,4 @@
-"""From items to requests: so many events, so many bytes, in order. Pure."""
+"""From items to requests: this many events, this many bytes, in order. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -190,7 +190,7 @@ class Sender:
             return
         reason = next(iter(answer.again.values()))
         left = _Request(0.0, request.number, [request.items[index] for index in sorted(answer.again)], request.tries)
-        # Items that were taken are progress: the time for trying again begins anew.
+        # Items that were taken are progress: the time for trying again starts over.
         left.failed_at = request.failed_at if len(answer.again) == len(request.items) else None
         left.begun_at = request.begun_at
         self._failed(left, TryAgainError(reason, pause_s=answer.pause_s, is_overload=answer.is_overload))

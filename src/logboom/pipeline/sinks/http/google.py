@@ -109,7 +109,7 @@ class Tokens:
             return self._token
 
     def drop(self) -> None:
-        """The token was not taken; the next one is asked for anew."""
+        """The token was not taken; the next one is asked for again."""
         with self._lock:
             self._ends_at = 0.0
 

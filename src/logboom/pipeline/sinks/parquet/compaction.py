@@ -25,7 +25,7 @@ from logboom.pipeline.sinks.parquet.archive import HIDDEN
 from logboom.pipeline.sinks.parquet.writing import parquet_writer
 
 QUIET_S: Final = 120.0
-"""A directory is finished when no file has come to it for so long."""
+"""A directory is finished when no file has come to it for this long."""
 _FILES_MIN: Final = 2
 _SMALL_SHARE: Final = 0.5
 """Files below this share of the target are worth merging."""

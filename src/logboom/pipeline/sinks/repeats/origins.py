@@ -20,7 +20,7 @@ _PART: Final = " #"
 
 
 def origin_key(edge_stream: str, stream: str, partition: int, generation: str | None = None) -> str:
-    """One partition of origin as one edge sees it, and of a batch that was pinned anew its generation."""
+    """One partition of origin as one edge sees it, and of a batch that was pinned again its generation."""
     return " ".join((edge_stream, stream, str(partition), *(() if generation is None else (generation,))))
 
 
