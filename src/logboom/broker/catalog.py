@@ -259,7 +259,7 @@ class Catalog:
 
 
 class ProducerIds:
-    """Ids for idempotent producers (KIP-98), given one by one from blocks that the catalog has set aside."""
+    """Ids for idempotent producers (KIP-98), given out one by one from blocks that the catalog reserves."""
 
     def __init__(self, catalog: Catalog, config: Current[BrokerConfig]) -> None:
         self._catalog = catalog

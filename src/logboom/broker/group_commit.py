@@ -32,7 +32,7 @@ class InlineFlushable(Protocol):
         """Loop: the sync succeeded; the end of what is then safe. Raises as `flush`."""
 
     def sync_failed(self, error: OSError) -> StorageError:
-        """Loop: the sync failed; the error that every further write meets."""
+        """Loop: the sync failed. Returns the error for every further write."""
 
 
 class Flushable(Protocol):
@@ -63,7 +63,7 @@ class FlushTarget(Protocol):
         """Whether each flush is to be followed by a sync."""
 
     def drain(self) -> int:
-        """Loop: stage in the log all that was enqueued; how many bytes that was. 0: there is nothing to flush."""
+        """Loop: stage all that was enqueued in the log; returns the bytes staged. 0: there is nothing to flush."""
 
     def flushed(self, end: Offset) -> None:
         """Loop: everything below `end` is as safe as was asked for."""

@@ -56,7 +56,7 @@ class Health:
 
     @property
     def disk_busy_s(self) -> float:
-        """Seconds for which the disk has not answered what it was asked first, be it a write, a sync or a read."""
+        """Seconds for which the oldest operation on the disk, a write, a sync or a read, has not ended."""
         return max(self._flusher.busy_s, self._readers.busy_s)
 
     @property

@@ -1,8 +1,8 @@
-"""How a process of a broker gets registered: by the controller, found directly or through any other broker.
+"""How a process of a broker is registered: by the controller, found directly or through any other broker.
 
-A new broker knows nothing but the addresses that it was told. One that was registered before follows the group, and so
-knows the controller; unless it was removed meanwhile, since then nobody speaks of the group to it any more. So whoever
-finds no controller asks the others, which pass its command on and give it the answer.
+A new broker knows only the addresses in its configuration. One that was registered before is a member of the metadata
+group and so knows the controller, unless it was removed meanwhile: then nobody sends it anything of the group any more.
+So a broker that finds no controller asks the other brokers, which forward its command and return the answer.
 
 Life: that of the broker. On the loop.
 """
@@ -30,7 +30,7 @@ _RETRY_S: Final = 0.5
 _ANSWER_S: Final = 10.0
 _LOG_EVERY_S: Final = 5.0
 _LEASES: Final = 3
-"""For this many leases it is waited for the end of an earlier process, which may have been killed a moment ago."""
+"""How many leases to wait for the end of an earlier process, which may have been killed a moment ago."""
 
 
 class Registrar:
@@ -48,7 +48,7 @@ class Registrar:
         clock: Clock,
         log: FilteringBoundLogger,
     ) -> None:
-        """`joins`: whether this broker is new to its cluster, and knows only whom it was told to ask."""
+        """`joins`: whether this broker is new to its cluster and knows only the addresses in its configuration."""
         self._processes = processes
         self._channel = channel
         self._peers = peers
@@ -109,8 +109,8 @@ class Registrar:
         return answer
 
     async def ask_another(self, command: commands.AnyCommand) -> None:
-        """Have one of the others pass a command on, the next one each time. Raises what the command raises, and
-        PeerUnavailableError."""
+        """Have one of the other brokers forward a command, a different one each time. Raises what the command raises,
+        and PeerUnavailableError."""
         if others := self._others():
             self._asked += 1
             await self._ask_address(command, Any, others[self._asked % len(others)])

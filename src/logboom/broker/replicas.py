@@ -243,8 +243,8 @@ class Replicas:
         return removed
 
     async def _make_missing(self, stream: Stream, keys: Iterable[PartitionKey]) -> bool:
-        """Make those partitions that the image gives to this broker, and that nobody has prepared here; whether there
-        were any."""
+        """Create the partitions that the image assigns to this broker and that were not prepared here; returns whether
+        there were any."""
         missing = [
             key[1]
             for key in keys
@@ -267,8 +267,8 @@ class Replicas:
             await self._logs.remove_moved_away(self._image, held_by(self._image, self._broker_id))
 
     def lease_changed(self, held: bool) -> None:
-        """This broker has lost its lease with the controller, or has it again: what it leads stops to commit, or goes
-        on (rule 6)."""
+        """This broker has lost its lease with the controller, or has it again: the partitions it leads stop committing,
+        or continue (rule 6)."""
         self._has_lease = held
         for partition in self._partitions.values():
             partition.role.leader.lease_changed(held)
@@ -276,8 +276,8 @@ class Replicas:
     # --- lost replicas ------------------------------------------------------------------------------------------
 
     def found_damage(self, name: str, index: int) -> bool:
-        """The log of a partition turned out to be damaged. Whether other brokers have its records: this copy is then
-        replaced by theirs, and another broker leads."""
+        """The log of a partition is damaged. Returns whether other brokers have its records: this copy is then replaced
+        by theirs, and another broker leads."""
         stream = self._image.by_name.get(StreamName(name))
         if stream is None:
             return False
@@ -298,7 +298,8 @@ class Replicas:
         return True
 
     async def _make_anew(self, key: ReplicaKey) -> None:
-        """Empty a replica that nobody counts on any more, or make one that could not be made, and let it follow."""
+        """Empty a replica that no ISR or ELR contains any more, or create one that could not be created, and let it
+        follow."""
         async with self._changing:
             stream = self._image.by_id.get(key[0])
             if stream is None or not is_here(stream, key[1], self._broker_id):
@@ -380,8 +381,8 @@ def _exists(image: Image, partition: Partition) -> bool:
 
 
 def _joined_without_records(partition: Partition | None, before: Image, stream: Stream, broker: BrokerId) -> bool:
-    """Whether a copy joins the ISR by this change that does not have what it is counted on for: it was emptied while
-    its leader proposed it."""
+    """Whether this change adds a copy to the ISR that lacks the records it is counted on for: it was emptied while its
+    leader proposed it."""
     if partition is None or not partition.role.follows:
         return False
     was = before.assignment(stream.id, partition.index)
@@ -390,5 +391,5 @@ def _joined_without_records(partition: Partition | None, before: Image, stream: 
 
 
 def _moved_error(stream: Stream) -> NotLeaderError:
-    """The answer to everything that still asks for a partition which other brokers hold now."""
+    """The error for requests that still name a partition which other brokers hold now."""
     return NotLeaderError(f"this broker holds no replica of that partition of {stream.name} any more")

@@ -1,11 +1,12 @@
-"""Gives the partitions of this broker the roles that the image says.
+"""Gives the partitions of this broker the roles that the image assigns.
 
-Roles change in this order: whatever ends, ends at once (`Role.rest`); then the logs that are to lead are made durable
-to their ends, all of them together; then they lead. Where a disk is full, what is only staged is dropped for that: no
-leader counts on it. What cannot be led even so is tried again, for as long as the image says that it is led here.
+Roles change in this order: a role that ends is ended at once (`Role.rest`); then the logs that are to lead are synced
+to their ends, all of them together; then they lead. If the disk is full, records that are only staged are dropped for
+that: no leader counts on them. What cannot be led even so is tried again for as long as the image says that this broker
+leads it.
 
-A role is taken only once the image knows this process: before that, what it says of this broker's leaderships is of an
-earlier process, and two processes must not write under one leader epoch.
+A role is taken only once the image knows this process. Before that, what it says of this broker's leaderships concerns
+an earlier process, and two processes must not write in one leader epoch.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from logboom.storage import PartitionLog
 
 _RETRY_S: Final = 0.5
 _PARTITIONS_PER_TURN: Final = 200
-"""Roles that are taken before the loop does something else."""
+"""Roles that are taken before the loop gets another turn."""
 
 
 class RoleKeeper:
@@ -61,8 +62,8 @@ class RoleKeeper:
         self._knows_process = False
 
     def take(self, image: Image, changed: Iterable[PartitionKey]) -> Sequence[PartitionKey]:
-        """Another image is in force, in which these partitions differ. What it ends has ended on return. The partitions
-        to be given to `follow`: all of them where this process was registered."""
+        """Another image is in force in which these partitions differ. Roles that it ends have ended on return. Returns
+        the partitions to pass to `follow`: all of them if this process has just been registered."""
         self.image = image
         known = is_registered(image, self._broker_id, self._own_epoch())
         keys = tuple(self._partitions) if known != self._knows_process else tuple(changed)
@@ -164,14 +165,14 @@ class RoleKeeper:
             self._log.error("taking leaderships failed on an internal error", exc_info=fault)
 
     async def stop(self) -> None:
-        """Try nothing again."""
+        """Stop trying."""
         if self._trying is not None:
             self._trying.cancel()
             await asyncio.gather(self._trying, return_exceptions=True)
 
 
 def _make_safe(log: PartitionLog) -> None:
-    """Sync a log to its end; to that of what is written, where there is no room for more."""
+    """Sync a log to its end, or to the end of what is written if the disk is full."""
     try:
         log.flush(sync=True)
     except RetriableStorageError:

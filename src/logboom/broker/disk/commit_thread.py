@@ -1,8 +1,8 @@
-"""The thread of a log dir that writes and syncs, and runs everything else that changes a log's files.
+"""The thread of a log dir that writes and syncs, and runs every other job that changes a log's files.
 
-It takes all rounds that were handed over while it was busy as one, flushes each log of it, and tells the loop of the
-whole with one call: the more arrives, the more one sync carries. A job keeps its place in line. Waiting for the disk is
-all it does; which log is flushed when, and who is told, is the flusher's.
+It takes all rounds that arrived while it was busy as one, flushes each log in them, and notifies the loop of the whole
+with one call: the more arrives, the more one sync covers. A job keeps its place in the queue. The thread only waits for
+the disk; which log is flushed when, and who is notified, is decided by the flusher.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from logboom.broker.runtime import Runtime
 LANES_FROM: Final = 3
 """Fewer logs than this are synced one after the other: waking helpers would cost what they save."""
 ROUND_MAX: Final = 64
-"""After this many logs the loop is told of those that are done, so that they do not wait for a thousand others."""
+"""After this many logs the loop is notified of those that are done, so that they do not wait for a thousand others."""
 
 
 class Round(NamedTuple):
@@ -75,13 +75,13 @@ class CommitThread:
 
     @property
     def busy_s(self) -> float:
-        """How long it has been at the round or job in its hands; 0 where it waits for one."""
+        """For how long it has been busy with its current round or job; 0 if it waits for one."""
         since_ns = self._busy_since_ns
         return (self._clock.monotonic_ns() - since_ns) / 1e9 if since_ns else 0.0
 
     @property
     def idle(self) -> bool:
-        """Loop: whether all that was put has ended."""
+        """Loop: whether everything that was put has ended."""
         return self._put_count == self._ended_count
 
     def put(self, item: Round | Job) -> None:
@@ -163,7 +163,7 @@ class CommitThread:
         ]
 
     def _part_flushed(self, target: FlushTarget, end: Offset) -> None:
-        """The flush of `target` goes on; up to `end` it is safe."""
+        """The flush of `target` continues; everything below `end` is already safe."""
         outcomes: list[Outcome] = [(target, end)]
         self._loop.call_soon_threadsafe(self._deliver, outcomes, 0)
 

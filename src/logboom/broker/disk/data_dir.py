@@ -72,16 +72,16 @@ class Identity:
     generation: int = 0
     """How often the cluster was founded again after the majority of its voters was lost (`raft.quorum_recovery`)."""
     left: str = ""
-    """The name of the generation that it has left to join the one after it; empty once it has."""
+    """The generation that it leaves to join the next one; empty once it has joined."""
 
     @property
     def as_peer(self) -> PeerIdentity:
-        """The same, as other brokers are told it."""
+        """The same in the form that other brokers get."""
         return PeerIdentity(self.broker_id, self.directory_id, self.cluster_name)
 
     @property
     def cluster_name(self) -> str:
-        """The cluster's id with its generation: brokers of another one are not spoken to."""
+        """The cluster's id with its generation; brokers of another one are refused."""
         return f"{self.cluster_id}{GENERATION_MARK}{self.generation}" if self.generation else self.cluster_id
 
 

@@ -24,8 +24,8 @@ class FlushRunner:
 
     def __init__(self, failure: LogDirFailure, log: FilteringBoundLogger) -> None:
         self.blocked: set[FlushTarget] = set()
-        """Logs that are not flushed because a flush failed: added here, discarded on the loop once the target has
-        taken back what it had staged."""
+        """Logs that are not flushed because a flush failed: added here, discarded on the loop once the target has taken
+        back what it had staged."""
         self._failure = failure
         self._log = log
 
@@ -54,5 +54,5 @@ class FlushRunner:
 
 
 def internal_error(fault: Exception) -> StorageError:
-    """What clients are told of a bug that stopped their partition."""
+    """The error that clients get when an internal error stopped their partition."""
     return StorageError(f"an internal error took this partition offline: {fault!r}")

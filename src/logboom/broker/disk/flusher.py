@@ -27,7 +27,7 @@ from logboom.broker.runtime import Runtime
 Result = TypeVar("Result")
 STOP_JOIN_S: Final = 30.0
 EARLY_BYTES: Final = 512 * KIB
-"""With so much staged the disk has enough to do: it starts at once and works while the turn goes on."""
+"""With this much staged, the disk is given work at once, while the turn goes on."""
 
 
 class Flusher:
@@ -49,9 +49,9 @@ class Flusher:
         """Bytes that were staged and not yet written, or taken back."""
         self.staged_bytes_max = staged_bytes_max
         self.backpressured = False
-        """Whether so much is staged that nothing more should be until the disk has taken some."""
+        """Whether front ends should stage nothing more until the disk has taken some."""
         self.backpressure_count = 0
-        """How often that came to be."""
+        """How often that has begun."""
         self._on_capacity: list[Callable[[], None]] = []
         self._loop = asyncio.get_running_loop()
         self._log = log
@@ -85,12 +85,12 @@ class Flusher:
 
     @property
     def failure(self) -> StorageError | None:
-        """Why the log dir takes no more writes, if so."""
+        """Why the log dir accepts no more writes; None if it does."""
         return self._failure.error
 
     @property
     def busy_s(self) -> float:
-        """How long the disk has been at what it was told to write or sync; 0 where it has nothing to do."""
+        """For how long the disk has been busy with its current write or sync; 0 if it has nothing to do."""
         return max(self._commit_thread.busy_s, self._inline_commit.busy_s if self._inline_commit is not None else 0.0)
 
     # --- arriving -----------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Flusher:
             return 0
 
     def _stop_target(self, target: FlushTarget, fault: Exception) -> None:
-        """End a target in which there is a bug; its appends are answered so, and all other targets go on."""
+        """Stop a target that failed on an internal error; its appends get that error, and all other targets go on."""
         self._runner.blocked.add(target)
         try:
             target.flush_failed(internal_error(fault))
@@ -147,10 +147,10 @@ class Flusher:
             self.backpressure_count += 1
 
     def _send_round(self) -> None:
-        """Give what is staged to the disk, by the loop or by the thread, or leave it for a round that follows.
+        """Write what is staged, on the loop or on the thread, or leave it for a later round.
 
-        The two ways never work at the same time, so that a log's files have one writer: while a sync is under way
-        beside the loop everything waits for it, and a round that is to be written on the loop waits for the thread.
+        The two never work at the same time, so that the files of a log have one writer: while a sync runs beside the
+        loop everything waits for it, and a round that is to be written on the loop waits for the thread.
         """
         if not self._marked:
             return
@@ -171,7 +171,8 @@ class Flusher:
         self._send_to_thread()
 
     def _begin_next_round(self) -> None:
-        """A sync beside the loop has ended, and its outcome is not delivered yet: jobs wait for that, rounds do not."""
+        """A sync beside the loop has ended and its outcome is not delivered yet. The next round may begin; jobs wait
+        for the delivery."""
         if not self._held:
             self._send_round()
 
@@ -181,7 +182,7 @@ class Flusher:
             self._marked, self._marked_bytes = {}, 0
 
     def _send_waiting(self) -> None:
-        """A round or a job has ended: what had to wait for it goes on."""
+        """A round or a job has ended: continue with what waited for it."""
         if self._inline_commit is not None and self._inline_commit.busy:
             return
         if self._held:
@@ -195,7 +196,7 @@ class Flusher:
     # --- other work ---------------------------------------------------------------------------------------------
 
     async def flush(self, target: FlushTarget) -> None:
-        """Flush what `target` has staged without an append; returns once it was told of the outcome."""
+        """Flush what `target` has staged without an append; returns once the target was notified of the outcome."""
         self._mark(target, 0)
         await self.run(_nothing)
 
@@ -220,7 +221,7 @@ class Flusher:
         self._failure.report(error)
 
     async def stop(self) -> None:
-        """Finish all that was enqueued, tell of it, and end the thread."""
+        """Finish all that was enqueued, deliver the outcomes, and end the thread."""
         await self.run(_nothing)
         await self._commit_thread.stop(STOP_JOIN_S)
 
@@ -248,7 +249,7 @@ class Flusher:
         self._on_capacity.append(callback)
 
     def limit_staged(self, staged_bytes_max: int) -> None:
-        """Another limit from now on."""
+        """Change the limit on staged bytes."""
         self.staged_bytes_max = staged_bytes_max
         self._written(0)
 

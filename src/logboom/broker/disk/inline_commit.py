@@ -1,12 +1,12 @@
-"""Small rounds of one log, written on the loop and synced beside it: no thread has to wake up for them.
+"""Small rounds of one log, written on the loop and synced asynchronously, so that no thread has to wake up for them.
 
-A thread that is handed a round and hands back its outcome costs two wake-ups and two turns at the interpreter lock,
-which is most of what a small fsynced append takes on a fast disk (docs/decisions/0016). The kernel can do the waiting
-itself: the loop writes into the page cache, begins the sync and is called when it ended.
+Handing a round to a thread and its outcome back costs two wake-ups and two waits for the interpreter lock, which is
+most of what a small fsynced append takes on a fast disk (docs/decisions/0016). The kernel can do the waiting instead:
+the loop writes into the page cache, begins the sync, and is called when it has ended.
 
-That must never stop the loop. The write is refused where the file system knows that it would wait; where it does not
-know, the time of each write and sync is watched, and after one that was slow everything goes by the thread again until
-the disk has been left alone for a while, longer each time. While a sync is under way nothing else is written here, so a
+That must never block the loop. The write is refused where the file system knows that it would wait. Where it does not
+know, the duration of each write and sync is watched, and after a slow one everything goes through the thread until the
+disk has been left alone for a while, longer each time. While a sync is in progress nothing else is written here, so a
 disk that hangs is met by the sync and not by the loop.
 """
 
@@ -47,12 +47,12 @@ class InlinePolicy:
         return now_ns >= self._not_before_ns
 
     def wrote(self, took_ns: int, now_ns: int) -> None:
-        """A write on the loop took so long."""
+        """Note how long a write on the loop took."""
         if took_ns >= SLOW_WRITE_MS * _NS_PER_MS:
             self.leave(now_ns)
 
     def synced(self, took_ns: int, now_ns: int) -> None:
-        """A sync beside the loop took so long."""
+        """Note how long a sync beside the loop took."""
         if took_ns >= SLOW_SYNC_MS * _NS_PER_MS:
             self.leave(now_ns)
         else:
@@ -90,11 +90,11 @@ class InlineCommit:
 
     @property
     def busy_s(self) -> float:
-        """How long the sync under way has been so; 0 where there is none."""
+        """For how long the current sync has been running; 0 if there is none."""
         return (self._clock.monotonic_ns() - self._began_ns) / 1e9 if self.busy else 0.0
 
     def takes(self, target: FlushTarget, size_bytes: int) -> bool:
-        """Whether a round of this log alone is one to begin here."""
+        """Whether to begin a round of this log alone here."""
         return (
             size_bytes <= ROUND_BYTES_MAX
             and target.syncs

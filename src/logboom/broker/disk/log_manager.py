@@ -58,7 +58,7 @@ class MissingReplicaError(StorageError):
 
 
 class _Start(NamedTuple):
-    """What a start knows of partitions before it opens them."""
+    """What is known of partitions at a start before they are opened."""
 
     there: Container[str]
     """The directories that were found."""
@@ -134,7 +134,7 @@ class LogManager:
         return opened, failed
 
     def _opened_at_once(self, count: int) -> int:
-        """So many that each thread has some: what waits for the disk waits side by side."""
+        """The number of partitions to open together: several for each thread, so that waits for the disk overlap."""
         return max(1, min(_OPENED_AT_ONCE, count // self._open_threads))
 
     def _try_open_all(self, part: Sequence[Assigned], start: "_Start") -> list[Partition | StorageError]:
@@ -207,8 +207,8 @@ class LogManager:
             log.info("recovery", notice=str(found))
 
     async def remove_moved_away(self, image: Image, assigned: Iterable[Assigned]) -> None:
-        """Remove the directories of partitions that other brokers hold, as an image says that is not older than this
-        process: an earlier process has not finished that."""
+        """Remove the directories of partitions that other brokers hold according to an image that is not older than
+        this process: what an earlier process did not finish."""
         await self._on_openers(partial(self._remove_moved_away, image, _directories(assigned)))
 
     def _remove_moved_away(self, image: Image, owned: set[str]) -> None:
@@ -315,7 +315,8 @@ class LogManager:
         return made
 
     def _is_there(self, stream: Stream, index: PartitionIndex, deleted: Container[StreamId]) -> bool:
-        """Whether the directory of a new partition is that of an earlier replica of it. Any other is out of the way."""
+        """Whether an earlier replica of the partition left this directory. Any other directory is moved out of the
+        way."""
         directory = directory_of(stream.name, index)
         if not self._disk.exists(directory):
             return False
@@ -425,7 +426,7 @@ def _creation_error(fault: OSError, stream: Stream) -> StorageError:
 
 
 def deleted_stream_error(name: str) -> UnknownStreamError:
-    """The answer to everything that still asks for a partition of a deleted stream."""
+    """The error for requests that still name a partition of a deleted stream."""
     return UnknownStreamError(f"the stream {name!r} was deleted")
 
 

@@ -1,7 +1,7 @@
-"""What is told of each append once it is staged: the counters, and those that know the newest records.
+"""Bookkeeping for each append once it is staged: counters, and the windows that know the newest records.
 
-The windows of conditions and of message ids are right only as long as nothing is staged without their knowledge. So
-there is one place for it, whatever way an append came.
+The windows of conditions and of message ids are correct only as long as nothing is staged without their knowledge. So
+there is one place for it, however an append came.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class AppendNotes:
         self._counters = counters
 
     def batches(self, batches: Sequence[Batch], base_offset: Offset, end: Offset) -> None:
-        """Clients' batches without conditions were staged one behind the other."""
+        """Client batches without conditions were staged one after the other."""
         self._count(len(batches), end - base_offset, sum([len(records) for records, _ in batches]))
         if self._conditions.follows:
             self._conditions.appended(batches, base_offset)

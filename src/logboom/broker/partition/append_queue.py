@@ -1,16 +1,15 @@
-"""Batches on their way into one log: enqueued, staged at the end of the loop's turn, answered once they are safe.
+"""Batches on their way into one log: enqueued, staged at the end of the event loop's turn, and answered once they are
+safe. Messages that front ends publish without a batch become batches here (`publish_stage`).
 
-Messages that front ends publish without a batch come as they are, and become batches here (`publish_stage`).
+Everything that arrives in one turn is staged together and written with one write, provided that no batch is of an
+idempotent producer and all fit into the segment. Acks are sent in the order of the appends.
 
-Everything that arrives in one turn is staged together, one write for all where that can be: none is of an idempotent
-producer and all fit into the segment. Acks come in the order of the appends.
-
-Batches with a condition that has to be looked up in the log first are held, and so is everything behind them: a
-producer's batches keep their order, which idempotent ones are refused without, and a condition is compared with what
-lies right before its batch. The same goes for messages with ids, until those of the log are known.
+A batch with a condition that has to be looked up in the log first is held, together with everything after it: the
+batches of a producer must keep their order (idempotent ones are refused otherwise), and a condition is compared with
+what immediately precedes its batch. Messages with ids are held likewise until the ids in the log are known.
 
 Knows the log, the rules of appends and the clock; not the flusher, nor what commits an offset: `drain`,
-`local_end_moved` and `committed` are called when those have something to say. On the loop alone.
+`local_end_moved` and `committed` are called by those who do. On the loop alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -134,11 +133,12 @@ class AppendQueue:
         self.leader_epoch: Epoch = NO_EPOCH
         """Written into every batch that is staged."""
         self.refusal: LogboomError | None = None
-        """Why nothing is taken any more, if so."""
+        """Why every append is refused; None if appends are accepted."""
         self.commit_refusal: LogboomError | None = None
-        """Why nothing is taken that waits for commit, if so."""
+        """Why appends with acks=all are refused; None if they are accepted."""
         self.doubt: Callable[[], LogboomError | None] = _no_doubt
-        """Why what this broker knows of producers may be out of date, if so: the answer where it would refuse them."""
+        """Why this broker's state of producers may be out of date, if it may: the answer where a sequence would be
+        refused."""
         self._log = log
         self._conditions = conditions
         self._ids = ids
@@ -156,11 +156,11 @@ class AppendQueue:
 
     @property
     def safe_end(self) -> Offset:
-        """Up to where this broker's own copy is as safe as the stream asks for."""
+        """The offset below which this broker's own copy is as safe as the stream asks for."""
         return self._log.durable_end if self.rules.syncs else self._log.written_end
 
     def begin(self, epoch: Epoch, committed: Offset) -> None:
-        """A leadership begins: its epoch, and up to where the log is committed. Nothing waits."""
+        """A leadership begins: its epoch, and the offset below which the log is committed. Nothing is waiting."""
         self.leader_epoch = epoch
         self._committed = committed
         self._ids.forget()  # another leader may have written meanwhile
@@ -177,7 +177,7 @@ class AppendQueue:
         self._arrived.append(run)
 
     def drain(self) -> int:
-        """Stage all that was enqueued; the bytes that were staged. Batches that raise stay enqueued."""
+        """Stage all that was enqueued; returns the bytes staged. Batches that raise stay enqueued."""
         arrived = self._arrived
         self._notes.staged_bytes = 0
         if self._held is not None:
@@ -216,7 +216,7 @@ class AppendQueue:
             self._waiters(acks).add(self._log.log_end_offset, done, result)
 
     def _is_refused(self, batches: Sequence[object], acks: int, done: RunDone) -> bool:
-        """Whether a run is not taken, whatever is in it; it is answered then."""
+        """Whether a run is refused whatever is in it; if so, it has been answered."""
         refusal = self.refusal or (self.commit_refusal if acks == ACKS_ALL else None)
         if refusal is None:
             return False
@@ -237,7 +237,8 @@ class AppendQueue:
             self._held = None
 
     def _append_together(self, checked: Sequence[Checked], now_ms: int) -> list[Offset] | None:
-        """Stage all as one, where all are right and none is of an idempotent producer; their offsets, else None."""
+        """Stage all batches as one, if all are valid and none is of an idempotent producer. Returns their offsets, or
+        None."""
         batches = [one for one in checked if isinstance(one, tuple) and one[1].producer_id < 0]
         if len(batches) < len(checked):
             return None
@@ -252,7 +253,7 @@ class AppendQueue:
         return offsets
 
     def _append_each(self, checked: Sequence[Checked], now_ms: int, acks: int, done: RunDone) -> None:
-        """Stage batch by batch: one may be wrong, one a duplicate, one may begin a segment."""
+        """Stage batch by batch, since one may be invalid, a duplicate, or begin a new segment."""
         outcomes: list[Offset | LogboomError] = []
         needed, before = -1, self._log.log_end_offset
         for one in checked:
@@ -269,8 +270,8 @@ class AppendQueue:
             self._waiters(acks).add(needed, done, self._result(outcomes, now_ms))
 
     def _is_served(self, needed: int, before: int, acks: int) -> bool:
-        """Whether a run of which everything lies below `needed` is answered now; the log ended at `before` when it
-        came."""
+        """Whether a run that is safe once everything below `needed` is can be answered now. `before`: the end of the
+        log when it came."""
         # Where all are duplicates, the batches they repeat may have been safe for long, and no flush is to come.
         return acks == 0 or needed < 0 or (needed <= before and needed <= self._reached(acks))
 
@@ -332,10 +333,11 @@ class AppendQueue:
         return appended
 
     def _refusal_of_sequence(self, header: BatchHeader, error: LogboomError) -> LogboomError:
-        """The answer to a batch whose sequence or epoch is not the next: that is final for a producer.
+        """The answer to a batch whose sequence or epoch is not the next one, which is final for a producer.
 
-        Not so where another leader may have taken batches of it that are not here, nor where those before this one were
-        on their way with it and not taken: it gets what they got, and sends all of them again in their order.
+        It is not final where another leader may have taken batches that are missing here, or where the batches before
+        this one were in flight with it and refused. Then this batch gets the same answer as those, and the producer
+        sends all of them again in order.
         """
         is_gap = isinstance(error, OutOfOrderSequenceError)
         before = self._refused_producers.answer(header.producer_id) if is_gap else None
@@ -369,20 +371,20 @@ class AppendQueue:
         self._published.of(ACKS_ALL).answer(end)
 
     def fail_uncommitted(self, error: LogboomError) -> None:
-        """Answer all batches that wait for commit: `error` for what is not committed. Messages go on to wait: they are
-        in the log, and their publishers would take an error for a sign that they are not."""
+        """Answer all batches that wait for commit: `error` for those that are not committed. Published messages go on
+        waiting: they are in the log, and an error would tell their publishers that they are not."""
         tell_all(self._counted(self._at_commit.refuse(error, safe_end=self._committed), error))
 
     def fail_staged(self, error: LogboomError, taken_back: Iterable[FirstSequence] = ()) -> None:
-        """Answer all that wait: `error` for what is not yet as safe as was asked for, and for what producers send
-        behind what was taken back."""
+        """Answer all that wait: `error` for what is not yet as safe as was asked for, and later for what producers send
+        after what was taken back."""
         self._refused_producers.note(taken_back, error)
         published = self._published.refuse(error, committed=self._committed, safe_end=self.safe_end)
         tell_all([*self._refused_staged(error), *self._counted(published, error)])
 
     def close(self, error: LogboomError) -> None:
-        """Answer all that wait and all that was enqueued with `error`, as everything from now on; messages that are in
-        the log with AppendInDoubtError, unless the stream was deleted."""
+        """Answer everything that waits or is enqueued with `error`, and all later appends too. Messages that are
+        already in the log get AppendInDoubtError, unless the stream was deleted."""
         self.refusal = error
         self._conditions.forget()
         self._ids.forget()
@@ -414,7 +416,8 @@ class AppendQueue:
 
 
 def _first_sequences(batches: Sequence[object]) -> Iterator[FirstSequence]:
-    """Of each batch of an idempotent producer, as it came or checked; none of what is no batch."""
+    """The first sequence of each batch of an idempotent producer, as received or checked; anything that is not a batch
+    is skipped."""
     for one in batches:
         if isinstance(one, bytearray | memoryview):
             header = read_header(one) if len(one) >= HEADER_BYTES else None

@@ -49,12 +49,12 @@ _TRIM_AGAIN_S: Final = 2.0
 
 
 class Shown(Protocol):
-    """What readers see of the copy."""
+    """The part of the copy that readers see."""
 
     high_watermark: Offset
 
     def forget(self) -> None:
-        """Records that may be kept somewhere are not in the log any more."""
+        """Records that may be cached elsewhere are no longer in the log."""
 
 
 class Follower:
@@ -133,7 +133,7 @@ class Follower:
 
     @property
     def high_watermark(self) -> Offset:
-        """The leader's, as far as this log goes. Some of it may not be safe here yet."""
+        """The leader's high-water mark, at most the end of this log. Some of what is below may not be safe here yet."""
         return self._core.high_watermark
 
     @property
@@ -143,7 +143,7 @@ class Follower:
 
     @property
     def is_cutting(self) -> bool:
-        """Whether the log is about to be cut, as a leader has asked for, also one that is not followed any more."""
+        """Whether the log is about to be truncated, as a leader has asked for, even one that is no longer followed."""
         return self._cuts > 0
 
     # --- its beginning and end ----------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Follower:
     # --- answers ------------------------------------------------------------------------------------------------
 
     def answered(self, answer: FetchAnswered, records: memoryview) -> None:
-        """The leader's answer. Its `records_end` is found here, in the records."""
+        """Take the answer of the leader. Its `records_end` is found here, in the records."""
         try:
             headers = _checked(records)
         except (CorruptBatchError, InvalidRecordError) as error:
@@ -192,7 +192,7 @@ class Follower:
         self._trim()
 
     def _trim(self) -> None:
-        """Records that the leader has deleted are not to come back if this broker leads one day."""
+        """Delete what the leader has deleted, so that these records do not come back if this broker leads one day."""
         start = min(self._leaders_start, self._shown.high_watermark)
         may = self._trimming is None and self._core.reconciled and self._core.leader != NO_BROKER
         if may and start > self._log.log_start_offset:
@@ -248,8 +248,8 @@ class Follower:
             self._replication.fetch(self._key, replace(held, durable_end=max(held.durable_end, end)))
 
     def flush_lacked_room(self) -> None:
-        """What was staged is taken back: begin again from where the log ends, a little later. Of a leader too, which
-        may soon be a follower for it."""
+        """The disk was full and what was staged is taken back: start again from the end of the log, a little later.
+        Also called on a leader, which may soon be a follower."""
         leader, epoch = self._core.leader, self._core.epoch
         if leader == NO_BROKER:
             self._resigned_until_s = self._clock.monotonic_s() + _RESIGNED_S
@@ -301,7 +301,8 @@ class Follower:
         self._step(following.Appended(end))
 
     def _begin_again(self) -> None:
-        """The core waits for a change of the log that did not happen: give it the log's end, and ask again later."""
+        """The core waits for a change of the log that did not happen: tell it the end of the log, and fetch again
+        later."""
         leader, epoch = self._core.leader, self._core.epoch
         self.stop()
         self._step(following.Appended(self._log.log_end_offset))
@@ -369,7 +370,8 @@ def _placed(log: PartitionLog, answer: FetchAnswered, headers: Sequence[tuple[in
 
 
 def _attempt(cut: Callable[[], object]) -> LogboomError | None:
-    """Cut; damage where the cut was to be is an answer, since it concerns this log and not the log dir."""
+    """Truncate. Damage at the point of truncation is returned and not raised, since it concerns this log and not the
+    log dir."""
     try:
         cut()
     except RetriableStorageError:

@@ -1,7 +1,7 @@
-"""This broker's leadership of one partition: the replication core's effects, performed.
+"""This broker's leadership of one partition: performs the effects of the replication core.
 
-Knows the core, the log's epochs and what an effect is for: the append queue's acks, the ceiling of reads, watchers,
-proposals. Every change goes one way: event -> `PartitionLeadership.step` -> effects, in order. On the loop, but for
+Knows the core, the log's epochs and what each effect is for: the append queue's acks, the ceiling of reads, watchers,
+proposals. Every change goes one way: event -> `PartitionLeadership.step` -> effects, in order. On the loop, except for
 `start`.
 """
 
@@ -54,12 +54,12 @@ class BrokerEpochs(Protocol):
 
 
 class Leading(NamedTuple):
-    """What the metadata says of a leadership."""
+    """A leadership as the metadata describes it."""
 
     epoch: Epoch
     isr: frozenset[BrokerId]
     replicas: frozenset[BrokerId] = frozenset()
-    """All replicas; empty: the ISR is all there are."""
+    """All replicas; if empty, the ISR has all of them."""
     partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
     observers: frozenset[BrokerId] = frozenset()
     """Brokers that copy it for readers alone."""
@@ -150,20 +150,20 @@ class Leader:
 
     @property
     def is_certain(self) -> bool:
-        """Whether nobody else has been made the leader, as far as the controller has let this broker know. Without it
-        no client may be told for good that what it has from another leader is wrong."""
+        """Whether no other leader has been elected, as far as the controller has let this broker know. Without this, no
+        client may get a final error because what it has from another leader looks wrong."""
         return self.has_lease and self._standing.is_current
 
     def _doubt(self) -> LogboomError | None:
-        """Why others may lead by now, if so."""
+        """Why another broker may lead by now; None if none can."""
         return None if self.is_certain else NotLeaderError(f"this broker is not certain to lead {self._name} still")
 
     def follower_end(self, replica: BrokerId) -> Offset | None:
-        """Up to where a follower is synced, as of its last fetch; None where it has not fetched in this leadership."""
+        """The durable end of a follower as of its last fetch; None if it has not fetched in this leadership."""
         return self._core.durable_end(replica)
 
     def has_deleted(self, offset: Offset) -> bool:
-        """Whether what this broker has deleted below `offset` no other leader would bring back."""
+        """Whether no other leader could bring back what this broker has deleted below `offset`."""
         return self._core.has_deleted(offset)
 
     def observer_lag(self, observer: BrokerId, now_s: float) -> Lag | None:
@@ -171,8 +171,8 @@ class Leader:
         return self._core.observer_lag(observer, now_s)
 
     def check_latest_known(self) -> None:
-        """OffsetNotAvailableError as long as the high-water mark may lie below what another leader has told: an earlier
-        one (KIP-207), or a later one that this broker has not heard of yet."""
+        """Raises OffsetNotAvailableError while the high-water mark may be below one that another leader has announced:
+        an earlier leader (KIP-207), or a later one that this broker has not heard of yet."""
         if not self.is_certain:
             raise OffsetNotAvailableError(f"this broker is not certain to lead {self._name} still")
         if not self._core.knows_latest:
@@ -214,7 +214,7 @@ class Leader:
         )
 
     def end(self) -> None:
-        """Another broker leads, or none. Whoever waits for an ack is answered by the queue."""
+        """Another broker leads, or none. The queue answers those that wait for acks."""
         self._core.step(LeadershipEnded())
         if self._has_followers:
             self._has_followers = False
@@ -229,7 +229,7 @@ class Leader:
             self._replication.leads(self._key, has_followers)
 
     def _written_soon(self) -> Callable[[], object]:
-        """Tells followers on the loop, from any thread: they fetch and write while this broker's disk is syncing."""
+        """Notifies followers on the loop, from any thread: they fetch and write while this broker's disk is syncing."""
         return partial(asyncio.get_running_loop().call_soon_threadsafe, self._replication.moved, self._key)
 
     # --- events -------------------------------------------------------------------------------------------------
@@ -273,7 +273,8 @@ class Leader:
         self.watchers.call()  # whoever waits for a deletion waits for others now
 
     def replication_step(self, event: Event) -> None:
-        """What replication has seen of the followers, the outcome of a proposal, or what there is of room and lease."""
+        """Feed an event to the core: what followers have fetched, the outcome of a proposal, or a change of disk space
+        or lease."""
         self._step(event)
 
     @property
@@ -282,7 +283,8 @@ class Leader:
         return self._core.proposal is not None
 
     def proposal(self, own: BrokerEpoch, registered: BrokerEpochs) -> IsrProposal | None:
-        """The ISR to ask the controller for, if any; each member with the process that was seen, else as registered."""
+        """The ISR to propose to the controller, if any; each member with the broker epoch that was seen, otherwise the
+        registered one."""
         wanted = self._core.proposal
         if wanted is None:
             return None

@@ -54,7 +54,7 @@ def log_config(stream: Stream, index: PartitionIndex, broker: BrokerConfig) -> L
 
 
 def _id_limits(config: StreamConfig, broker: BrokerConfig) -> IdLimits:
-    """How far back the ids of messages are remembered: records that may be deleted sooner are not, so that a new leader
+    """How far back message ids are remembered. Records that may be deleted sooner do not count, so that a new leader
     knows what the one before it knew."""
     window_ms = config.nats_duplicate_window_ms
     if config.deletes and config.retention_ms >= 0:
@@ -178,12 +178,12 @@ class Partition:
 
     @property
     def log_start_offset(self) -> Offset:
-        """The first record there is."""
+        """The first offset that can be read."""
         return self.log.log_start_offset
 
     @property
     def log_end_offset(self) -> Offset:
-        """Where the next record goes; what is staged counts."""
+        """The offset of the next record, counting what is staged."""
         return self.log.log_end_offset
 
     @property
@@ -193,12 +193,12 @@ class Partition:
 
     @property
     def refusal(self) -> LogboomError | None:
-        """Why it takes no more writes, whoever leads, if so."""
+        """Why it accepts no more writes, whoever leads; None if it does."""
         return self.role.failure
 
     @property
     def offline(self) -> bool:
-        """Whether it takes no more writes, whoever leads."""
+        """Whether it accepts no more writes, whoever leads."""
         return self.role.failure is not None
 
     # --- appends ------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Partition:
         self.role.local_end_moved(end)
 
     def flush_failed(self, error: LogboomError) -> None:
-        """`FlushTarget`: what is staged is lost."""
+        """`FlushTarget`: the flush failed, and what is staged is lost."""
         if not isinstance(error, RetriableStorageError):
             self.go_offline(error)
             return
@@ -257,7 +257,7 @@ class Partition:
         return self.role.leads
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Fence a client whose knowledge of the leadership is older or newer (KIP-320); -1 is no knowledge."""
+        """Fence a client whose leader epoch is older or newer than this one (KIP-320); -1 means that it has none."""
         self.role.check_epoch(epoch)
 
     def end_of_epoch(self, epoch: Epoch) -> tuple[Epoch, Offset]:

@@ -23,7 +23,7 @@ from logboom.storage import PartitionLog
 
 
 class Forgetful(Protocol):
-    """What is known of the newest records, and holds for one leadership."""
+    """State about the newest records that is valid for one leadership only."""
 
     def forget(self) -> None: ...
 
@@ -66,7 +66,7 @@ class Role:
         self.leads = False
         """Whether this broker leads the partition."""
         self.failure: LogboomError | None = None
-        """Why this copy takes no more writes, whoever leads, if so."""
+        """Why this copy accepts no more writes, whoever leads; None if it does."""
         self._name = name
         self._stream_id = stream_id
         self._log = log
@@ -81,7 +81,8 @@ class Role:
 
     @property
     def is_settled(self) -> bool:
-        """Whether this broker may begin to lead: nothing of the log is still on its way to the disk, no cut either."""
+        """Whether this broker may begin to lead: no part of the log, and no truncation, is still on its way to the
+        disk."""
         return self._log.durable_end == self._log.log_end_offset and not self.follower.is_cutting
 
     @property
@@ -91,8 +92,9 @@ class Role:
 
     @property
     def _committed(self) -> Offset:
-        """Everything below is known to be committed. Only that is ever deleted, so a log says it by where it begins,
-        also where the mark that was saved is older: followers who have to delete as much wait for such a mark."""
+        """Everything below is known to be committed. Only committed records are ever deleted, so the start of the log
+        counts too, even where the saved high-water mark is older: followers that have to delete as much wait for such a
+        mark."""
         return max(self._reads.high_watermark, self._log.log_start_offset)
 
     def lead(self, leading: Leading) -> None:
@@ -145,7 +147,7 @@ class Role:
         self.leader.watchers.call()
 
     def rest(self) -> None:
-        """Neither lead nor follow. Answers that are under way change nothing any more."""
+        """Neither lead nor follow. Answers that are still in flight are ignored."""
         if self.leads:
             self.leads = False
             self._services.leadership_changes.announce(self._stream_id)
@@ -171,13 +173,13 @@ class Role:
             self.follower.local_end_moved(end)
 
     def check_leads(self) -> None:
-        """NotLeaderError where another broker has to be asked; the failure of this copy, where it has failed."""
+        """Raises NotLeaderError if another broker has to be asked, or the failure of this copy if it has failed."""
         refusal = self.failure or (None if self.leads else self._no_leader())
         if refusal is not None:
             raise refusal.with_traceback(None)
 
     def check_epoch(self, epoch: int) -> None:
-        """Fence a client whose knowledge of the leadership is older or newer (KIP-320); -1 is no knowledge."""
+        """Fence a client whose leader epoch is older or newer than this one (KIP-320); -1 means that it has none."""
         current = self.epoch
         if epoch in (NO_EPOCH, current):
             return

@@ -33,7 +33,7 @@ _CODECS: Final = {
 }
 
 Checked: TypeAlias = Batch | ConditionalBatch | LogboomError
-"""A client's batch that is right, with its conditions where it has any, or what is wrong with it."""
+"""A valid client batch, with its conditions if it has any, or what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class AppendRules:
     unsynced_records_max: int
     """Where it does not: written records that make the flush that reaches them a synced one (`flush.messages`)."""
     needs_keys: bool
-    """Whether a record without a key is refused, because compaction could never tell it from others."""
+    """Whether a record without a key is refused, because compaction could not identify it."""
     codec: Codec | None
     """What batches are stored in, with `codec_level`; None leaves them as they were sent (`compression.type`)."""
     codec_level: int
@@ -135,7 +135,7 @@ class AppendRules:
         return changed, read_header(changed)
 
     def _check_stored_size(self, changed: bytearray | memoryview, how: str) -> None:
-        """The limit is for what is stored too, as in Kafka: a batch that came compressed may not fit any more."""
+        """The size limit applies to what is stored too, as in Kafka: a batch that came compressed may no longer fit."""
         if len(changed) > self.limits.max_batch_bytes:
             raise MessageTooLargeError(
                 f"A record batch has {len(changed)} bytes {how}, above the limit of {self.limits.max_batch_bytes}.",

@@ -1,6 +1,6 @@
-"""Appends that wait for their acks, and callbacks that wait for news of a partition.
+"""Appends that wait for their acks, and callbacks that wait for changes of a partition.
 
-Pure: offsets and callbacks, no log, no loop. A callback that raises never costs another one its call.
+Pure: offsets and callbacks, no log, no loop. An exception in one callback does not keep the others from being called.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from logboom.base.ids import Offset
 
 
 class AppendResult(NamedTuple):
-    """What came of an append."""
+    """The result of an append."""
 
     base_offset: Offset
     log_append_time_ms: int
@@ -25,10 +25,10 @@ Done: TypeAlias = Callable[[AppendResult | LogboomError], None]
 
 
 class RunResult(NamedTuple):
-    """What came of the appends of a run."""
+    """The results of the appends of a run."""
 
     outcomes: Sequence[Offset | LogboomError]
-    """For each batch, in order, its base offset or why it was not taken."""
+    """For each batch, in order, its base offset, or the error why it was refused."""
     log_append_time_ms: int
     """-1 unless the stream stamps its own time."""
     log_start_offset: Offset
@@ -54,7 +54,7 @@ def refused(result: RunResult, error: LogboomError, *, safe_end: int) -> RunResu
 
 
 def tell_all(answers: Iterable[tuple[RunDone, RunResult]]) -> None:
-    """Call every callback, also where one raises; its exception is raised at the end, the first of several."""
+    """Call every callback even if one raises; the first exception is raised at the end."""
     fault: Exception | None = None
     for done, result in answers:
         try:
@@ -103,7 +103,7 @@ class AckWaiters:
 
 
 class Watchers:
-    """Callbacks that are called on every news of a partition until they are removed."""
+    """Callbacks that are called on every change of a partition until they are removed."""
 
     __slots__ = ("_callbacks", "_last_handle")
 
@@ -115,7 +115,7 @@ class Watchers:
         return len(self._callbacks)
 
     def add(self, callback: Callable[[], None]) -> int:
-        """A handle by which to remove it."""
+        """Returns a handle by which to remove the callback."""
         self._last_handle += 1
         self._callbacks[self._last_handle] = callback
         return self._last_handle
@@ -125,7 +125,7 @@ class Watchers:
         self._callbacks.pop(handle, None)
 
     def call(self) -> None:
-        """There is news. A callback may add and remove others."""
+        """Something changed. A callback may add and remove others."""
         if self._callbacks:
             for callback in tuple(self._callbacks.values()):
                 callback()
