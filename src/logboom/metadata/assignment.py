@@ -41,10 +41,10 @@ _FIRST_PARTITION_EPOCH: Final = PartitionEpoch(0)
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
-    """Who holds one partition.
+    """Which brokers hold one partition, and in which role.
 
-    A struct and no dataclass, since a start makes ten thousand of them several times over; and with numbers and tuples
-    of numbers alone it is nothing for the garbage collector to visit.
+    A struct and not a dataclass, since a start makes ten thousand of them several times over; and with only numbers and
+    tuples of numbers in it, the garbage collector has nothing to visit.
     """
 
     replicas: Replicas
@@ -145,7 +145,7 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """What `decide` has to know beside the assignment."""
+    """What `decide` has to know besides the assignment."""
 
     is_active: Callable[[BrokerId], bool]
     """Whether a broker may lead and be in an ISR: registered, not fenced, not shutting down."""
@@ -155,7 +155,7 @@ class Eligibility:
 
 @dataclass(frozen=True, slots=True)
 class PartitionUpdate:
-    """What a command wants of one partition; a field that is left out stays as it is."""
+    """What a command asks for one partition; a field that is left out stays as it is."""
 
     isr: Replicas | None = None
     replicas: Replicas | None = None
@@ -167,7 +167,7 @@ class PartitionUpdate:
     wiped: frozenset[BrokerId] = field(default_factory=frozenset)
     """Replicas that have none of their records any more."""
     leader: BrokerId | None = None
-    """A leader chosen by the caller, who answers for it holding all that is committed; the ISR is this one alone."""
+    """A leader chosen by the caller, which guarantees that it holds all that is committed; it alone becomes the ISR."""
     election: Election = Election.IF_NEEDED
     hands_over: bool = False
     """Whether a leader that is to be removed leads no longer, even if not all that stay are in sync."""

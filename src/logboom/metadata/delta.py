@@ -1,7 +1,7 @@
-"""What a run of records changes: the image before, the image after, and the streams that differ.
+"""What a sequence of records changes: the image before, the image after, and the streams that differ.
 
-A broker does not compare whole images: it is handed the delta of each commit and makes its own state follow (opens the
-new partitions, reconfigures, drops). Kafka calls the same thing MetadataDelta.
+A broker does not compare whole images: it gets the delta of each commit and makes its own state follow (opens new
+partitions, reconfigures, drops). Kafka's name for it is MetadataDelta.
 """
 
 from collections.abc import Iterable, Sequence

@@ -74,12 +74,12 @@ BROKERS_OWN: Final[Mapping[str, Any]] = MappingProxyType(
 )
 """Settings that internal streams have whatever the defaults of streams are, by the fields of StreamConfig."""
 _CONFIGS_KEPT: Final = 40_000
-"""Settings that are remembered, some 700 bytes each: of 10,000 streams that all differ (`broker.max_streams`), over the
-defaults of a broker and over none, before and after a change. Streams are looked at one after the other, so where fewer
-are kept than there are, none is found again."""
+"""Resolved settings that are cached, some 700 bytes each: for 10,000 streams that all differ (`broker.max_streams`),
+over a broker's defaults and over none, before and after a change. Streams are looked at in turn, so a smaller cache
+would never hit."""
 TOMBSTONES_MAX: Final = 10_000
-"""Deleted streams that are remembered. A broker leaves the directories of a stream that was deleted before these alone,
-as it does all unknown ones: that costs disk space, never data."""
+"""Deleted streams that are remembered. A broker does not remove the directories of streams deleted before those, nor
+any unknown ones: that costs disk space, never data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,8 @@ class Stream:
     internal: bool
     """Created by the broker for itself, and not changed by clients."""
     assignments: tuple[Assignment, ...] = ()
-    """Who holds each partition; empty for a stream from before assignments were written down (`PartitionsPlaced`)."""
+    """The assignment of each partition; empty for a stream from before assignments were recorded
+    (`PartitionsPlaced`)."""
     version: int = field(default=0, compare=False)
     """The `Image.version` at which this stream last changed."""
 
@@ -147,7 +148,7 @@ class Image:
         return 3 + len(self.quotas) + len(self.broker_configs) + 2 * len(self.brokers) + len(self.by_name)
 
     def assignment(self, stream_id: StreamId, index: PartitionIndex) -> Assignment | None:
-        """Who holds a partition; None where there is no such partition."""
+        """The assignment of a partition; None if there is no such partition."""
         stream = self.by_id.get(stream_id)
         return stream.assignments[index] if stream is not None and 0 <= index < len(stream.assignments) else None
 

@@ -51,7 +51,7 @@ class IsrProposal:
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogEnd:
-    """How far a replica's log goes: the epoch of its last batch, then the offset after it. The larger has more."""
+    """How far a replica's log goes: the epoch of its last batch, then its end. The larger value has more."""
 
     epoch: Epoch
     end_offset: Offset
@@ -94,8 +94,8 @@ def elect(
     minimum_of: MinimumOf,
     ends: Mapping[BrokerId, LogEnd] = NO_ENDS,
 ) -> tuple[PartitionsChanged, ...]:
-    """Elect the preferred leader, or (`Election.UNCLEAN`) anybody where nobody is eligible (KIP-460): the one whose log
-    goes farthest, among those whose `ends` are known.
+    """Elect the preferred leader; with `Election.UNCLEAN`, any replica if none is eligible (KIP-460): the one with the
+    longest log among those whose `ends` are known.
 
     Raises UnknownStreamError, ElectionNotNeededError, PreferredLeaderNotAvailableError,
     EligibleLeadersNotAvailableError.

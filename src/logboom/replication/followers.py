@@ -21,7 +21,7 @@ class _Follower:
     broker_epoch: BrokerEpoch = _UNKNOWN
     fetched_s: float = 0.0
     silent: bool = False
-    """Whether nothing was heard of it for some time when it was looked at last."""
+    """Whether it had been silent for some time when it was looked at last."""
     log_end_at_fetch: Offset | None = None
     """The leader's log end when it fetched last."""
 
@@ -58,21 +58,21 @@ class Followers:
     def looked_at(
         self, durable_ends: Mapping[BrokerId, Offset], silent: Container[BrokerId], *, log_end: Offset, now_s: float
     ) -> None:
-        """Whoever has everything now is caught up now, although it has nothing to fetch: it is late only if it does not
-        get what is written from now on. Unless it was `silent` before too: then nobody knows whether it still could.
-        """
+        """A follower that has everything now is caught up now, although it has nothing to fetch: it is late only if it
+        does not get what is written from now on. Unless it was `silent` before too: then nobody knows whether it still
+        could."""
         for replica, one in self._followers.items():
             was_silent, one.silent = one.silent, replica in silent
             if durable_ends.get(replica, -1) >= log_end and not (was_silent and one.silent):
                 one.caught_up_s = max(one.caught_up_s, now_s)
 
     def broker_epoch(self, replica: BrokerId) -> BrokerEpoch | None:
-        """The process that fetched last; None where there was no fetch in this leadership."""
+        """The broker epoch of the process that fetched last; None if there was no fetch in this leadership."""
         one = self._followers.get(replica)
         return None if one is None or one.broker_epoch == _UNKNOWN else one.broker_epoch
 
     def lagging(self, replicas: Iterable[BrokerId], now_s: float) -> frozenset[BrokerId]:
-        """Those of `replicas` that were not caught up for longer than the limit, as they were looked at last."""
+        """Those of `replicas` that have not been caught up for longer than the limit, as of the last look at them."""
         return frozenset(replica for replica in replicas if self._is_late(self._followers.get(replica), now_s))
 
     def not_caught_up_s(self, replica: BrokerId, now_s: float) -> float:

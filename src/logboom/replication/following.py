@@ -70,14 +70,14 @@ class FetchAnswered:
     records_end: Offset | None = None
     """The offset after the last record of the answer, whose first batch is at the offset that was asked for."""
     offset: Offset | None = None
-    """Where the fetch was when this was its answer; None where that is the offset that was asked for."""
+    """The offset of the fetch when this answer was made; None if it is the offset that was asked for."""
     stands: bool = False
-    """Whether the fetch goes on behind this answer, without being sent again."""
+    """Whether the fetch continues after this answer without being sent again."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchFailed:
-    """The request of a number was refused or lost; the caller has waited as long as it found right."""
+    """The request with this number was refused or lost; the caller has already waited before reporting it."""
 
     number: int
 
@@ -135,7 +135,7 @@ class Fetch:
     """The epoch of the last batch before `offset`, NO_EPOCH where there is none."""
     durable_end: Offset
     partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
-    """Up to which state of the partition this replica follows."""
+    """The partition epoch that this replica has applied."""
     last_answer: int = 0
     """The number of the last answer whose high-water mark counts here; 0 where none does. A leader cannot know it
     otherwise: an answer is dropped where the follower has asked again meanwhile (KIP-1166)."""
@@ -145,8 +145,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class ReportDurableEnd:
-    """Report to the leader, beside the fetch of a number that is waiting there, how far this log is synced, and where
-    it begins."""
+    """Report to the leader, besides the fetch that is waiting there, how far this log is synced and where it begins."""
 
     number: int
     leader: BrokerId
@@ -214,11 +213,11 @@ class PartitionFollowing:
         self.high_watermark = Offset(0)
         self._log_end = self._durable_end = self._reported_end = Offset(0)
         self._number = 0
-        """Of the last request; an answer with another one is late."""
+        """The number of the last request; an answer with another number is late."""
         self._last_answer = 0
         """The last answer whose high-water mark was taken."""
         self._fetching = False
-        """Whether the last request waits for its answer."""
+        """Whether the last request is not answered yet."""
         self._waiting = False
         """Whether an append or a truncation is under way, which the next request has to wait for."""
         self._reconciled = False
@@ -230,7 +229,7 @@ class PartitionFollowing:
         return self._reconciled
 
     def step(self, event: Event) -> tuple[Effect, ...]:
-        """Take one event; give what must be done, in order."""
+        """Take one event; returns what must be done, in order."""
         match event:
             case FetchAnswered():
                 return self._answered(event) if self._is_due(event.number) else NOTHING

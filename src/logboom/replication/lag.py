@@ -1,9 +1,9 @@
 """How far a copy is behind what is committed at its leader: in records, and in time.
 
-Behind in time means how old what the copy shows is: the time since the latest moment of which it is known that
-everything which was committed then is shown. A copy that lacks a thousand records of the last second is a second
-behind, whatever the rate at which they come; one whose leader has been silent for a minute is a minute behind,
-whether or not there is anything to lack.
+The lag in time is the age of what the copy shows: the time since the latest moment for which it is known that
+everything committed by then is shown. A copy that lacks a thousand records of the last second is a second behind,
+whatever the rate at which they come. One whose leader has been silent for a minute is a minute behind, whether or not
+it lacks anything.
 """
 
 import math
@@ -18,12 +18,12 @@ class Lag(NamedTuple):
     """How far a copy is behind."""
 
     records: int
-    """Committed records that it lacks, as far as is known."""
+    """Committed records that it lacks, as far as known."""
     seconds: float
-    """How old what it has is; infinite where that is not known."""
+    """The age of what it shows; infinite if unknown."""
 
     def exceeds(self, *, records: int, seconds: float) -> bool:
-        """Whether it is further behind than it may be; a negative bound is none."""
+        """Whether it exceeds a bound; a negative bound is none."""
         return (0 <= records < self.records) or (0 <= seconds < self.seconds)
 
 
@@ -36,8 +36,8 @@ class CopyLag:
         self._mark = self._shown = _NOTHING
         self._received_s = self._as_of_s = -math.inf
         self._next: tuple[Offset, float] | None = None
-        """A mark that is not shown yet, and when it was received: once it is shown, the copy is as of then. The
-        leader's mark may move on for ever before the copy reaches it, so each is waited for by itself."""
+        """A high-water mark that is not shown yet, and when it was received: once it is shown, the copy is as of that
+        time. The leader's mark may keep moving before the copy reaches it, so each mark is waited for separately."""
 
     @property
     def leaders_mark(self) -> Offset:

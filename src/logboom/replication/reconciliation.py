@@ -1,10 +1,11 @@
-"""Where two logs of one partition part: the only reason for which a replica ever truncates (KIP-101, KIP-279, KIP-595).
+"""Where two logs of one partition diverge: the only reason for which a replica ever truncates (KIP-101, KIP-279,
+KIP-595).
 
 A fetch names the follower's end and the leader epoch of its last batch. The leader compares both with its own history
-of epochs. Where they do not fit it answers with the largest epoch that both may have and where that ends; the follower
-cuts its log there, or earlier if its own batches of that epoch end earlier, and asks again. Each round takes away at
-least one epoch that the leader does not have, so it ends. The high-water mark plays no part in it: a follower's mark
-may lag behind what is committed, so to truncate to it loses records.
+of epochs. If they do not match it answers with the largest epoch that both may have and where that epoch ends. The
+follower truncates its log there, or earlier if its own batches of that epoch end earlier, and asks again. Each round
+removes at least one epoch that the leader does not have, so it terminates. The high-water mark plays no part: a
+follower's mark may lag behind what is committed, so truncating to it would lose records.
 """
 
 from typing import NamedTuple, Protocol
@@ -32,10 +33,11 @@ class Epochs(Protocol):
 
 
 def divergence(epochs: Epochs, log_end: Offset, *, last_epoch: Epoch, fetch_offset: Offset) -> EpochEnd | None:
-    """On the leader: where a follower's log parts from this one; None where all below `fetch_offset` is the same.
+    """On the leader: where a follower's log diverges from this one; None if everything below `fetch_offset` is the
+    same.
 
     `last_epoch` is that of the follower's last batch, NO_EPOCH for an empty log. Raises UnknownLeaderEpochError for an
-    epoch that is newer than this leadership: then this broker is no leader any more, and does not know it yet.
+    epoch that is newer than this leadership: then this broker is no longer the leader and does not know it yet.
     """
     if last_epoch == NO_EPOCH:
         return None
@@ -50,7 +52,7 @@ def divergence(epochs: Epochs, log_end: Offset, *, last_epoch: Epoch, fetch_offs
 
 
 def truncation_point(epochs: Epochs, log_end: Offset, diverging: EpochEnd) -> Offset:
-    """On the follower: where its log is cut after the leader's answer."""
+    """On the follower: where to truncate after the leader's answer."""
     _, own_end = epochs.end_of(diverging.epoch, log_end)
     if own_end < 0:  # every epoch of this log is older: all of it may be the leader's
         own_end = log_end

@@ -35,17 +35,17 @@ from logboom.broker.control.commands import FORWARDED, Answer, AnyCommand, Condi
 from logboom.broker.peers import Address, FrameKind, PeerIdentity, Peers, PeerUnavailableError
 
 _PAUSE_S: Final = 0.05
-"""Before a command is tried again where nothing has changed."""
+"""The pause before a command is tried again although nothing has changed."""
 _FORWARD_S: Final = 5.0
 
 
 MakeCommand: TypeAlias = Callable[[], AnyCommand]
-"""Makes a command from the image as it is then. Raises LogboomError."""
+"""Makes a command from the current image. Raises LogboomError."""
 
 
 class Execute(Protocol):
-    """Executes a command on the controller, if nothing behind `revision` has changed the same. Raises
-    NotControllerError where this broker is not it."""
+    """Executes a command on the controller, if nothing after `revision` has changed the same objects. Raises
+    NotControllerError if this broker is not the controller."""
 
     async def __call__(self, command: AnyCommand, revision: int | None) -> Answer: ...
 
@@ -58,7 +58,7 @@ class AppliedMetadata(Protocol):
         """The last entry that is in the image."""
 
     async def applied(self, index: int) -> None:
-        """Return once the entry of an index is."""
+        """Return once the entry of an index is applied."""
 
 
 class ControllerView(Protocol):
@@ -70,18 +70,18 @@ class ControllerView(Protocol):
 
     @property
     def controller(self) -> BrokerId | None:
-        """The broker that is, as far as known."""
+        """The broker that is the controller, as far as known."""
 
     @property
     def term(self) -> int:
-        """The term of the group in which that is so."""
+        """The term of that controllership."""
 
     @property
     def failure(self) -> LogboomError | None:
-        """Why this broker cannot see any change any more, if so."""
+        """Why this broker can no longer see changes; None if it can."""
 
     async def changed(self) -> None:
-        """Return when that is another one than now, or this one begins or ends to be it."""
+        """Return when the controller changes, or this broker begins or ceases to be it."""
 
 
 class ControlChannel:
@@ -109,20 +109,20 @@ class ControlChannel:
         peers.serve(FrameKind.CONTROL, self._asked)
 
     async def submit(self, command: AnyCommand | MakeCommand, kind: Any = None) -> Any:
-        """Have the controller execute a command; its value, of type `kind`, once this broker has applied the change.
-        What depends on the image, such as a list and one entry more, is made by a function: anew where others change
-        the same.
+        """Have the controller execute a command; returns its value, of type `kind`, once this broker has applied the
+        change. A command that depends on the image, such as a list and one entry more, is given as a function, which is
+        called again if others change the same objects.
 
-        Raises what the command raises; NotControllerError where no controller was found in time, ConcurrentChangeError
-        where others changed the same all the time, and then nothing was changed; OutcomeUnknownError where something
-        may have been.
+        Raises what the command raises; NotControllerError if no controller was found in time; ConcurrentChangeError if
+        others kept changing the same objects, and then nothing was changed; OutcomeUnknownError if something may have
+        been.
         """
         answer = await self._until_answered(command if callable(command) else lambda: command)
         await self._metadata.applied(answer.index)
         return commands.value_of(answer, kind)
 
     async def ask_once(self, command: AnyCommand, kind: Any, *, timeout_s: float) -> Any:
-        """As `submit`, without repetition and without waiting for the change to be applied here.
+        """As `submit`, without retries and without waiting for the change to be applied here.
 
         Raises PeerUnavailableError too.
         """
@@ -175,7 +175,7 @@ class ControlChannel:
         )
 
     def _made(self, make: MakeCommand) -> tuple[AnyCommand, int | None]:
-        """A command, and up to which entry the image was known of which it was made."""
+        """A command, and the metadata entry of the image that it was made from."""
         command = make()
         return command, self._metadata.applied_index if isinstance(command, ConditionalCommand) else None
 
@@ -237,7 +237,7 @@ class ControlChannel:
 
 @contextlib.asynccontextmanager
 async def _bounded(seconds: float) -> AsyncIterator[None]:
-    """A bound in time, whose end is an error of a command: what was begun goes on."""
+    """A time limit after which the command fails; what has begun goes on."""
     try:
         async with asyncio.timeout(seconds):
             yield

@@ -1,9 +1,9 @@
-"""What a broker asks of the controller, as messages: one class a command, and the answer.
+"""What a broker asks of the controller, as messages: one class for each command, and the answer.
 
-Sent in MessagePack between brokers of one cluster; on the controller's own broker the same objects are handed over as
-they are. A command says what is to be achieved, never which records: those depend on the image, and only the
+Sent in MessagePack between brokers of one cluster; on the controller's own broker the same objects are passed on
+directly. A command says what is to be achieved, never which records: those depend on the image, and only the
 controller's is certain to be the latest. Every command may be repeated when its answer was lost (`settled_by`): a
-second copy finds that nothing is left to do, or is refused (`ConditionalCommand`).
+second copy finds nothing left to do, or is refused (`ConditionalCommand`).
 """
 
 from collections.abc import Iterator
@@ -29,16 +29,16 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="command"):
 
 
 class ConditionalCommand(Command, frozen=True, kw_only=True):
-    """Base of those that are executed only where nobody else has changed the same since they were made: a late one, or
-    a second copy, would undo what came meanwhile. Their request says up to which entry of the metadata log whoever made
-    them knew the image (`Request.revision`). All others are known again by what they name: ids, epochs, numbers."""
+    """Base of commands that are executed only if nobody else has changed the same objects since they were made: a late
+    one, or a second copy, would undo later changes. Their request names the last metadata entry that the sender knew
+    (`Request.revision`). All other commands are recognised by what they name: ids, epochs, numbers."""
 
 
 # --- streams -----------------------------------------------------------------------------------------------------
 
 
 class CreateStream(Command, frozen=True, kw_only=True, tag="create_stream"):
-    """A new stream. Whoever asks draws its id, so that a repeated command is recognised."""
+    """A new stream. The sender draws its id, so that a repeated command is recognised."""
 
     name: str
     id: UUID
@@ -50,8 +50,8 @@ class CreateStream(Command, frozen=True, kw_only=True, tag="create_stream"):
 
 
 class CreateStreams(Command, frozen=True, kw_only=True, tag="create_streams"):
-    """New streams, each by itself and all in one change of the metadata; the answer is a `Refusal` or None for each.
-    From metadata level `levels.CREATE_STREAMS_FROM` on."""
+    """New streams in one change of the metadata, each created or refused by itself; the answer has a `Refusal` or None
+    for each. From metadata level `levels.CREATE_STREAMS_FROM` on."""
 
     streams: Annotated[tuple[CreateStream, ...], msgspec.Meta(max_length=CREATED_TOGETHER_MAX)]
 
@@ -86,11 +86,12 @@ class ChangeStreamConfig(ConditionalCommand, frozen=True, kw_only=True, tag="cha
 
 
 class DeleteStream(ConditionalCommand, frozen=True, kw_only=True, tag="delete_stream"):
-    """A stream goes, with all its records."""
+    """A stream is deleted with all its records."""
 
     name: str
     id: UUID | None = None
-    """As whoever asks knows it: another stream of this name, made since, stays. None where it knows of none."""
+    """The id that the sender knows for the name: a stream that was created under this name since is not deleted. None
+    if the sender knows none."""
 
 
 # --- settings, quotas, producers -----------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ class ChangeBrokerConfig(ConditionalCommand, frozen=True, kw_only=True, tag="cha
 
 
 class EntityQuotas(msgspec.Struct, frozen=True, array_like=True):
-    """What is wanted of one entity; None removes a quota."""
+    """Quotas to set for one entity; None removes a quota."""
 
     entity: tuple[tuple[str, str | None], ...]
     changes: dict[str, float | None]
@@ -120,7 +121,7 @@ class ChangeQuotas(ConditionalCommand, frozen=True, kw_only=True, tag="change_qu
 
 
 class AllocateProducerIds(Command, frozen=True, kw_only=True, tag="allocate_producer_ids"):
-    """Ids that were never given before. Answered by the first of them."""
+    """Producer ids that were never given out before. Answered by the first of them."""
 
     count: int
 
@@ -129,11 +130,11 @@ class AllocateProducerIds(Command, frozen=True, kw_only=True, tag="allocate_prod
 
 
 class Discover(Command, frozen=True, kw_only=True, tag="discover"):
-    """Which cluster is this? Answered by its id, by any broker: for one that is going to join."""
+    """Asks for the cluster id; any broker answers. For a broker that is going to join."""
 
 
 class RegisterBroker(Command, frozen=True, kw_only=True, tag="register_broker"):
-    """A process of a broker begins. Answered by `Registered`."""
+    """A process of a broker has started. Answered by `Registered`."""
 
     id: int
     directory_id: str
@@ -153,7 +154,7 @@ class RegisterBroker(Command, frozen=True, kw_only=True, tag="register_broker"):
 
 
 class Heartbeat(Command, frozen=True, kw_only=True, tag="heartbeat"):
-    """A broker lives. Answered by `Lease`."""
+    """A broker is alive. Answered by `Lease`."""
 
     broker: int
     epoch: int
@@ -162,17 +163,17 @@ class Heartbeat(Command, frozen=True, kw_only=True, tag="heartbeat"):
     ready: bool
     """Whether it has recovered its logs and may be unfenced."""
     stopping: bool = False
-    """Whether it wants others to lead, since it is about to end."""
+    """Whether it asks others to lead, since it is about to stop."""
     stalled: bool = False
     """Whether its disk hangs: it can neither write nor follow."""
     levels: tuple[int, int] = (1, 1)
     """As in `RegisterBroker`: below level 2 no record says it."""
     ended: bool = False
-    """Whether it has stopped, and acts under its lease no more: it is fenced at once. Programs that do not know the
-    word wait until the lease is over."""
+    """Whether it has stopped and no longer acts under its lease: it is fenced at once. Programs that do not know this
+    field wait until the lease is over."""
     number: int = 0
-    """Of the heartbeats of a process, in the order in which it sends them; they need not come in that order. 0 from
-    programs that wait for each answer before they send the next one."""
+    """The number of the heartbeat among those of its process; they may arrive in another order. 0 from programs that
+    wait for each answer before they send the next one."""
 
 
 class ChangeIsr(Command, frozen=True, kw_only=True, tag="change_isr"):
@@ -200,9 +201,9 @@ class ReplicasLost(Command, frozen=True, kw_only=True, tag="replicas_lost"):
     epoch: int
     lost: tuple[tuple[UUID, int], ...]
     partition_epochs: tuple[int, ...] = ()
-    """Of each, the partition epoch that the broker knew when it said so: a report that was heard raises it, so that a
-    copy of the report which comes late does not speak of the replica that was made since. Empty from programs that do
-    not say it."""
+    """The partition epoch of each that the broker knew when it reported the loss: a report that was processed raises
+    it, so that a late copy of the report does not apply to the replica that was made since. Empty from programs that do
+    not send it."""
 
 
 class Reassign(ConditionalCommand, frozen=True, kw_only=True, tag="reassign"):
@@ -214,7 +215,7 @@ class Reassign(ConditionalCommand, frozen=True, kw_only=True, tag="reassign"):
 
 
 class Elect(ConditionalCommand, frozen=True, kw_only=True, tag="elect"):
-    """The preferred leader of a partition leads, or anybody at all (KIP-460)."""
+    """The preferred leader of a partition is to lead, or any replica at all (KIP-460)."""
 
     name: str
     index: int
@@ -271,9 +272,9 @@ AnyCommand: TypeAlias = (
 
 
 FORWARDED: Final = (RegisterBroker, Heartbeat)
-"""What a broker may have another one pass on, since it knows nobody who is the controller: one that joins, and one that
-was removed and hears of none any more. Such a request names no controllership, and may come late to any: the
-controller knows both by the process (epoch, incarnation) and by the number of the heartbeat."""
+"""Commands that another broker may forward, since the sender knows no controller: one that joins, or one that was
+removed and no longer hears of any. Such a request names no controllership and may reach any of them late; the
+controller recognises it by the process (epoch, incarnation) and by the number of the heartbeat."""
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -295,7 +296,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     applied: int
     """The last entry of the metadata that the controller has applied."""
     may_stop: bool
-    """Whether other brokers lead all partitions that another broker can lead."""
+    """Whether other brokers lead every partition that another broker can lead."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -307,7 +308,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: LogboomError) -> "Refusal":
-        """The error to be sent."""
+        """Makes the value from an error."""
         return cls(type(error).__name__, str(error), error.limit)
 
     @property
@@ -317,12 +318,12 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a command."""
+    """The result of a command."""
 
     index: int
-    """The entry of the metadata log up to which a broker must have applied, to see the outcome."""
+    """The metadata entry that a broker must have applied to see the result."""
     value: msgspec.Raw = msgspec.Raw(b"\xc0")
-    """Of the type that the command says, in MessagePack."""
+    """Of the type that the command declares, in MessagePack."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,10 +331,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     command: AnyCommand
     forward: bool = False
-    """Whether a broker that is not the controller passes it on, one of `FORWARDED`."""
+    """Whether a broker that is not the controller forwards it; only for `FORWARDED`."""
     term: int | None = None
-    """The controllership that it is meant for, by the term of the consensus group: a connection may bring it late. None
-    from programs that do not say it, and where another broker is to pass it on."""
+    """The controllership that it is meant for, by the term of the consensus group: a connection may deliver it late.
+    None from programs that do not send it, and where another broker is to forward it."""
     revision: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """The entry of the metadata log up to which the sender had applied it when it made the command. None from programs
     that do not say it, and of commands that need none."""

@@ -1,7 +1,7 @@
 """The controller: executes commands while this broker leads the consensus group, one at a time and each to its end.
 
-A command that has begun goes on when its caller is gone: it must not stop between its commit and what follows from it.
-Heartbeats alone do not wait for the others, since they must be answered while a thousand partitions are created.
+A command that has begun goes on even if its caller is gone: it must not stop between its commit and what follows from
+it. Only heartbeats do not wait for the others, since they must be answered while a thousand partitions are created.
 
 Life: that of the broker. `leadership_changed` begins and ends controllerships; `drain` before the log closes.
 """
@@ -46,7 +46,8 @@ class Controller:
     """See the module. On the loop."""
 
     def __init__(self, context: ControlContext, confirm_leadership: ConfirmLeadership, ask_ends: AskEnds) -> None:
-        """`confirm_leadership` returns once this broker led the group after the call; `ask_ends` is for `recovery`."""
+        """`confirm_leadership` returns once this broker has led the group at some time after the call; `ask_ends` is
+        for `recovery`."""
         self._context = context
         self._confirm_leadership = confirm_leadership
         self._liveness = Liveness(context, confirm_leadership=confirm_leadership, in_order=self.in_order)

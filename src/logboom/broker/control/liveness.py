@@ -43,13 +43,13 @@ came meanwhile are not read yet."""
 
 
 class ConfirmLeadership(Protocol):
-    """Returns once this broker led the group at some time after the call; a little later where that is not urgent."""
+    """Returns once this broker has led the group at some time after the call; a little later if that is not urgent."""
 
     async def __call__(self, *, urgent: bool = True) -> object: ...
 
 
 class _Heard(NamedTuple):
-    """That a process may be alive."""
+    """Evidence that a process is alive."""
 
     epoch: BrokerEpoch
     at_s: float
@@ -66,16 +66,15 @@ class Liveness:
         self._in_order = in_order
         self._leases: BrokerLeases | None = None
         self._to_apply: dict[BrokerId, int] = {}
-        """What fenced brokers have to have applied before they are unfenced."""
+        """The entry that each fenced broker has to apply before it is unfenced."""
         self._latest: dict[BrokerId, Heartbeat] = {}
-        """What each broker said to this controller in the last heartbeat that it has sent, of those that came."""
+        """The latest heartbeat of each broker to this controller, by its number."""
         self._ending: set[BrokerId] = set()
         """Brokers that are being fenced, in one change of the metadata or in several. They get no lease."""
         self._heard: dict[BrokerId, _Heard] = {}
-        """Of the last heartbeat of each broker to this controller; until one comes, of the begin of this
-        controllership."""
+        """When the last heartbeat of each broker arrived; until one does, the start of this controllership."""
         self.levels: dict[BrokerId, Levels] = {}
-        """The metadata levels that brokers said that they speak, with their heartbeats to this controller."""
+        """The metadata levels that brokers support, as of their heartbeats to this controller."""
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self._fencing: asyncio.Task[None] | None = None
@@ -95,22 +94,22 @@ class Liveness:
         self._set_timer()
 
     def end(self) -> None:
-        """It is not any more. Idempotent."""
+        """This broker is no longer the controller. Idempotent."""
         self._leases = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     async def stop(self) -> None:
-        """The broker ends."""
+        """The broker stops."""
         self.end()
         if self._fencing is not None:
             self._fencing.cancel()
             await asyncio.gather(self._fencing, return_exceptions=True)
 
     async def heartbeat(self, command: Heartbeat) -> Lease:
-        """Renew the lease of a broker. Raises NotControllerError; and UnknownBrokerError or StaleBrokerEpochError, upon
-        which the broker ends, so only what is certain at some time after the call."""
+        """Renew the lease of a broker. Raises NotControllerError; or UnknownBrokerError or StaleBrokerEpochError, upon
+        which the broker stops, so these are raised only when they are certain."""
         broker, epoch = BrokerId(command.broker), BrokerEpoch(command.epoch)
         received_s = self._now_s()
         known = self._context.image.brokers.get(broker)
@@ -168,8 +167,8 @@ class Liveness:
         )
 
     def _note(self, broker: BrokerId, command: Heartbeat, received_s: float) -> bool:
-        """Whether this shows that the process lives: a later one that came before does already, for longer, and a copy
-        that a connection brings late may come when the process has ended."""
+        """Whether this heartbeat proves that the process is alive. A later one that arrived earlier proves it already,
+        and for longer; and a copy that a connection delivers late may arrive after the process has ended."""
         latest = self._latest.get(broker)
         if latest is not None and command.number and (latest.epoch, latest.number) >= (command.epoch, command.number):
             return False
@@ -181,7 +180,7 @@ class Liveness:
         return True
 
     def _is_stalled(self, broker: BrokerId) -> bool:
-        """Whether it said last that its disk hangs."""
+        """Whether it reported last that its disk hangs."""
         latest = self._latest.get(broker)
         return latest is not None and latest.stalled
 
@@ -193,7 +192,7 @@ class Liveness:
             await self._commit_end(broker)
 
     def _others_can_go_on(self, broker: BrokerId) -> bool:
-        """Whether a partition that waits for the disk of a broker would go on without it."""
+        """Whether some partition that waits for the disk of a broker could go on without it."""
         image = self._context.image
 
         def can(one: BrokerId) -> bool:

@@ -20,11 +20,11 @@ from logboom.raft import ConfChangeV2
 
 _LOOK_S: Final = 1.0
 _FIRST_LOOKS_S: Final = 0.1
-"""Between changes that follow one another, as when a cluster of three is set up."""
+"""The pause between consecutive changes, as when a cluster of three is set up."""
 
 
 class MemberGroup(Protocol):
-    """The consensus group, as far as its members go."""
+    """The members of the consensus group."""
 
     @property
     def status(self) -> GroupStatus: ...
@@ -44,7 +44,7 @@ class MembershipManager:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start watching."""
         self._task = asyncio.ensure_future(self._run())
 
     def look(self) -> None:
@@ -52,7 +52,7 @@ class MembershipManager:
         self._changed.set()
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -68,7 +68,7 @@ class MembershipManager:
             self._changed.clear()
 
     async def _change(self) -> float | None:
-        """Make one change, if there is one to make; when to look again, None for never."""
+        """Make one change, if there is one to make; returns when to look again, None for never."""
         status = self._group.status
         image = self._context.image
         brokers = {

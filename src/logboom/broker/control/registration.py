@@ -36,18 +36,18 @@ from logboom.metadata.levels import OWN_LEVELS
 
 _NO_EPOCH: Final = BrokerEpoch(-1)
 _IN_FLIGHT_MAX: Final = 8
-"""Heartbeats without an answer yet. Each is given up after a lease, so with the default settings there are four."""
+"""Heartbeats in flight. Each is given up after a lease, so with the default settings there are four."""
 _UNANSWERED_S: Final = 5.0
-"""After this long without an answer of the controller, another broker is asked to pass a heartbeat on. Who was removed
-while it was cut off hears of no controller any more, and would never learn why."""
+"""After this long without an answer from the controller, another broker is asked to forward a heartbeat. A broker that
+was removed while it was cut off no longer hears of any controller, and would otherwise never learn why."""
 _LAST_WORD_S: Final = 1.0
-"""How long a broker that ends tries to tell the controller: about as long as its lease would last."""
+"""How long a broker that stops tries to reach the controller: about as long as its lease would last."""
 _ASK_AGAIN_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerHooks:
-    """What registration tells the rest of the broker."""
+    """How registration notifies the rest of the broker."""
 
     lease_changed: Callable[[bool], None]
     """Whether this broker may act as a leader from now on."""
@@ -58,7 +58,7 @@ class BrokerHooks:
 
 
 def _explained(error: LogboomError) -> LogboomError:
-    """With what to do about it."""
+    """The error with advice on what to do."""
     if isinstance(error, UnknownBrokerError):
         return UnknownBrokerError(
             f"{error}: it was removed from the cluster. It joins anew, with --join and an empty data directory"
@@ -86,8 +86,8 @@ class Registration:
         ask_another: Callable[[commands.AnyCommand], Awaitable[None]],
         hooks: BrokerHooks,
     ) -> None:
-        """`applied`: the last entry of the metadata that this broker has applied. `ask_another` has one of the other
-        brokers pass a command on to the controller, and raises what that raises."""
+        """`applied`: the last metadata entry that this broker has applied. `ask_another` has another broker forward a
+        command to the controller, and raises what the command raises."""
         self._identity = identity
         self._config = config
         self._channel = channel
@@ -111,19 +111,19 @@ class Registration:
         self._beating: asyncio.Task[None] | None = None
         self._in_flight: set[asyncio.Task[None]] = set()
         self._silent = False
-        """Nothing more is sent, and no answer counts."""
+        """Whether nothing more is sent and answers are ignored."""
         self._sent = self._last_answered = self._last_stalled = 0
-        """Numbers of heartbeats: of the one sent last, of the last one that was answered, and of the last one that said
-        that the disk hangs."""
+        """Numbers of heartbeats: the last one sent, the last one answered, and the last one that reported a hanging
+        disk."""
         self._answered_s = 0.0
-        """When the last one that was answered was sent, or another broker was asked last."""
+        """When the last answered heartbeat was sent, or another broker was asked last."""
         self._changed = asyncio.Condition()
         self._may_stop = False
         self._wake = asyncio.Event()
 
     @property
     def to_apply(self) -> int:
-        """Up to which index the controller's metadata went when it answered last."""
+        """The last metadata entry that the controller had applied when it answered last."""
         return self._to_apply
 
     @property
@@ -140,8 +140,8 @@ class Registration:
         returning: bool,
         earlier: tuple[str, ...],
     ) -> commands.RegisterBroker:
-        """The registration of this process. `returning`: whether it was registered before, with this directory.
-        `earlier`: the processes that have asked before with it."""
+        """The command that registers this process. `returning`: whether it was registered before with this directory.
+        `earlier`: processes that have asked with this directory before."""
         config = self._config.now
         return commands.RegisterBroker(
             id=self._identity.broker_id,
@@ -174,7 +174,7 @@ class Registration:
             await self._changed.wait_for(lambda: not self.fenced or self._ended)
 
     async def end(self) -> None:
-        """This broker has stopped applying metadata: whoever waits here returns, and the lease runs out, so that other
+        """This broker has stopped applying metadata. Calls that wait here return, and the lease runs out, so that other
         brokers take over its partitions."""
         self._send_no_more()
         async with self._changed:
@@ -194,8 +194,8 @@ class Registration:
         return True
 
     async def end_lease(self) -> None:
-        """This broker acts under its lease no more, and tells the controller, which need not wait until it is over
-        (Kafka's SHUTDOWN_NOW). Nothing, where the controller did not let it leave."""
+        """This broker no longer acts under its lease and reports that to the controller, which then need not wait for
+        the lease to end (Kafka's SHUTDOWN_NOW). Does nothing if the controller did not let it leave."""
         if not self._may_stop or self._silent:
             return
         self._send_no_more()
@@ -209,7 +209,7 @@ class Registration:
                     await asyncio.sleep(_ASK_AGAIN_S)
 
     async def _was_heard(self, last: commands.Heartbeat) -> bool:
-        """Whether nothing would come of sending it again."""
+        """Whether sending the last heartbeat again would change nothing."""
         try:
             await self._channel.ask_once(last, commands.Lease, timeout_s=_LAST_WORD_S)
         except (NotControllerError, PeerUnavailableError) as error:
@@ -232,7 +232,7 @@ class Registration:
 
     @property
     def missed_leases(self) -> float:
-        """For how long this broker has had no lease, in lengths of one."""
+        """For how long this broker has had no lease, in multiples of the lease."""
         if self.holds_lease:
             return 0.0
         return (self._clock.monotonic_s() - self._lease.end_s) * 1_000 / self._config.now.lease_ms
@@ -240,12 +240,12 @@ class Registration:
     @property
     def is_current(self) -> bool:
         """Whether this broker has applied everything that the controller had when it answered last, and has not asked
-        for others to lead in its place since, as one that stops does, or one whose disk hangs."""
+        since for others to lead in its place, as one does that stops or whose disk hangs."""
         return self._applied() >= self._to_apply and not (self._stopping or self._stalled)
 
     @property
     def behind_s(self) -> float:
-        """For how long there has been something of the metadata that this broker knows of and has not applied."""
+        """For how long this broker has known of committed metadata that it has not applied."""
         return 0.0 if self._applied() >= self._awaited else self._clock.monotonic_s() - self._awaited_since_s
 
     # --- heartbeats ----------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class Registration:
             await self._pause(self._config.now.heartbeat_ms / 1_000)
 
     def _send_no_more(self) -> tuple[asyncio.Task[None], ...]:
-        """No answer to what is under way counts; which tasks that was."""
+        """Ignore answers to what is in flight; returns those tasks."""
         self._silent = True
         tasks = (*self._in_flight, *(() if self._beating is None else (self._beating,)))
         for task in tasks:

@@ -163,14 +163,14 @@ class Connection(asyncio.BufferedProtocol):
         return self._inflight.requests, self._inflight.size_bytes
 
     def configure(self, config: KafkaConfig) -> None:
-        """Take settings that changed."""
+        """Apply changed settings."""
         self._frames.max_bytes = config.max_request_bytes
         self._config = config
         if self._transport is not None:
             self._transport.set_write_buffer_limits(high=config.max_unsent_bytes)
 
     def quotas_changed(self) -> None:
-        """Some client's quota has changed: a throttled connection goes on and is charged again."""
+        """Quotas of some client have changed: a throttled connection continues and is charged again."""
         self._dispatcher.quotas_changed()
         self._throttle.lift()
 

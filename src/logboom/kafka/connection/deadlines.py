@@ -10,8 +10,8 @@ from typing import Final
 from logboom.kafka.connection.frames import FrameReader
 
 _PROGRESS_BYTES: Final = 16 * 1024
-"""What must arrive of a request in each `request_timeout_s`. A slow link brings that much; an attacker who keeps
-requests open with a byte now and then does not."""
+"""The least that must arrive of a request in each `request_timeout_s`. A slow link is faster; an attacker who keeps
+requests open with a byte now and then is not."""
 
 
 class PeerDeadline:
@@ -30,7 +30,7 @@ class PeerDeadline:
         self._seconds_left = ceil(limit_s)
 
     def tick(self) -> bool:
-        """Count a second; whether the limit is over."""
+        """Count a second; returns whether the limit has passed."""
         self._seconds_left -= 1
         return self._seconds_left < 0
 

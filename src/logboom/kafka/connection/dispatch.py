@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from logboom.kafka.handlers.route import Route
 
 _ELEMENT_BYTES: Final = 256
-"""The memory that an element of a request is taken to need once it is decoded, beside its bytes in the frame."""
+"""The memory that each element of a request is assumed to need once decoded, in addition to its bytes in the frame."""
 
 _RUN_ELEMENTS_BYTES: Final = TEMPLATE_ELEMENTS * _ELEMENT_BYTES
 """The same for a whole request that matches a template."""
@@ -50,7 +50,7 @@ class RequestOwner(Protocol):
 
 
 class RequestDispatcher:
-    """One connection's."""
+    """The dispatcher of one connection."""
 
     __slots__ = (
         "_client",
@@ -158,7 +158,7 @@ class RequestDispatcher:
     # --- the client ---
 
     def _identify(self, client: bytearray) -> None:
-        """The client id is another from this request on."""
+        """The client id changes with this request."""
         try:
             self.client_id = client.decode()
         except UnicodeDecodeError:
@@ -169,7 +169,7 @@ class RequestDispatcher:
         self.quotas_changed()
 
     def _context_of(self, route: Route) -> RequestContext:
-        """The context of a route's requests, made once."""
+        """The context of the requests of a route, made once."""
         context = self._contexts.get(route)
         if context is None:
             context = self._contexts[route] = self._context(route.version)

@@ -1,8 +1,8 @@
-"""Cutting the bytes of a connection into frames: four bytes of length, then this many bytes.
+"""Cutting the bytes of a connection into frames: four bytes of length, then as many bytes.
 
-Pure: it returns the buffer for the next bytes and is told how many have come. Every frame is a bytearray of its own,
+Pure: it returns the buffer for the next bytes and is then given their number. Every frame is a bytearray of its own,
 because the broker patches its records in place and keeps them until they are written. A frame gets memory as its bytes
-arrive and not for the length it announces, or a few bytes of a client could make the server reserve gigabytes.
+arrive and not for the length it announces; otherwise a few bytes of a client could make the server reserve gigabytes.
 """
 
 from struct import Struct
@@ -59,13 +59,14 @@ class FrameReader:
         self.buffer_bytes = 0
         """The buffer of the frame that is arriving, if it is longer than a trusted connection gets at once; else 0."""
         self.completed = 0
-        """Number of frames that have arrived whole."""
+        """Number of complete frames that have arrived."""
         self.limit = ""
         """The limit that is exceeded, if that is the reason in `broken`."""
         self.broken: str | None = None
-        """Why nothing more can be read: a length arrived that no request can have, or a broker introduces itself."""
+        """Why nothing more can be read: an impossible length arrived, or a broker that introduces itself. None if all
+        is well."""
         self.from_broker = False
-        """Whether it is that."""
+        """Whether it is a broker that introduces itself."""
 
     @property
     def in_frame(self) -> bool:

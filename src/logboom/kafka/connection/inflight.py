@@ -34,7 +34,7 @@ _RESPONSE_HEADER_TAGS: Final = Struct(">iiB")
 
 
 class InflightRequest:
-    """A request, or a run of them, from its begin until its reply is handed to the socket."""
+    """A request, or a run of them, from its start until its reply is handed to the socket."""
 
     __slots__ = (
         "charged_ns",
@@ -79,7 +79,7 @@ class ReplyListener(Protocol):
         bytes."""
 
     def throttle(self, throttle_ms: int) -> None:
-        """A reply tells the client to wait."""
+        """A reply carries a throttle time."""
 
     def refuse(self, event: str, why: str) -> None:
         """Log, and close the connection."""
@@ -123,7 +123,7 @@ class InflightQueue:
         self._queue: deque[InflightRequest] = deque()
         self._tasks: dict[asyncio.Future[Any], None] = {}
         self._changes = 0
-        """Requests that change something and are not done: all of one API, see `must_wait_for_changes`."""
+        """Requests in flight that change something, all of one API; see `must_wait_for_changes`."""
         self._changing: Handler | None = None
         """That API, or the last one that changed something."""
         self.requests = 0
@@ -160,11 +160,11 @@ class InflightQueue:
         return entry
 
     def must_wait_for_changes(self, handler: Handler) -> bool:
-        """Whether a request may not begin yet: one of another API, that is not done, changes what it may read."""
+        """Whether a request has to wait because one of another API in flight changes what it may read."""
         return self._changes > 0 and handler.waits_for_changes and handler is not self._changing
 
     def await_reply(self, entry: InflightRequest, reply: Any) -> None:
-        """Take what a handler returned (`handler.Reply`), now or when it is there."""
+        """Take what a handler returned (`handler.Reply`), at once or when it is ready."""
         if isinstance(reply, DeferredReply):
             entry.deferred = reply
             reply.listen(partial(self._reply_set, entry))
@@ -227,7 +227,7 @@ class InflightQueue:
             self._listener.fail(reply.error)
 
     def complete(self, entry: InflightRequest, pieces: Sequence[Bytes]) -> None:
-        """A request has its reply, as the bytes that leave; none where the client wants no response."""
+        """A request has its reply, as bytes to send; no bytes if the client wants no response."""
         entry.done = True
         if entry.route.changes:
             self._changes -= 1
@@ -269,18 +269,18 @@ class InflightQueue:
 
     @property
     def waits_for_records(self) -> bool:
-        """Whether a request waits for what may never come, as a fetch at the end of its partitions does."""
+        """Whether a request waits for something that may never come, as a fetch at the end of its partitions does."""
         return any(entry.deferred is not None and entry.deferred.on_abandoned is not None for entry in self._queue)
 
     def expire(self, now_s: float) -> None:
-        """Tell the handlers of requests whose time is over."""
+        """Notify the handlers of requests whose time is over."""
         for entry in tuple(self._queue):
             deferred = entry.deferred
             if deferred is not None and deferred.expires_at_s <= now_s and deferred.on_expired is not None:
                 deferred.on_expired()
 
     def abandon(self) -> None:
-        """The connection was lost: tell handlers, and take everything out of the server's gauges."""
+        """The connection was lost: notify handlers, and subtract everything from the server's gauges."""
         metrics = self._metrics
         metrics.unsent_bytes -= self.unsent_bytes
         metrics.inflight_bytes -= self.size_bytes

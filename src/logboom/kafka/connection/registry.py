@@ -1,4 +1,4 @@
-"""The open connections of one server, those of them that wait for other connections, and their end."""
+"""The open connections of one server: all of them, those that wait for others, and how they end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OpenConnection(Protocol):
         """Look at replies, backlog and reading soon."""
 
     def configure(self, config: KafkaConfig) -> None:
-        """Take settings that changed."""
+        """Apply changed settings."""
 
     def quotas_changed(self) -> None:
         """Some client's quota has changed."""
@@ -74,7 +74,7 @@ class ConnectionRegistry:
         self._metrics.connections = len(self._connections)
 
     def remove(self, connection: OpenConnection) -> bool:
-        """A connection was lost; whether it had been added."""
+        """A connection was lost; returns whether it had been added."""
         self.paused.pop(connection, None)
         if connection not in self._connections:
             return False

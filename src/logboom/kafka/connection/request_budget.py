@@ -1,4 +1,4 @@
-"""The limits on requests in flight over all connections, and counting which limit makes a connection pause."""
+"""Limits on requests in flight over all connections, and statistics of which limit made a connection pause."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RequestBudget:
 
     @property
     def all_requests_taken(self) -> bool:
-        """Whether as many requests are in flight as may be."""
+        """Whether the server has as many requests in flight as allowed."""
         return self._metrics.inflight_requests >= self._config.now.max_inflight_total_requests
 
     @property
@@ -40,10 +40,10 @@ class RequestBudget:
         return held_bytes >= self._config.now.max_inflight_total_bytes
 
     def count_pause(self, pause: Pause | None, requests: int, size_bytes: int) -> None:
-        """A connection with this many requests and bytes in flight is not read any more: count the limit it has
+        """A connection with this many requests and bytes in flight is no longer read: count the limit that it has
         reached.
 
-        Limits of one connection, and of what it has not read, are counted only; those of the server are logged too.
+        Limits of one connection, and of its unread replies, are only counted; those of the server are logged too.
         """
         config, metrics = self._config.now, self._metrics
         if pause is Pause.APPEND_CAPACITY:

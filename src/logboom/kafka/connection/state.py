@@ -94,7 +94,7 @@ class ConnectionState:
         self._peer_reads = True
         self._throttled = False
         self.waits_for: Pause | None = None
-        """What the last turn found the next request, or the socket, to wait for."""
+        """What the next request, or the socket, waits for, as of the last turn."""
         self.closed = False
         """Whether the phase is CLOSED."""
         self.begins = True

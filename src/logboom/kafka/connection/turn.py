@@ -41,7 +41,7 @@ _LONG_READ_BYTES: Final = 64 * KIB
 
 
 _BULK_BYTES: Final = 16 * KIB
-"""A connection with so much in flight waits for the disk, not for wake-ups, and its client needs the other cores."""
+"""A connection with this much in flight waits for the disk, not for wake-ups, and its client needs the other cores."""
 
 
 class TurnOwner(OpenConnection, Protocol):
@@ -102,14 +102,14 @@ class ConnectionTurn:
         self.backlog: deque[bytearray] = deque()
         """Requests that have arrived whole and have not begun."""
         self.buffered_bytes = 0
-        """What lay in the transport's write buffer at the last tick, while the peer reads."""
+        """Bytes in the transport's write buffer at the last tick, while the peer reads."""
 
     def attach(self, transport: asyncio.Transport) -> None:
         """Turns may run from now on."""
         self._transport = transport
 
     def schedule(self) -> None:
-        """Run one turn, after all that happens in this turn of the loop."""
+        """Run one turn at the end of this turn of the loop."""
         if not self._scheduled and not self._state.closed:
             self._scheduled = True
             self._loop.call_soon(self.run)
@@ -155,7 +155,7 @@ class ConnectionTurn:
         )
 
     def _may_begin(self, frame: bytearray) -> bool:
-        """Whether the state allows the next request, and what that request asks for is given."""
+        """Whether the state allows the next request, and what that request needs before it begins is available."""
         state = self._state
         if not state.begins:
             return False
@@ -203,7 +203,7 @@ class ConnectionTurn:
                 transport.pause_reading()
 
     def yield_after(self, read_bytes: int) -> None:
-        """So much came in one read: read no more before the next turn of the loop, if that was much."""
+        """A read brought this many bytes. If that is much, read no more before the next turn of the loop."""
         if read_bytes >= _LONG_READ_BYTES and not self._yields_reading:
             self._yields_reading = True
             self.regulate_reading()
@@ -255,8 +255,8 @@ class ConnectionTurn:
         self.account_unsent()
 
     def account_unsent(self) -> None:
-        """Update what the peer has not read. What was just written counts from the next tick on, if it is still there
-        then: it mostly leaves at once."""
+        """Update the gauge of bytes that the peer has not read. What was just written counts from the next tick on, if
+        it is still there: usually it leaves at once."""
         assert self._transport is not None
         buffered_bytes = self.buffered_bytes if self._state.peer_reads else self._transport.get_write_buffer_size()
         self._inflight.account_unsent(buffered_bytes)

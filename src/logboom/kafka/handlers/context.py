@@ -38,7 +38,7 @@ class ServerContext:
     cluster: ClusterView
     metadata_cache: MetadataCache
     leader_waits: Turns = field(default_factory=Turns)
-    """Requests that have waited for a leader."""
+    """Requests that wait for the next leader of a partition."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from logboom.base.errors import OutcomeUnknownError
 
 WAIT_S: Final = 2.0
-"""Long enough for a new controller to be elected, mostly, and far below the time after which clients hang up."""
+"""Usually long enough for the election of a controller, and far below the timeout of clients."""
 
 Result = TypeVar("Result")
 

@@ -18,11 +18,11 @@ Entity: TypeAlias = Any
 
 Reply: TypeAlias = Any
 """Response entity | EncodedResponse | bytes (whole responses with headers, of a run) | Close | None (no response) |
-DeferredReply | Awaitable of one of these but the last two."""
+DeferredReply | Awaitable of any of these except the last two."""
 
 
 class RequestTemplate(Protocol):
-    """What requests of an API that differ in their payload alone have in common, so that they need not be parsed."""
+    """What requests of an API have in common that differ in their payload alone, so that they need not be parsed."""
 
     @property
     def prefix(self) -> bytes:
@@ -72,7 +72,8 @@ class Handler:
     that they find the change; more requests of the same API begin at once. Kafka works on the requests of a connection
     one by one, and clients rely on that part of it."""
     waits_for_changes: bool = True
-    """Whether it is one of those. Not what keeps a member in its group, or a disk that hangs would cost its session."""
+    """Whether it waits for such changes. False for what keeps a member in its group: a disk that hangs would cost its
+    session."""
     waits_for_append_capacity: bool = False
     """Begins only while the broker's append queues have capacity: for requests whose bytes wait there for the disk,
     whether they are answered before or after."""

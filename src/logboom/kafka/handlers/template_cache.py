@@ -27,7 +27,7 @@ _PREFIX_BYTES_MAX: Final = 512
 _TEMPLATES_MAX: Final = 4096
 
 _LENGTHS_MAX: Final = 4
-"""Prefix lengths that are tried on a request: a client uses few client ids, and few lengths of stream names."""
+"""Prefix lengths that are tried on a request: a client uses few client ids and few lengths of stream names."""
 
 
 class CachedTemplate(NamedTuple):
@@ -46,7 +46,7 @@ class RequestRun(NamedTuple):
     correlation_ids: list[int]
     payloads: list[memoryview]
     size_bytes: int
-    """The size of the requests together."""
+    """The total size of the requests."""
 
 
 class TemplateCache:
@@ -63,7 +63,7 @@ class TemplateCache:
         return cached if cached is not None and cached.client == client else None
 
     def add(self, cached: CachedTemplate) -> bool:
-        """Remember a template; False where its prefix is too long to be worth it."""
+        """Remember a template; returns False if its prefix is too long to be worth it."""
         prefix = cached.template.prefix
         if len(prefix) > _PREFIX_BYTES_MAX:
             return False
@@ -83,7 +83,7 @@ class TemplateMatcher:
         self.reset(b"")
 
     def reset(self, client: bytes) -> None:
-        """Forget what was matched before: the client id is another from now on."""
+        """Forget earlier matches: the client id has changed."""
         self._client = client
         self._last: CachedTemplate | None = None
         self._prefix_ends: tuple[int, ...] = ()
@@ -126,7 +126,7 @@ class TemplateMatcher:
         return RequestRun(cached, correlation_ids, payloads, size_bytes)
 
     def _match(self, frame: bytearray) -> tuple[CachedTemplate, memoryview] | tuple[None, None]:
-        """The template of a request, and its payload. Mostly it is that of the request before."""
+        """The template of a request, and its payload. Usually it is the template of the request before."""
         cached = self._last
         if cached is not None and (payload := cached.template.payload_of(frame)) is not None:
             return cached, payload

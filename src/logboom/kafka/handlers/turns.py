@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 AT_ONCE: Final = 50
-"""How many go on in one turn of the loop: an answer takes a tenth of a millisecond of processor time, or two."""
+"""How many continue in one turn of the loop: an answer takes one or two tenths of a millisecond of processor time."""
 
 
 class Turns:
