@@ -29,7 +29,7 @@ class FrameKind(IntEnum):
     FETCH = 3
     """A follower asks a leader for records (`broker.replication`)."""
     DURABLE_END = 4
-    """A follower tells a leader how far its logs are synced."""
+    """A follower reports to a leader how far its logs are synced."""
     LOG_ENDS = 5
     """The controller asks how far the logs of replicas go (`broker.log_ends`)."""
     SNAPSHOT = 6
@@ -77,7 +77,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
-    """Who is at the other end, as its handshake has proven."""
+    """The broker at the other end, as authenticated by the handshake."""
 
     broker_id: BrokerId
     directory_id: DirectoryId

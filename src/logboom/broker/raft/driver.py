@@ -1,4 +1,4 @@
-"""Steps a node: one event after the other, and the time that passes for it.
+"""Steps a node: one event after the other, and the passing of time.
 
 Knows neither what an effect does nor who waits for it.
 """
@@ -23,8 +23,8 @@ class Driver:
         looked: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`perform` begins one effect; `looked` is called whenever it was looked whether the node needs time, on a
-        leader with each of its heartbeats. `failed` is called where the node cannot go on; nothing is stepped then."""
+        """`perform` begins one effect; `looked` is called after each check of whether the node needs time, on a leader
+        with each of its heartbeats. `failed` is called if the node cannot go on; it is stepped no more then."""
         self.node = node
         self._clock = clock
         self._perform = perform
@@ -37,7 +37,8 @@ class Driver:
         self._timer_ms = 0
 
     def feed(self, event: Event) -> None:
-        """Let it happen to the node and begin what that answers; behind the event whose effects are being begun."""
+        """Feed an event to the node and begin the effects that it returns; queued behind an event whose effects are
+        being begun."""
         if self._stopped:
             return
         self._events.append(event)
@@ -90,5 +91,5 @@ class Driver:
 
 
 def now_ms(clock: Clock) -> int:
-    """Milliseconds of the clock that never goes back."""
+    """Milliseconds of the monotonic clock."""
     return clock.monotonic_ns() // 1_000_000

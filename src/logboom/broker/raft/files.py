@@ -197,7 +197,7 @@ class RaftFiles:
         return self._log.log_end_offset
 
     def is_append(self, persist: Persist) -> bool:
-        """Whether nothing but new entries behind the end of the log is to be written, or nothing at all."""
+        """Whether a write has only new entries after the end of the log, or nothing at all."""
         state, known = persist.hard_state or self._hard_state, self._hard_state
         if persist.snapshot is not None or (state.term, state.vote) != (known.term, known.vote):
             return False
@@ -258,7 +258,7 @@ class RaftFiles:
         self._hard_state = HardState(state.term, state.vote, max(state.commit, self._hard_state.commit))
 
     def _begin_log_after(self, snapshot: Snapshot) -> None:
-        """Replace the log by an empty one behind a snapshot."""
+        """Replace the log by an empty one that begins after a snapshot."""
         self._log.abandon()
         self._base = Index(snapshot.index + 1)
         self._log = _new_log(self._disk, self._directory, self._base, _ignore)
@@ -339,7 +339,7 @@ def read_snapshot(disk: Disk, directory: str) -> Snapshot:
 
 
 Entries = tuple[tuple[Entry, ...], Index]
-"""The entries of a log, and the highest commit index that came with one."""
+"""The entries of a log, and the highest commit index stored with one."""
 
 
 def _batch_of(entry: Entry, commit: Index) -> bytearray:
@@ -357,8 +357,8 @@ def entry_of(record: Record, base: Index) -> tuple[Entry, Index]:
 
 
 def log_path(disk: Disk, directory: str) -> tuple[str, Index]:
-    """Where the log of a member lies, and the index of the entry at its offset 0. Raises StorageError where there is
-    none, OSError."""
+    """The path of a member's log, and the index of the entry at its offset 0. Raises StorageError if there is none,
+    OSError."""
     bases = _log_bases(disk, directory)
     if not bases:
         raise _damaged(directory, "there is no log")
@@ -366,7 +366,7 @@ def log_path(disk: Disk, directory: str) -> tuple[str, Index]:
 
 
 def _open_log(disk: Disk, directory: str, snapshot: Snapshot, report: Report) -> tuple[Index, PartitionLog, Entries]:
-    """The log that goes on from the snapshot; a new one where there is none, or only one that the snapshot replaced."""
+    """The log that continues the snapshot; a new one if there is none, or only one that the snapshot replaced."""
     fresh = Index(snapshot.index + 1)
     bases = _log_bases(disk, directory)
     if bases and bases[-1] > fresh:
@@ -381,7 +381,7 @@ def _open_log(disk: Disk, directory: str, snapshot: Snapshot, report: Report) ->
 
 
 def _goes_with(snapshot: Snapshot, entries: tuple[Entry, ...], base: Index) -> bool:
-    """Whether the log is a continuation of the snapshot: it begins behind it, or has its last entry."""
+    """Whether the log continues the snapshot: it begins after it, or has its last entry."""
     if base == snapshot.index + 1:
         return True
     return any((entry.index, entry.term) == (snapshot.index, snapshot.term) for entry in entries)
@@ -475,7 +475,7 @@ def _parent(directory: str) -> str:
 
 
 def _ignore(found: Damage | Notice) -> None:
-    """A log that is just made has nothing to report."""
+    """A new log has nothing to report."""
 
 
 def _damaged(directory: str, reason: str) -> StorageError:

@@ -248,9 +248,9 @@ class RaftGroup:
             await self._started
 
     async def stop(self) -> None:
-        """Take nothing new, wait for what is under way, and close the files. The flusher still runs.
+        """Accept nothing new, wait for what is in progress, and close the files. The flusher still runs.
 
-        Whoever waits gets OutcomeUnknownError. A leader does not hand leadership over by itself.
+        Callers that wait get OutcomeUnknownError. A leader does not hand leadership over by itself.
         """
         is_whole = self._failure is None
         self._stop_living(OutcomeUnknownError("the broker is shutting down"))
@@ -264,9 +264,10 @@ class RaftGroup:
             self._log.error("the cluster's log is not closed cleanly", reason=str(error))
 
     def end(self, error: LogboomError) -> None:
-        """End the group on this node, as where the log dir failed elsewhere; all who wait get the error. Idempotent.
+        """End the group on this node, for example because the log dir failed elsewhere; all waiting callers get the
+        error. Idempotent.
 
-        Whoever waits for a proposal that is in the log gets OutcomeUnknownError: others may have it, and commit it.
+        Callers that wait for a proposal that is in the log get OutcomeUnknownError: others may have it, and commit it.
         """
         if self._failure is None:
             self._log.critical("the cluster's log ended on this broker", reason=str(error))
@@ -288,7 +289,7 @@ class RaftGroup:
     # --- what is asked of it --------------------------------------------------------------------------------------
 
     def received(self, message: memoryview, sender: NodeId) -> None:
-        """A message of another member, as whom the connection has proven its sender. Before `start` it is lost."""
+        """A message of another member; the connection has authenticated the sender. Before `start` it is dropped."""
         if self._applier is None or self._failure is not None:
             return
         try:
@@ -302,12 +303,12 @@ class RaftGroup:
         self._driver.feed(Received(decoded))
 
     async def propose(self, data: bytes) -> Index:
-        """Have `data`, which is not empty, committed; the index of its entry, once the state machine here has applied
-        it.
+        """Have `data`, which is not empty, committed; returns the index of its entry once the state machine here has
+        applied it.
 
         Raises ProposalRejectedError and ProposalLostError: it is not applied anywhere and never will be;
-        OutcomeUnknownError: it may have been or may still be, as also where the caller is cancelled. As long as no
-        majority is there it waits.
+        OutcomeUnknownError: it may have been or may still be, also if the caller is cancelled. It waits as long as
+        there is no majority.
         """
         assert data, "an empty entry is a leader's own"
         if len(data) > PROPOSAL_BYTES_MAX:
@@ -335,12 +336,12 @@ class RaftGroup:
         return await waiter
 
     async def confirm_leadership(self, *, urgent: bool = True) -> Index:
-        """Return once it is certain that this node led at some time after the call, and that it has applied everything
-        that was committed before the call; up to where that is. What is not urgent waits for the group's next
-        heartbeats, which come anyway.
+        """Return once it is certain that this node led at some time after the call and has applied everything that was
+        committed before the call; returns the index of that. A call that is not urgent waits for the group's next
+        heartbeats, which are sent anyway.
 
-        Raises NotControllerError where it does not lead, or not any more. While it leads and cannot commit the first
-        entry of its term, for example on a full disk, it waits.
+        Raises NotControllerError if it does not lead, or no longer. While it leads and cannot commit the first entry of
+        its term, for example on a full disk, it waits.
         """
         self._check()
         if not self._leads:
@@ -350,13 +351,13 @@ class RaftGroup:
         return await waiter
 
     def transfer_leadership(self, to: NodeId) -> None:
-        """Have another voter lead, if this node does; nothing happens otherwise. It has an election timeout to take
-        over, during which proposals are rejected."""
+        """Have another voter lead, if this node leads; otherwise nothing happens. That voter has an election timeout to
+        take over, during which proposals are rejected."""
         self._driver.feed(TransferLeadership(to))
 
     @property
     def status(self) -> GroupStatus:
-        """What a person wants to know."""
+        """The state of the group for people."""
         status = self._driver.node.status
         return GroupStatus(
             self.leadership,
@@ -437,7 +438,8 @@ class RaftGroup:
         self._configured.clear()
 
     def _look_at_disk(self) -> None:
-        """Hand leadership over while this disk hangs or is full: what others have committed is not applied here."""
+        """Hand leadership over while this disk hangs or is full, since what others have committed is not applied
+        here."""
         now = now_ms(self._clock)
         if self._leads and self._writer.stalled_ms >= self._settings.stall_ms and now >= self._hand_over_ms:
             self._hand_over_ms = now + self._settings.stall_ms

@@ -1,6 +1,6 @@
-"""What a group needs of the broker around it, and what it tells that broker: the state machine and the transport.
+"""What a group needs of the broker around it: the state machine and the transport.
 
-Knows nothing of a loop or a disk. What is in the entries is the state machine's own.
+Knows nothing of a loop or a disk. Only the state machine knows what entries mean.
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class StateMachine(Protocol):
         """The state after the last entry that was applied. Called between two calls of `apply`."""
 
     def leadership_changed(self, leadership: Leadership) -> None:
-        """Who leads has changed, or this node serves from now on. Called at any time, also during an `apply`."""
+        """The leader has changed, or this node serves from now on. Called at any time, also during an `apply`."""
 
 
 class RaftTransport(Protocol):
@@ -69,7 +69,7 @@ class MemberStatus:
 
     node_id: NodeId
     match_index: Index
-    """Up to here its log is known to be the leader's."""
+    """The index up to which its log is known to match the leader's."""
 
     is_voter: bool
     recently_active: bool

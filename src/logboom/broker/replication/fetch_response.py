@@ -1,10 +1,11 @@
 """The answer to one request of a follower: sent in parts while the request waits, or whole.
 
-What stands is sent before anything is waited for, be it the disk or another turn of the loop: meanwhile another request
-of the session may be looked at, and what that sends of the same partition lies behind it. The follower drops what does
-not begin where its log ends.
+Answers to standing fetches are sent before anything is awaited, be it the disk or another turn of the loop. Otherwise
+another request of the session might be looked at meanwhile, and send later records of the same partition first; the
+follower drops records that do not begin where its log ends.
 
-What does not stand has the bound that the follower named, over all parts: they wait in memory until it reads them.
+Answers to all other fetches are bounded, over all parts, by what the follower asked for: they wait in memory until it
+reads them.
 """
 
 from collections.abc import Sequence
@@ -17,9 +18,9 @@ from logboom.broker.replication.fetch_session import FetchSession
 
 _MAX_BYTES: Final = 64 << 20
 _PART_BYTES_MAX: Final = 1 << 20
-"""Of records in a part, which the follower takes in one go."""
+"""Bytes of records in one part, which the follower processes in one go."""
 _PART_ITEMS_MAX: Final = 200
-"""The same for partitions."""
+"""Partitions in one part."""
 
 
 class FetchResponse:
@@ -36,7 +37,7 @@ class FetchResponse:
 
     @property
     def left_bytes(self) -> int:
-        """Of records that may be added now: none once a part is full, or all that the request may bring is there."""
+        """Bytes of records that may be added now: 0 once a part is full, or the request has got all it may."""
         if not self.request.takes_parts:
             return self._left_bytes
         full = len(self._items) >= _PART_ITEMS_MAX
@@ -44,7 +45,7 @@ class FetchResponse:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more may come of this request."""
+        """Whether nothing more may be added to this answer."""
         return self._left_bytes <= 0 or bool(self._items)
 
     def add(self, item: wire.AnswerItem, records: Bytes) -> None:
@@ -57,7 +58,7 @@ class FetchResponse:
             self._left_bytes -= len(records)
 
     def send(self) -> bool:
-        """Send what is there, where the request takes parts; whether that was anything."""
+        """Send what was added, if the request takes parts; returns whether there was anything."""
         if not self._items or not self.request.takes_parts:
             return False
         self._send_part(self.whole())

@@ -1,6 +1,7 @@
-"""What one follower has asked a leader for and was not answered yet, and what the leader knows of that follower.
+"""What one follower has asked a leader for and is not answered yet, and what the leader knows of that follower.
 
-Knows fetches and what they were answered with; what is read for them, and when, is `serving`'s. On the loop.
+A fetch *stands* if the leader answers it in parts and moves it on by itself, so that the follower need not send it
+again. Knows fetches and their answers; what is read for them, and when, is decided in `serving`. On the loop.
 """
 
 import asyncio
@@ -16,16 +17,17 @@ from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.replication import wire
 
 _AHEAD_BYTES_MAX: Final = 4 << 20
-"""What fetches of a session that stand were answered with, and the follower has not said to be durable."""
+"""Bytes that may have been sent for the standing fetches of a session and are not yet reported durable by the
+follower."""
 _FEW_BYTES: Final = 8 << 10
-"""Fewer bytes of records than this wait while others of their partition are on their way: less than one request of a
-producer with the batch size that Kafka's have (16 KiB)."""
+"""Fewer bytes of records than this wait while others of their partition are in flight: less than one request of a
+producer with Kafka's default batch size (16 KiB)."""
 _ABOVE_ALL: Final = Offset(2**63 - 1)
-"""Where the log of a follower begins that does not say it: nobody waits until it has deleted something."""
+"""The log start of a follower that does not report one: nobody waits until it has deleted something."""
 
 
 class Has(NamedTuple):
-    """What a follower reports to have, and as of which state of the partition."""
+    """What a follower reports to have, and the partition epoch in which it does."""
 
     durable_end: Offset
     partition_epoch: PartitionEpoch
@@ -45,12 +47,12 @@ _NOTHING_SENT: Final = SentMark(0, Offset(-1), Offset(-1))
 
 
 class _Ahead:
-    """What was sent for fetches that stand, and is not durable at the follower as far as it has said."""
+    """What was sent for standing fetches and is not yet reported durable by the follower."""
 
     def __init__(self) -> None:
         self._bytes = 0
         self._sent: dict[ReplicaKey, deque[tuple[Offset, int]]] = {}
-        """Up to which offset, and how many bytes."""
+        """The end offset and the size of each piece that was sent."""
         self._position: dict[ReplicaKey, tuple[Offset, int]] = {}
         """Where the leader's log ended when something was sent last: its last segment, and the bytes in that."""
 
@@ -58,11 +60,11 @@ class _Ahead:
         return key in self._sent
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether so much may be sent too."""
+        """Whether this much more may be sent."""
         return self._bytes + size_bytes <= _AHEAD_BYTES_MAX
 
     def bytes_behind(self, key: ReplicaKey, partition: Partition) -> int | None:
-        """How much was written behind what is on its way; None where nothing is, or it is in another segment."""
+        """Bytes written after what is in flight; None if nothing is, or if they are in another segment."""
         if not self._sent.get(key):
             return None
         segment, position = self._position[key]
@@ -87,7 +89,7 @@ class _Ahead:
             self._bytes -= sent.popleft()[1]
 
     def forget(self, key: ReplicaKey) -> None:
-        """The fetch stands no more."""
+        """The fetch no longer stands."""
         self._bytes -= sum(size_bytes for _, size_bytes in self._sent.pop(key, ()))
         self._position.pop(key, None)
 
@@ -102,18 +104,19 @@ class FetchSession:
         self.broker_epoch = broker_epoch
         self.pending: dict[ReplicaKey, wire.FetchItem] = {}
         self.new: set[ReplicaKey] = set()
-        """Those that were not looked at yet."""
+        """Fetches that were not looked at yet."""
         self.ready: dict[ReplicaKey, None] = {}
-        """Those to look at, the one that has waited longest first."""
+        """Fetches to look at, the one that has waited longest first."""
         self.behind: dict[ReplicaKey, None] = {}
-        """Those of them that are not in sync and have records to catch up with: their turn is after all others'."""
+        """Fetches of replicas that are not in sync and have records to catch up with: their turn comes after all
+        others."""
         self.held: dict[ReplicaKey, None] = {}
-        """Those that wait for the throttle."""
+        """Fetches that wait for the throttle."""
         self.held_timer: asyncio.TimerHandle | None = None
         self.sent_marks: dict[ReplicaKey, SentMark] = {}
         """The high-water marks that the follower knows, and the first offsets of the leader's log."""
         self.ends: dict[ReplicaKey, wire.DurableEnd] = {}
-        """The durable ends that the follower reported beside a fetch."""
+        """The durable ends that the follower reported besides its fetches."""
         self.ends_received = 0
         """How many messages with durable ends came in this session."""
         self.ahead = _Ahead()
@@ -122,7 +125,7 @@ class FetchSession:
         self.last_request_s = 0.0
         """When the last request came, on the monotonic clock."""
         self.latest: wire.FetchRequest | None = None
-        """The request that waits, or is going to."""
+        """The request that waits, or is about to."""
         self.waiter: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
@@ -142,14 +145,14 @@ class FetchSession:
 
     @property
     def left(self) -> list[tuple[bytes, int]]:
-        """Fetches for which there may be something that was not sent yet; observers judge their age by it."""
+        """Fetches for which something may be left to send; observers judge their age by it."""
         if not self.observer:
             return []
         keys = {**self.ready, **self.behind, **self.held, **dict.fromkeys(self.mark_due)}
         return [(stream.bytes, index) for stream, index in keys if (stream, index) in self.pending]
 
     def hold(self, key: ReplicaKey, wait_s: float) -> None:
-        """Look at a fetch again after a while, with all that wait then."""
+        """Look at a fetch again after a while, together with all that wait by then."""
         self.held[key] = None
         if self.held_timer is None:
             self.held_timer = asyncio.get_running_loop().call_later(wait_s, self._release)
@@ -188,8 +191,9 @@ class FetchSession:
         return Has(end, beside.partition_epoch, start)
 
     def has_enough(self, key: ReplicaKey, item: wire.FetchItem, partition: Partition) -> bool:
-        """Whether there are records to send now. A few wait for the follower to sync those on their way, and go with
-        what comes until then: it would sync them behind those anyway (as TCP holds small segments, RFC 896)."""
+        """Whether there are records to send now. A few records wait until the follower has synced those in flight, and
+        go together with what arrives by then: it would sync them after those anyway (as TCP holds back small segments,
+        RFC 896)."""
         if partition.log.written_end <= item.offset:
             return False
         behind = self.ahead.bytes_behind(key, partition)
@@ -198,8 +202,8 @@ class FetchSession:
     def stand(
         self, key: ReplicaKey, item: wire.FetchItem, partition: Partition, size_bytes: int, end: Offset | None
     ) -> wire.FetchItem | None:
-        """As which fetch one goes on that is answered with this many bytes of records below `end`; None where it does
-        not, since they came from the disk or too much is on its way."""
+        """The number under which a fetch stands after an answer with this many bytes of records below `end`; None if it
+        does not stand, since the records came from the disk or too much is in flight."""
         if end is None or not self.ahead.has_room(size_bytes):
             return None
         self.ahead.add(key, partition, end, size_bytes)
@@ -211,7 +215,7 @@ class FetchSession:
         return structs.replace(item, offset=end, last_epoch=last_epoch, lacks_room=False)
 
     def answered(self, key: ReplicaKey, item: wire.FetchItem, stands: wire.FetchItem | None) -> None:
-        """A fetch was answered; `stands`: as which one it goes on."""
+        """A fetch was answered; `stands`: the number under which it stands, or None."""
         if self.pending.get(key) is not item:
             return
         self.new.discard(key)
@@ -234,13 +238,13 @@ class FetchSession:
 
 
 def has_of(said: wire.FetchItem | wire.DurableEnd) -> Has:
-    """What a message of a follower says that it has."""
+    """What a follower reports to have in a message."""
     start = _ABOVE_ALL if said.log_start == -1 else Offset(said.log_start)
     lacks_room = isinstance(said, wire.FetchItem) and said.lacks_room
     return Has(Offset(said.durable_end), PartitionEpoch(said.partition_epoch), start, lacks_room)
 
 
 def resolve(waiter: "asyncio.Future[None]") -> None:
-    """Wake whoever waits, unless that was done."""
+    """Set the result, unless that was done."""
     if not waiter.done():
         waiter.set_result(None)

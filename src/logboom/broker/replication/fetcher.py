@@ -34,15 +34,15 @@ _IN_FLIGHT_MAX: Final = 2
 _BYTES_PER_TURN: Final = 1 << 20
 """Records that are checked and appended in one turn of the loop."""
 _PARTITIONS_PER_TURN: Final = 200
-"""Answers that are taken in one turn of the loop."""
+"""Answers that are processed in one turn of the loop."""
 _GRACE_S: Final = 10.0
-"""How long after its longest wait an answer may take, since it may carry megabytes."""
+"""How long an answer may take beyond the longest wait of its request, since it may carry megabytes."""
 _BACKOFF_MIN_MS: Final = 50
 _BACKOFF_MAX_MS: Final = 1_000
 _REFUSED_MIN_S: Final = 0.1
 _REFUSED_MAX_S: Final = 0.8
-"""After refusals, mostly because the leader or the follower has not applied the metadata yet that the other one has:
-how long a partition waits before it asks again, twice as long each time."""
+"""How long a partition waits after a refusal before it asks again, twice as long each time. Usually either side has not
+applied the metadata yet that the other one has."""
 _SESSIONS: Final = 1 << 31
 
 
@@ -77,12 +77,13 @@ class Fetcher:
         self._sent: dict[ReplicaKey, Fetch] = {}
         """Fetches that the leader has not answered yet."""
         self._sent_s: dict[ReplicaKey, float] = {}
-        """When those of observers were sent, or the leader last had something for them that it did not send yet."""
+        """For observers: when each fetch was sent, or when the leader last had something for it that it did not send
+        yet."""
         self._answered_s = -math.inf
-        """When the latest request was sent that the leader has answered."""
+        """When the latest request that the leader has answered was sent."""
         self._ends: dict[ReplicaKey, ReportDurableEnd] = {}
         self._refusals: dict[ReplicaKey, float] = {}
-        """How long to wait after the next refusal, of partitions that were refused last."""
+        """How long to wait after the next refusal, for partitions that were refused last."""
         self._calls: set[asyncio.Task[None]] = set()
         self._session = self._new_session()
         self._begins = True
@@ -242,7 +243,7 @@ class Fetcher:
                 await asyncio.sleep(0)
 
     def _part(self, session: int, asked_s: float, body: memoryview) -> None:
-        """A part of the answer to a request, which a leader keeps so small that it is taken at once."""
+        """Process a part of the answer to a request, which the leader keeps small enough to be processed at once."""
         if session != self._session or self._stopped:
             return
         try:
@@ -255,7 +256,8 @@ class Fetcher:
             self._answered(item, records, asked_s)
 
     def _note_answer(self, asked_s: float, left: Sequence[ReplicaKey]) -> None:
-        """Of what the leader neither answered nor deferred, nothing was new after the request had been sent."""
+        """For fetches that the leader neither answered nor deferred, nothing was new after the request had been
+        sent."""
         self._answered_s = max(self._answered_s, asked_s)
         self._sent_s.update(dict.fromkeys(left, self._clock.monotonic_s()))
 
@@ -304,7 +306,7 @@ class Fetcher:
         partition.role.follower.failed(item.number, after_s=delay_s)
 
     def _failed(self, session: int, error: LogboomError) -> None:
-        """Nothing is known of what was sent: ask for all of it again, a little later."""
+        """The outcome of what was sent is unknown: ask for all of it again, a little later."""
         if session != self._session or self._stopped:
             return
         self._session, self._begins, self._reports_sent = self._new_session(), True, 0

@@ -58,8 +58,8 @@ _SILENCE_MAX_S: Final = 5.0
 """After this long without a request a follower may be gone."""
 _MAX_WAIT_MS: Final = 60_000
 _OBSERVERS_DISK_READS: Final = 1
-"""Reads for observers that wait for the disk at a time, beside those for followers: readers wait for an observer,
-producers for a follower."""
+"""Reads for observers that wait for the disk at a time, in addition to those for followers: readers wait for an
+observer, producers for a follower."""
 
 
 class FetchServing:
@@ -78,7 +78,7 @@ class FetchServing:
         self._throttle = throttle
         self._log = context.log
         self._sessions: dict[tuple[BrokerId, bool], FetchSession] = {}
-        """By broker, and whether it is for what that observes."""
+        """By broker, and whether the session is for its observers."""
         self._disk_reads = asyncio.Semaphore(context.config.now.replica_disk_reads)
         """Reads that wait for the disk at a time are few, so that those of consumers do not wait behind them."""
         self._disk_reads_of_observers = asyncio.Semaphore(_OBSERVERS_DISK_READS)
@@ -121,8 +121,8 @@ class FetchServing:
         return fresh
 
     async def _waited(self, session: FetchSession, request: wire.FetchRequest, deadline_s: float) -> bool:
-        """Wait for something new. False where the request is to be answered as it is: it has waited long enough, or
-        another one has taken its place."""
+        """Wait for something new. Returns False if the request is to be answered as it is: it has waited long enough,
+        or another one has replaced it."""
         loop = asyncio.get_running_loop()
         left_s = deadline_s - loop.time()
         if left_s <= 0 or session.latest is not request or not self._is_current(session):
@@ -143,7 +143,7 @@ class FetchServing:
     # --- answers ------------------------------------------------------------------------------------------------
 
     async def _answer_all(self, response: FetchResponse) -> None:
-        """Answer what there is something for, as far as it may be added."""
+        """Answer all fetches for which there is something, as far as the answer has room."""
         session, request = response.session, response.request
         catch_up_bytes = request.partition_max_bytes
         looked_at = turn_bytes = 0
@@ -164,7 +164,7 @@ class FetchServing:
                 await _others_turn(response)
 
     def _next(self, session: FetchSession, *, catch_up: bool) -> tuple[ReplicaKey, wire.FetchItem, bool] | None:
-        """The next fetch to look at, and whether it is one to catch up with; None where there is none for now."""
+        """The next fetch to look at, and whether its replica has to catch up; None if there is none for now."""
         while session.ready:
             key = next(iter(session.ready))
             del session.ready[key]
@@ -193,7 +193,7 @@ class FetchServing:
     async def _answer(
         self, response: FetchResponse, key: ReplicaKey, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
     ) -> int:
-        """Answer a fetch, if there is something to send; how many bytes of records that was."""
+        """Answer a fetch, if there is something to send; returns the bytes of records."""
         session = response.session
         try:
             found = await self._found(response, key, item, max_bytes, catches_up=catches_up)
@@ -211,8 +211,8 @@ class FetchServing:
     async def _found(
         self, response: FetchResponse, key: ReplicaKey, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
     ) -> tuple[wire.AnswerItem, Bytes, wire.FetchItem | None] | None:
-        """The answer to a fetch, its records, and as which fetch it stands; None where there is nothing to send yet.
-        Raises LogboomError."""
+        """The answer to a fetch, its records, and the number under which it stands; None if there is nothing to send
+        yet. Raises LogboomError."""
         session = response.session
         partition = self._find(key)
         _check_leads(partition, item)
@@ -253,7 +253,7 @@ class FetchServing:
         return self._with_mark(session, key, item, partition, len(data), stands=stands is not None), data, stands
 
     async def _first_batch(self, response: FetchResponse, partition: Partition) -> Offset:
-        """Where a copy begins that has nothing: the log start may lie inside a batch, and batches come whole."""
+        """Where an empty copy begins: the log start may lie inside a batch, and batches are sent whole."""
         start = partition.log_start_offset
         data, _ = await self._read(response, partition, start, 1)
         return min(start, read_header(data).base_offset) if data else start
@@ -296,7 +296,8 @@ class FetchServing:
     # --- what followers have ------------------------------------------------------------------------------------
 
     def durable_ends(self, identity: PeerIdentity, body: memoryview) -> None:
-        """Take a DURABLE_END frame: ends of logs that a fetch of the same leadership has shown to be this one's."""
+        """Process a DURABLE_END frame: durable ends of logs that a fetch of the same leadership has shown to match this
+        one."""
         try:
             received = wire.decode_ends(body)
         except InvalidRequestError as error:
@@ -322,7 +323,7 @@ class FetchServing:
                 self._send_gathered(session, key, partition)
 
     def _send_gathered(self, session: FetchSession, key: ReplicaKey, partition: Partition) -> None:
-        """What has waited for the follower's sync, as soon as that is told."""
+        """Send what has waited for the follower's sync, as soon as that is reported."""
         item = session.pending.get(key)
         if item is not None and session.has_enough(key, item, partition):
             session.look_at(key)
@@ -343,14 +344,14 @@ class FetchServing:
         )
 
     def heard_of(self) -> frozenset[BrokerId]:
-        """Followers whose last request is not long ago."""
+        """Followers whose last request was recent."""
         now_s = self._clock.monotonic_s()
         sessions = self._sessions.values()
         return frozenset(one.replica for one in sessions if now_s - one.last_request_s < _SILENCE_MAX_S)
 
     def confirm(self, partition: Partition, key: ReplicaKey) -> None:
-        """Say again what followers outside the ISR have. They ask for nothing new while nothing is written, and may
-        have been refused when they said it first."""
+        """Feed the reports of followers outside the ISR again. They ask for nothing new while nothing is written, and
+        may have been refused when they reported first."""
         now_s = self._clock.monotonic_s()
         for session in self._sessions.values():
             item = session.pending.get(key)

@@ -1,8 +1,8 @@
-"""The messages between a follower and a leader: a header in msgpack, and the records behind it as they are.
+"""The messages between a follower and a leader: a header in msgpack, followed by the records as they are in the log.
 
 The length of the header comes first, in four bytes. Arrays, not maps: a request may name ten thousand partitions. A
-reader takes nothing for granted: what does not fit the types and their bounds is InvalidRequestError. Whoever sends has
-the cluster's key, but may be of another version, have damaged memory, or lie.
+reader trusts nothing: what does not fit the types and their bounds is InvalidRequestError. The sender has the cluster's
+key, but it may run another version, have damaged memory, or lie.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class FetchItem(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
-    """New fetches of a follower; those of the session that were not answered yet go on."""
+    """New fetches of a follower; those of the session that are not answered yet continue."""
 
     session: int
     begins: bool
@@ -57,13 +57,13 @@ class FetchRequest(msgspec.Struct, frozen=True, array_like=True):
     broker_epoch: _CountOrNone
     max_wait_ms: _Number32
     max_bytes: _Number32
-    """Of all records of the answer together; one partition's come however many bytes they are."""
+    """The most bytes of records in the answer; the records of the first partition come whatever their size."""
     partition_max_bytes: _Number32
     items: Annotated[list[FetchItem], msgspec.Meta(max_length=ITEMS_MAX)]
     reports_sent: _Count
-    """How many `DurableEnds` went out in this session before: a leader that has fewer of them has lost some."""
+    """How many `DurableEnds` were sent in this session before: a leader that has received fewer has lost some."""
     observer: bool = False
-    """Whether this session is for copies that observe, which a broker asks for apart from its replicas."""
+    """Whether this session is for observers, which a broker fetches separately from its replicas."""
     takes_parts: bool = False
     """Whether answers may come in parts while the request waits, the last one empty. Followers of an earlier version
     take none."""
@@ -78,14 +78,15 @@ class AnswerItem(msgspec.Struct, frozen=True, array_like=True):
     high_watermark: _Count = 0
     log_start: _Count = 0
     size_bytes: _Number32 = 0
-    """Of its records, which lie behind those of the items before it."""
+    """The size of its records, which follow those of the items before it."""
     diverging: tuple[_Epoch, _Count] | None = None
     refusal: str = ""
     """Why the fetch was not served, for people; it is to be sent again, later."""
     offset: _CountOrNone = -1
-    """Where the fetch was when this was its answer; -1 is from leaders of an earlier version, which answer it once."""
+    """The offset of the fetch when this answer was made; -1 from leaders of an earlier version, which answer it
+    once."""
     stands: bool = False
-    """Whether the fetch goes on behind its records."""
+    """Whether the fetch continues after its records."""
 
 
 class AnswerHeader(msgspec.Struct, frozen=True, array_like=True):
@@ -93,8 +94,8 @@ class AnswerHeader(msgspec.Struct, frozen=True, array_like=True):
 
     items: Annotated[Sequence[AnswerItem], msgspec.Meta(max_length=ITEMS_MAX)]
     left: Annotated[Sequence[tuple[_Bytes16, _Number32]], msgspec.Meta(max_length=ITEMS_MAX)] = ()
-    """To an observer: fetches of the session, by stream and index, for which there is something new that has to wait.
-    Of all others that are not answered there was none."""
+    """To an observer: fetches of the session, by stream and index, for which something new has to wait. For all others
+    that are not answered there was nothing."""
 
 
 class DurableEnd(msgspec.Struct, frozen=True, array_like=True):
@@ -103,7 +104,7 @@ class DurableEnd(msgspec.Struct, frozen=True, array_like=True):
     stream: _Bytes16
     index: _Number32
     number: _Count
-    """Of the fetch that was waiting at the leader when it was sent."""
+    """The number of the fetch that was waiting at the leader when it was sent."""
     epoch: _Epoch
     durable_end: _Count
     partition_epoch: _Epoch = -1
@@ -150,7 +151,7 @@ def decode_request(body: memoryview) -> FetchRequest:
 def encode_answer(answer: AnswerHeader, records: Sequence[Bytes]) -> list[Bytes]:
     """The answer to a FETCH frame; `records` are those of its items, in their order.
 
-    What decides something is all in the first buffer: of the others nobody proves that they arrive as they were sent.
+    Everything that decides something is in the first buffer, which is authenticated; the others are not.
     """
     header = _encoder.encode(answer)
     return [_LENGTH.pack(len(header)) + header, *records]
