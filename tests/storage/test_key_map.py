@@ -55,7 +55,7 @@ def test_the_memory_is_bounded_while_the_keys_are_few_too(key_bytes: int) -> Non
     tracemalloc.start()
     try:
         keys, offset, most, few = KeyMap(max_bytes, Offset(0)), 1000, 0, 0
-        while keys.has_few:
+        while keys._few is not None:
             few, most = len(keys), max(most, tracemalloc.get_traced_memory()[0])
             names = [(b"%x" % n).rjust(key_bytes, b"-") for n in range(offset, offset + at_once)]
             assert keys.put(names, range(offset, offset + at_once)) == (at_once, [])

@@ -322,10 +322,6 @@ class ClusterMember:
             learners,
         )
 
-    def broker_of(self, node: NodeId) -> BrokerId | None:
-        """The broker of a node of the group."""
-        return self._nodes.broker(node)
-
     def _is_sole_voter(self) -> bool:
         members = self._group.members
         return members.voters == (self._group.node_id,) and not members.voters_outgoing

@@ -41,16 +41,16 @@ _JOIN_ANSWER_S: Final = 10.0
 _CHECK_ANSWER_S: Final = 2.0
 _RETRY_S: Final = 0.5
 _LOG_EVERY: Final = 20
-"""Rounds between two lines of the log."""
+"""Rounds of questions between two log lines."""
 
 
 def found_cluster(
     path: Path, disk: Disk, *, broker_id: BrokerId, cluster_id: str | None, ids: Ids, log: FilteringBoundLogger
 ) -> Identity:
-    """Make an empty directory that of the first broker of a new cluster: its only voter. Waits for the disk.
+    """Make an empty directory that of the first broker of a new cluster, its only voter. Waits for the disk.
 
-    What an interrupted call has left is finished. Raises DataDirError where the directory belongs to a cluster already,
-    or to a broker that has joined one; StorageError, FormatVersionError, OSError.
+    Completes an interrupted call. Raises DataDirError if the directory belongs to a cluster already, or to a broker
+    that has joined one; StorageError, FormatVersionError, OSError.
     """
     data_dir = DataDir.open(path, disk, broker_id=broker_id, cluster_id=cluster_id, ids=ids)
     try:
@@ -85,9 +85,9 @@ def join_addresses(config: BrokerConfig, own: Address | None) -> list[Address]:
 
 
 async def discover_cluster(peers: Peers, config: BrokerConfig, log: FilteringBoundLogger) -> str:
-    """The name of the cluster that a new broker is to join. Asks until somebody answers.
+    """The name of the cluster that a new broker is to join. Asks until a broker answers.
 
-    Raises DataDirError where nobody is named to be asked, PeerRefusedError where somebody refuses this broker for good.
+    Raises DataDirError if there is no address to ask, PeerRefusedError if a broker refuses this one permanently.
     """
     addresses = join_addresses(config, peers.address)
     if not addresses:
@@ -120,9 +120,9 @@ async def ask_around(
 ) -> Answered:
     """The first answer of several brokers, asked one after the other.
 
-    Without one: raises PeerRefusedError where one of them refuses this broker for good; if `patient`, only where all of
-    them do, since another one may come that does not. Else PeerUnavailableError, NotControllerError or
-    OutcomeUnknownError of the last one; and whatever else `ask` raises, at once.
+    Without an answer it raises PeerRefusedError if one of them refuses this broker permanently; if `patient`, only if
+    all of them do, since another one may turn up that does not. Otherwise it raises PeerUnavailableError,
+    NotControllerError or OutcomeUnknownError of the last one. Anything else that `ask` raises is raised at once.
     """
     refused: PeerRefusedError | None = None
     away: LogboomError | None = None
@@ -139,9 +139,10 @@ async def ask_around(
 
 
 async def check_cluster(peers: Peers, identity: Identity, config: BrokerConfig) -> None:
-    """A broker that has founded a cluster is told to join one: where it finds another one there, it is not both.
+    """A broker that has founded a cluster is configured to join one: raises DataDirError if the addresses belong to
+    another cluster.
 
-    Who cannot be reached is not waited for: it may be this cluster's own. Raises DataDirError.
+    Brokers that cannot be reached are not waited for: they may belong to this broker's own cluster.
     """
     peers.identify(replace(identity.as_peer, cluster_id=""))  # as a stranger, to whom it is told which one it is
     body = commands.encode(commands.Request(command=commands.Discover()))

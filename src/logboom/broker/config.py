@@ -171,8 +171,8 @@ class GroupsConfig(Settings):
     offsets_segment_bytes: Annotated[
         SizeBytes, Field(ge=16 * KIB, le=_INT32_MAX), Static("offsets.topic.segment.bytes")
     ] = 4 * MIB
-    """`segment.bytes` of `__consumer_offsets`. A segment that is written to is not compacted, so a start loads up to so
-    many bytes of each partition beside its live records."""
+    """`segment.bytes` of `__consumer_offsets`. A segment that is written to is not compacted, so a start loads up to
+    this many bytes of each partition besides its live records."""
     offsets_max_message_bytes: Annotated[SizeBytes, Field(ge=64 * KIB, le=256 * MIB)] = 16 * MIB
     """The largest record of `__consumer_offsets`: the members of a group with their assignments must fit in one."""
 
@@ -211,7 +211,7 @@ class CleanerConfig(Settings):
     ] = None
     """How many bytes compaction reads and writes in a second, together, at most; null sets no limit."""
     backoff_ms: Annotated[DurationMs, Field(ge=10), Dynamic("log.cleaner.backoff.ms")] = 15 * SECOND_MS
-    """How long compaction waits where no log needs it, before it looks again."""
+    """How long compaction waits before it looks again for logs that need it."""
 
 
 class ScrubberConfig(Settings):
@@ -246,8 +246,8 @@ class MessageIdsConfig(Settings):
     """Ids of messages (`Nats-Msg-Id`), by which one that is published again is known as a duplicate."""
 
     memory_bytes: Annotated[SizeBytes, Field(ge=MIB), Dynamic()] = 256 * MIB
-    """Memory for the ids of all partitions, some 200 bytes each. Where they take more, the biggest window forgets its
-    oldest ids before their time, and one of these that comes again is stored again."""
+    """Memory for the ids of all partitions, some 200 bytes each. If they take more, the biggest window forgets its
+    oldest ids early, and a message with one of these that is published again is stored again."""
     reload_max_bytes: Annotated[SizeBytes, Field(ge=MIB), Dynamic()] = 512 * MIB
     """How much of a partition's log a new leader reads for the ids of its messages, while the partition's appends wait.
     Ids that lie before it are not known any more."""
@@ -270,24 +270,24 @@ class BrokerConfig(Settings):
     rack: Annotated[str | None, Static("broker.rack")] = None
     """Where the broker stands: replicas are spread over racks, and consumers may read from the replica in theirs."""
     observer: bool = False
-    """Whether the broker only observes: it gets copies of streams with `logboom.observers` for readers, and neither
-    replicas nor leaderships nor a vote on the metadata. It joins a cluster that is there, and stays what it was when it
+    """Whether the broker only observes: it holds copies of streams with `logboom.observers` for readers, but no
+    replicas, no leaderships and no vote on the metadata. It joins an existing cluster, and stays what it was when it
     joined."""
     failure_domain: str | None = None
-    """What fails together with this broker, such as the machine on which several run: replicas of a partition never
-    share it. By default nothing else does."""
+    """The failure domain of this broker, such as the machine on which several run: no two replicas of a partition are
+    placed in one. By default each broker is its own."""
     voters: Annotated[int, Field(ge=1, le=7), Dynamic()] = 3
-    """Brokers that vote on the metadata of the cluster: an odd number, or as many as there are. One less than half of
-    them may fail."""
+    """Brokers that vote on the metadata of the cluster: an odd number, or as many as there are. Any minority of them
+    may fail."""
     heartbeat_ms: Annotated[DurationMs, Field(ge=10), Static("broker.heartbeat.interval.ms")] = 250
-    """How often a broker tells the controller that it lives."""
+    """How often a broker sends a heartbeat to the controller."""
     lease_ms: Annotated[DurationMs, Field(ge=100), Static("broker.session.timeout.ms")] = SECOND_MS
-    """How long a broker may lead without an answer to a heartbeat. After that, and a tenth of it for clocks of
-    different rates, others lead in its place. The same on all brokers of a cluster."""
+    """How long a broker may lead without an answer to a heartbeat. After that, and a tenth of it for clocks that run at
+    different rates, others lead in its place. Must be the same on all brokers of a cluster."""
     idle_poll_us: Annotated[int, Field(ge=0, le=10_000), Static()] = 100
-    """How many microseconds the broker goes on looking for work after a request or an answer, before it sleeps: to be
-    woken takes 5 to 50 of them. It stops by itself where that mostly finds nothing, or where others want the core. 0
-    sleeps at once."""
+    """How many microseconds the broker polls for work after a request or an answer before it sleeps: waking up takes 5
+    to 50 of them. Polling stops by itself while it mostly finds nothing, or while others want the core. 0 sleeps at
+    once."""
     command_timeout_ms: Annotated[DurationMs, Field(ge=1), Dynamic()] = 30 * SECOND_MS
     """How long a change of metadata may take, the wait for a controller included."""
     default_replication_factor: Annotated[int, Field(ge=1, le=_INT16_MAX), Dynamic("default.replication.factor")] = 3
@@ -318,8 +318,8 @@ class BrokerConfig(Settings):
     max_batch_records: Annotated[int, Field(ge=1), Dynamic()] = 1_000_000
     """The most records in one batch."""
     max_staged_bytes: Annotated[SizeBytes, Field(ge=1), Dynamic()] = 256 * MIB
-    """Memory for records that wait to be written to the disk. Above it no produce request is begun, and no record asked
-    for of leaders that this broker follows, until some are written."""
+    """Memory for records that wait to be written to the disk. Above it no produce request is begun, and no records are
+    fetched from leaders, until some are written."""
     max_open_log_files: Annotated[int, Field(ge=16), Dynamic()] = 8_192
     """Open files of all partitions. Above it the least recently used are closed, and opened again when needed; a file
     with bytes that wait for a sync stays open."""
@@ -329,16 +329,16 @@ class BrokerConfig(Settings):
     flush_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Partitions of one group commit that are synced in parallel."""
     inline_flush: bool = True
-    """Whether small writes of one partition are made on the event loop and synced by the kernel beside it (io_uring or
-    Linux AIO), where the system and the file system support that. Larger writes, and all writes to a slow disk, go
-    through the flusher's thread."""
+    """Whether small writes of one partition are made on the event loop and synced asynchronously by the kernel
+    (io_uring or Linux AIO), where the system and the file system support that. Larger writes, and all writes to a slow
+    disk, go through the flusher's thread."""
     read_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Threads for reads that are not in memory."""
     open_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Threads that open partitions at the start."""
     disk_hang_s: Annotated[DurationS, Field(ge=0.1), Dynamic()] = 10.0
-    """A write or a sync that takes longer counts as a hanging disk: `/readyz` fails and the log says so. In a cluster
-    the broker is fenced, and others lead in its place, until its disk goes on."""
+    """A write or a sync that takes longer counts as a hanging disk: `/readyz` fails and the log reports it. In a
+    cluster the broker is fenced, and others lead in its place, until the disk responds again."""
     checkpoint_interval_s: Annotated[DurationS, Field(ge=1), Dynamic()] = 60.0
     """How often the state that shortens recovery is made durable."""
     background_sync_interval_s: Annotated[DurationS, Field(ge=0.05), Dynamic()] = 1.0
@@ -350,7 +350,7 @@ class BrokerConfig(Settings):
     producer_id_block: Annotated[int, Field(ge=1, le=1_000_000), Dynamic()] = 1_000
     """Producer ids allocated by one metadata record; those left over at a restart are never used."""
     metadata_snapshot_records: Annotated[int, Field(ge=1), Dynamic()] = 10_000
-    """A snapshot of the metadata is taken once so many changes were applied since the last one, and as many bytes as
+    """A snapshot of the metadata is taken once this many changes were applied since the last one, and as many bytes as
     that one had."""
     stream_defaults: StreamDefaults = StreamDefaults()
     """The settings of streams that have none of their own."""
@@ -359,10 +359,10 @@ class BrokerConfig(Settings):
     high_watermark_checkpoint_ms: Annotated[
         DurationMs, Field(ge=100), Dynamic("replica.high.watermark.checkpoint.interval.ms")
     ] = 5 * SECOND_MS
-    """How often it is saved how far replicated partitions are committed, so that a broker that starts shows that much
-    at once."""
+    """How often the high-water marks of replicated partitions are saved, so that a broker shows that much at once when
+    it starts."""
     replica_fetch_wait_ms: Annotated[DurationMs, Field(ge=1, le=60_000), Static("replica.fetch.wait.max.ms")] = 500
-    """How long a leader that has nothing to tell lets a follower's fetch wait."""
+    """How long a leader that has nothing new holds a follower's fetch."""
     replica_fetch_bytes: Annotated[
         SizeBytes, Field(ge=64 * KIB, le=64 * MIB), Static("replica.fetch.response.max.bytes")
     ] = 8 * MIB

@@ -31,7 +31,7 @@ class MetadataFollower(Protocol):
     """The state of a broker that follows the image. Called one at a time."""
 
     async def prepare(self, delta: ImageDelta) -> None:
-        """Make durable what must be there before the records are. On an error nothing of it is left."""
+        """Make durable what has to exist before the records are committed. On an error nothing of it is left."""
 
     async def abandon(self, delta: ImageDelta) -> None:
         """The records were not committed: undo `prepare`."""
@@ -49,12 +49,12 @@ class MetadataState:
         self._leadership_changed = leadership_changed
         self._image = Image()
         self.revisions = ModRevisions()
-        """Which entry changed what of the image last."""
+        """The entry that last changed each object of the image."""
         self._applied = _NOTHING
         self._follower: MetadataFollower | None = None
         self._unfollowed: deque[tuple[ImageDelta, Index]] = deque()
         self._grown: list[tuple[Index, StreamId, Sequence[int]]] = []
-        """Partitions that each entry made which was applied before a follower was there."""
+        """Partitions created by each entry that was applied before there was a follower."""
         self._propose: Callable[[bytes], Awaitable[Index]] | None = None
         self._watchers: list[Callable[[ImageDelta], None]] = []
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -65,20 +65,21 @@ class MetadataState:
         self._propose = propose
 
     def begin(self) -> Image:
-        """The image from which a follower begins; what is committed from now on is kept for `begin_following`."""
+        """The image from which a follower begins; entries committed from now on are kept for `begin_following`."""
         self._unfollowed.clear()
         return self._image
 
     async def begin_following(self, follower: MetadataFollower) -> None:
-        """`follower` has followed up to the image of `begin`: it gets what was committed since, and will be."""
+        """`follower` has followed up to the image of `begin`: it gets what was committed since, and what is committed
+        from now on."""
         while self._unfollowed:
             await follower.apply(*self._unfollowed.popleft())
         self._follower = follower
         self._grown.clear()
 
     def grown_after(self, index: int) -> Collection[tuple[StreamId, PartitionIndex]]:
-        """The partitions that entries behind `index` made, as far as this start has applied them one by one: a snapshot
-        says of none when it was made."""
+        """The partitions that entries after `index` created, as far as this start has applied them one by one: a
+        snapshot does not say when its partitions were created."""
         return {
             (stream, PartitionIndex(number)) for at, stream, numbers in self._grown if at > index for number in numbers
         }
@@ -176,7 +177,7 @@ class MetadataState:
                 future.set_result(None)
 
     def end(self, error: LogboomError) -> None:
-        """Nothing more is applied here: `error` to everyone who waits."""
+        """Apply nothing more; all waiting callers get `error`."""
         waiting, self._waiting = self._waiting, []
         for _, future in waiting:
             if not future.done():

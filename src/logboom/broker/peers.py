@@ -49,7 +49,7 @@ class Lane(IntEnum):
 
 
 BODY_BYTES_MAX: Final = 65 * MIB
-"""A snapshot of the metadata, or records, of 64 MiB, and what stands around them."""
+"""A snapshot of the metadata, or records, of 64 MiB, and their headers."""
 
 ONE_WAY: Final = frozenset({FrameKind.RAFT, FrameKind.SNAPSHOT, FrameKind.DURABLE_END})
 LANES: Final = {
@@ -65,7 +65,7 @@ LANES: Final = {
 
 
 GENERATION_MARK: Final = "#"
-"""Between the id of a cluster and its generation; no id that Logboom or Kafka makes has it."""
+"""Separates the id of a cluster from its generation; no id made by Logboom or Kafka contains it."""
 
 
 class Address(NamedTuple):
@@ -82,32 +82,33 @@ class PeerIdentity:
     broker_id: BrokerId
     directory_id: DirectoryId
     cluster_id: str = ""
-    """With its generation, if that is not the first; empty where it belongs to no cluster yet."""
+    """With its generation, unless that is the first; empty if it belongs to no cluster yet."""
 
 
 class PeerUnavailableError(LogboomError):
-    """No answer came: there is no connection, it broke, or the time was over. Whether the other broker has acted is not
-    known (NETWORK_EXCEPTION)."""
+    """No answer came: there is no connection, it broke, or the time was over. It is unknown whether the other broker
+    has acted (NETWORK_EXCEPTION)."""
 
 
 class PeerRefusedError(PeerUnavailableError):
-    """The other broker was reached, and one of the two refuses the other for good: another key, another cluster, a
-    version that it does not speak, or no broker at all. Waiting does not help; the text says what does."""
+    """The other broker was reached, and one of the two refuses the other permanently: another key, another cluster, an
+    unknown version, or no broker at all. Waiting does not help; the text says what does."""
 
 
 RequestHandler: TypeAlias = Callable[[PeerIdentity, memoryview], Awaitable[Sequence[Bytes]]]
 """Answers a request: the body in, the answer's buffers out. A LogboomError that it raises is raised at the caller, with
 its class, text and fields.
 
-The first buffer of a long answer in lane RECORDS holds what decides something, the others records: only the first is
-surely protected against somebody who changes bytes on the way."""
+The first buffer of a long answer in lane RECORDS holds everything that decides something, the others hold records: only
+the first is certain to be protected against changes on the way.
+"""
 
 PartHandler: TypeAlias = Callable[[memoryview], None]
 """Takes a part of an answer, before the answer itself."""
 
 SendPart: TypeAlias = Callable[[Sequence[Bytes]], None]
-"""Sends a part of an answer before the answer itself. What is sent waits in memory where the other side does not read:
-whoever sends sees to it that this is not too much."""
+"""Sends a part of an answer before the answer itself. What is sent waits in memory if the other side does not read it;
+the sender has to bound that."""
 
 PartsRequestHandler: TypeAlias = Callable[[PeerIdentity, memoryview, SendPart], Awaitable[Sequence[Bytes]]]
 """As `RequestHandler`; may send parts until it has answered, to a caller that takes them."""
@@ -124,17 +125,17 @@ class Peers(Protocol):
         """Where other brokers are to connect to this one; None where they cannot."""
 
     def identify(self, identity: PeerIdentity) -> None:
-        """Who this broker is. Before that nobody is spoken to: what others ask, and what is asked of them, waits.
+        """Set this broker's identity. Until then requests in both directions wait.
 
         Called again with the cluster's id once a broker that had none has learned it; connections are made again then.
         """
 
     def know_processes(self, registered: Callable[[PeerIdentity], str], check_noted: Callable[[str], None]) -> None:
-        """What is compared with each other broker before anything else is said, from before `identify` on.
+        """Set what is compared with each other broker before anything else is exchanged, from before `identify` on.
 
-        `registered`: the process of a broker with this data directory that was registered last, empty where none is
-        known. `check_noted` is given what another broker knows so of this one; it raises where this broker's data
-        directory has not noted that process, and the other broker is not spoken to then.
+        `registered`: the process of a broker with this data directory that was registered last, empty if none is known.
+        `check_noted` gets what another broker knows in the same way of this one; it raises if this broker's data
+        directory has not noted that process, and the other broker is refused then.
         """
 
     def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
@@ -147,12 +148,12 @@ class Peers(Protocol):
         """Give frames of a kind in `ONE_WAY` to `handler`. Before that, they are dropped."""
 
     def locate(self, addresses: Mapping[BrokerId, Address]) -> None:
-        """Where brokers listen from now on; those that are not named keep what is known of them. Connections are made
-        when there is something to send."""
+        """Set where brokers listen; those not named keep their known addresses. Connections are made when there is
+        something to send."""
 
     def lost_for_s(self, to: BrokerId) -> float | None:
-        """How long ago the last connection to a broker broke, that this one has not ended; None where there is one, or
-        never was."""
+        """How long ago the last connection to a broker broke without being closed by this one; None if there is a
+        connection or never was one."""
 
     def post(self, to: BrokerId, kind: FrameKind, body: Sequence[Bytes]) -> bool:
         """Send a frame that is not answered. False where it was dropped at once: no address, no connection, or too much
@@ -175,11 +176,11 @@ class Peers(Protocol):
     async def call_address(
         self, address: Address, kind: FrameKind, body: Sequence[Bytes], *, timeout_s: float
     ) -> tuple[PeerIdentity, memoryview]:
-        """As `call`, to a broker of which nothing but an address is known; who answered, and what."""
+        """As `call`, to a broker of which only an address is known; returns its identity and the answer."""
 
 
 class NoPeers:
-    """The peers of a broker that listens for no others: it is alone."""
+    """The peers of a broker that runs alone: none."""
 
     address: Address | None = None
 

@@ -5,7 +5,6 @@ second.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -39,10 +38,3 @@ def concatenate(pieces: Iterable[Lines]) -> Lines | None:
         starts.extend(piece.starts)
         end = piece.end
     return None if end is None else Lines(values, starts, end, frozenset(unfinished))
-
-
-@dataclass(frozen=True, slots=True)
-class LineLimits:
-    """How long a line may be before it is cut into pieces."""
-
-    max_line_bytes: int = 262_144

@@ -46,7 +46,7 @@ class WhenFull(StrEnum):
 
 
 class Framing(StrEnum):
-    """How records are told apart on a stream socket."""
+    """How records are separated on a stream socket."""
 
     NEWLINE = "newline"
     OCTET_COUNTED = "octet_counted"
@@ -150,7 +150,7 @@ class UnixStreamInputConfig(_Input):
     mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] = "0660"
     """Who may connect, as file permissions in octal (in quotes)."""
     framing: Framing = Framing.NEWLINE
-    """How records are told apart: `newline`, or `octet_counted` as in RFC 6587."""
+    """How records are separated: `newline`, or `octet_counted` as in RFC 6587."""
     max_connections: Annotated[int, Field(ge=1, le=10_000)] = 256
     """Connections at the same time; further ones wait to be accepted."""
     buffer: BufferConfig = Field(default_factory=BufferConfig)
@@ -180,7 +180,7 @@ InputConfig = Annotated[FileInputConfig | BufferedInputConfig, Field(discriminat
 
 
 class ClientKind(StrEnum):
-    """What speaks to the broker."""
+    """The client that sends to the broker."""
 
     AUTO = "auto"
     LIBRDKAFKA = "librdkafka"

@@ -36,8 +36,8 @@ class KafkaConfig(Settings):
     """Address to listen on; port 0 asks the system for a free one."""
 
     advertised: Address | None = None
-    """Address that clients are told to connect to. Default: the address listened on, or the name of this machine where
-    that is every interface."""
+    """Address that clients connect to (Kafka's advertised listener). Default: the address listened on, or the name of
+    this machine where that is every interface."""
 
     max_connections: Annotated[int, Dynamic("max.connections")] = Field(default=4096, ge=1)
     """Open connections; one more is closed at once and logged."""

@@ -142,11 +142,6 @@ class Image:
     def __iter__(self) -> Iterator[Stream]:
         return iter(self.by_name.values())
 
-    @property
-    def snapshot_record_count(self) -> int:
-        """Records of `snapshot`, or up to two more."""
-        return 3 + len(self.quotas) + len(self.broker_configs) + 2 * len(self.brokers) + len(self.by_name)
-
     def assignment(self, stream_id: StreamId, index: PartitionIndex) -> Assignment | None:
         """The assignment of a partition; None if there is no such partition."""
         stream = self.by_id.get(stream_id)

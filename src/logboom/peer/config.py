@@ -12,12 +12,12 @@ class PeerConfig(Settings):
     """Where the other brokers of the cluster connect, and what proves that they belong to it."""
 
     listen: Address | None = None
-    """Address to listen on; port 0 asks the system for a free one. null: this broker is alone and speaks to no
-    other."""
+    """Address to listen on; port 0 asks the system for a free one. null: this broker runs alone and communicates with
+    no other."""
 
     advertised: Address | None = None
-    """Address that other brokers are told to connect to. Default: the address listened on, or the name of this machine
-    where that is every interface."""
+    """Address that other brokers connect to. Default: the address listened on, or the name of this machine where that
+    is every interface."""
 
     key_file: Path | None = None
     """File with the cluster's key, the same for all its brokers; `logboom cluster key --out FILE` makes one. Whoever

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 TIMEOUT_S = 2.0
 _METADATA, _METADATA_VERSION = 3, 1
-_BROKERS_AT = 8
-"""Where the count of brokers stands in a framed Metadata v1 answer: after length and correlation id."""
 
 
 @contextlib.contextmanager

@@ -20,11 +20,6 @@ class Partitioner:
         self._bounds = tuple(bound.encode() for bound in choice.bounds)
         self._partitions = partitions
 
-    @property
-    def needs_key(self) -> bool:
-        """Whether the key of a message counts, beside its subject."""
-        return self._kind is PartitionerKind.KEY or (self._kind is PartitionerKind.RANGE and not self._tokens)
-
     def choose(self, key: bytes | None, subject: bytes) -> int:
         """The partition, from 0.
 

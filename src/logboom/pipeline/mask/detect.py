@@ -16,9 +16,6 @@ import re2
 from logboom.pipeline.mask.rules import MaskRule
 
 Span = tuple[int, int]
-Refine = Callable[[bytes, int, int], Iterator[Span]]
-"""From a text and a candidate in it to the parts that are finds."""
-
 # Letters of any script, roughly: beyond Latin-1's signs, without blanks and punctuation. `\p{L}` would be exact and
 # makes RE2 ten times slower where it has to give the position of a match.
 _FOREIGN: Final = r"[^\x00-\x{BF}\x{2000}-\x{206F}\x{3000}-\x{303F}\x{FF00}-\x{FFEF}]"

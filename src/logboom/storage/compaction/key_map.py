@@ -161,11 +161,6 @@ class KeyMap:
     def __len__(self) -> int:
         return len(self._tables if self._few is None else self._few)
 
-    @property
-    def has_few(self) -> bool:
-        """Whether the keys are few enough for the dictionary."""
-        return self._few is not None
-
     def put(self, keys: Sequence[bytes], offsets: Sequence[int]) -> tuple[int, list[int]]:
         """Note that each of `keys` is at its offset; the offsets rise, and are above all offsets before.
 
