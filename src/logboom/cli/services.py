@@ -90,7 +90,7 @@ def list_(
         shown = [row | ({"answered_by": ", ".join(row["answered_by"]) or "-"} if nats else {}) for row in rows]
         print_table([name.replace("_", " ") for name in rows[0]], [tuple(row.values()) for row in shown])
     else:
-        note(f"{stream} holds no requests there: it records those on its subjects logboom.nats.services")
+        note(f"{stream} has no requests there; it records those on the subjects in its setting logboom.nats.services")
 
 
 async def _services(url: str, credentials: Path | None) -> list[dict[str, Any]]:
