@@ -19,7 +19,7 @@ import structlog
 from tests.support.simulated import machine
 
 from logboom.base.dynamic import Current
-from logboom.base.errors import NotLeaderError, StorageError, UnknownStreamError
+from logboom.base.errors import NotLeaderError, RetriableStorageError, StorageError, UnknownStreamError
 from logboom.base.ids import NO_BROKER, NO_EPOCH, BrokerId, Epoch, Offset, StreamId, StreamName
 from logboom.broker.config import BrokerConfig
 from logboom.broker.groups.offsets_stream import OFFSETS_STREAM
@@ -55,6 +55,8 @@ class Replica:
     config: Any = None
     damaged: set[int] = field(default_factory=set)
     """Offsets whose batches cannot be read."""
+    cut_reads: int = 0
+    """So many reads from now on find that the log is being cut back."""
 
     @property
     def reads(self) -> "Replica":
@@ -70,6 +72,9 @@ class Replica:
 
     async def read(self, offset: Offset, max_bytes: int) -> bytes:
         await asyncio.sleep(0.001)
+        if self.cut_reads:
+            self.cut_reads -= 1
+            raise RetriableStorageError("the log is being cut back")
         if offset in self.damaged:
             raise StorageError(f"the batch at offset {offset} is damaged")
         first = bisect_right(self.batches, offset, key=_end)

@@ -325,6 +325,22 @@ def test_a_coordinator_whose_log_is_damaged_leaves_the_groups_to_another() -> No
     simulated.run(body)
 
 
+def test_a_log_that_is_being_cut_back_is_no_damaged_one() -> None:
+    async def body() -> None:
+        async with Healthy() as cluster:
+            for offset in range(5):
+                await cluster.nodes[A].groups.commit(commit(offset))
+            node = cluster.nodes[B]
+            node.replica.cut_reads = 3
+            cluster.elect(B)
+            cluster.settle()
+            await node.groups.loaded()
+            assert not node.damage_found
+            assert offset_of(node) == 4
+
+    simulated.run(body)
+
+
 def test_a_damaged_log_of_which_there_is_no_copy_is_read_as_far_as_it_goes() -> None:
     async def body() -> None:
         async with Healthy() as cluster:

@@ -187,7 +187,7 @@ def test_who_asks_for_a_leader_that_has_just_gone_waits_for_the_next_one(
 def test_many_that_wait_for_one_leader_are_not_answered_in_one_turn_of_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four thousand kept the loop for half a second, in which it sent no heartbeat."""
+    """Two thousand kept the loop for a third of a lease, in which it sent no heartbeat."""
     described_in = [0]
     """How many were in each turn, or in two of them."""
     describe = metadata._describe

@@ -1,5 +1,6 @@
 """Truncation leaves the log as if it had only ever been given the records that stay."""
 
+import errno
 from random import Random
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.support.logs import Reports, append, batch, filled, open_log, read_batches
 
-from logboom.base.errors import OffsetOutOfRangeError, RetriableStorageError
+from logboom.base.errors import OffsetOutOfRangeError, RetriableStorageError, StorageError
 from logboom.base.ids import Epoch, Offset
 from logboom.records import read_header
 from logboom.sim.disk import SimDisk
@@ -157,6 +158,30 @@ def test_a_leadership_that_wrote_nothing_goes_with_a_truncation_to_the_end() -> 
     log.truncate(end, now_ms=0)
     assert log.epochs.entries == before[:-1]
     assert log.log_end_offset == end
+
+
+def test_damage_in_a_log_whose_cut_failed_half_way_is_reported() -> None:
+    """It stays for readers, who must not be told for good that it is being cut back."""
+    disk, reports = SimDisk(), Reports()
+    log = open_log(disk, CONFIGS[2], reports=reports)
+    for _ in range(8):
+        append(log, batch(1, 80))
+    log.flush(sync=True)
+
+    def fails(operation: str, path: str) -> None:
+        if operation == "truncate":
+            raise OSError(errno.EIO, "no disk", path)
+
+    disk.fault = fails
+    with pytest.raises(StorageError):
+        log.truncate(Offset(5), now_ms=1000)
+    disk.fault = lambda operation, path: None
+    name = next(name for name in disk.nodes if name.endswith(".log"))
+    disk.nodes[name].flip(8 * 100)
+    with pytest.raises(StorageError) as told:
+        log.reader.read(Offset(0), 10_000, ceiling=Offset(5))
+    assert not isinstance(told.value, RetriableStorageError)
+    assert reports.damage
 
 
 def read_all(log: PartitionLog) -> None:

@@ -9,8 +9,8 @@ from logboom.storage.segment import BadBatchError
 from logboom.storage.state import LogState
 
 
-class Seen:
-    """What a log was when a read began. Any thread."""
+class LogStateAtRead:
+    """The state of a log when a read began, against which what the read met is judged. Any thread."""
 
     __slots__ = ("_layout_changes", "_state", "cuts", "is_cutting")
 

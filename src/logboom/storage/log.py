@@ -310,8 +310,11 @@ class PartitionLog:
             try:
                 (truncation.begin_anew if anew else truncation.truncate)(state, offset, now_ms)
             except OSError as error:
-                lack = None if state.is_cutting else retriable_error_for(error, state.directory)
-                if lack is None:  # where it is half done, not even a lack of handles passes
+                # Where it is half done, not even a lack of handles passes. The log stays as it is then, for readers
+                # alone, and what they meet in it is damage.
+                half_done, state.is_cutting = state.is_cutting, False
+                lack = None if half_done else retriable_error_for(error, state.directory)
+                if lack is None:
                     raise with_cause(state.fail(error), error) from error
             except StorageError:  # damage where the cut was to be: nothing was changed
                 state.failure = None

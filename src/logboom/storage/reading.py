@@ -10,7 +10,7 @@ from logboom.base.errors import LogboomError, OffsetOutOfRangeError, StorageErro
 from logboom.base.ids import Offset
 from logboom.storage import search
 from logboom.storage.config import TimedOffset
-from logboom.storage.cuts import Seen
+from logboom.storage.cuts import LogStateAtRead
 from logboom.storage.retention import Retention, expired_to_the_end, retained_from
 from logboom.storage.scrubbing import Scrub
 from logboom.storage.segment import BadBatchError, NotCachedError, Segment
@@ -58,27 +58,27 @@ class LogReader:
                 raise self._out_of_range(offset)
             if offset >= min(ceiling, state.log_end_offset):
                 return b"", offset
-            seen = Seen(state)
+            at_read = LogStateAtRead(state)
             try:
-                return self._read(offset, max_bytes, ceiling, cached_only, seen)
+                return self._read(offset, max_bytes, ceiling, cached_only, at_read)
             except NotCachedError:
                 return None
             except BadBatchError as bad:
-                if (damage := seen.judge(bad)) is not None:
+                if (damage := at_read.judge(bad)) is not None:
                     raise with_cause(damage, bad) from bad
             except OSError as error:
-                if (failure := self._failure(offset, error, seen)) is not None:
+                if (failure := self._failure(offset, error, at_read)) is not None:
                     raise with_cause(failure, error) from error
 
-    def _failure(self, offset: Offset, error: OSError, seen: Seen) -> LogboomError | None:
+    def _failure(self, offset: Offset, error: OSError, at_read: LogStateAtRead) -> LogboomError | None:
         """The error of a read that could not be done; None where it is to be done again."""
         state = self._state
         if offset < state.log_start_offset:  # its segment was deleted during this read
             return self._out_of_range(offset)
-        if seen.has_moved():  # a compacted segment took the place of the one that was read, or the log was cut back
+        if at_read.has_moved():  # a compacted segment took the place of the one that was read, or the log was cut back
             return None
         return (
-            seen.being_cut()
+            at_read.being_cut()
             or state.segment_of(offset).walker.unreadable(error, offset)
             or StorageError(f"Reading {state.directory} at offset {offset} failed: {error}.")
         )
@@ -88,7 +88,7 @@ class LogReader:
         return OffsetOutOfRangeError(f"Offset {offset} is outside of {start} to {end}.")
 
     def _read(
-        self, offset: Offset, max_bytes: int, ceiling: Offset, cached_only: bool, seen: Seen
+        self, offset: Offset, max_bytes: int, ceiling: Offset, cached_only: bool, at_read: LogStateAtRead
     ) -> tuple[bytes | memoryview, Offset]:
         known = self._read_positions.get(offset)
         # At the end of a segment's bytes it may be the next segment that goes on, which only a search finds.
@@ -96,7 +96,7 @@ class LogReader:
             known is not None
             and known[1] < known[0].file.size_bytes
             and not known[0].file.retired
-            and known[2] == seen.cuts
+            and known[2] == at_read.cuts
         ):
             segment, position, _ = known
             found = segment.reader.read_at(position, offset, max_bytes, ceiling, cached_only=cached_only)
@@ -107,8 +107,8 @@ class LogReader:
         data, next_offset, end = found
         if len(self._read_positions) >= _MAX_READ_POSITIONS:
             self._read_positions.clear()
-        if not seen.is_cutting:
-            self._read_positions[next_offset] = (segment, end, seen.cuts)
+        if not at_read.is_cutting:
+            self._read_positions[next_offset] = (segment, end, at_read.cuts)
         return data, next_offset
 
     def is_sequential(self, offset: Offset) -> bool:
@@ -202,13 +202,13 @@ class LogReader:
         """Search the segments; once more where some of them were deleted during it."""
         state = self._state
         while True:
-            seen = Seen(state)
+            at_read = LogStateAtRead(state)
             try:
                 return find()
             except BadBatchError as bad:
-                if (damage := seen.judge(bad)) is not None:
+                if (damage := at_read.judge(bad)) is not None:
                     raise with_cause(damage, bad) from bad
             except OSError as error:
-                if not seen.has_moved():
+                if not at_read.has_moved():
                     failed = StorageError(f"Searching {state.directory} failed: {error}.")
-                    raise with_cause(seen.being_cut() or failed, error) from error
+                    raise with_cause(at_read.being_cut() or failed, error) from error

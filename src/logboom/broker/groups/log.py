@@ -10,7 +10,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from logboom.base.errors import CorruptBatchError, MessageTooLargeError, StorageError, UnsupportedCompressionError
+from logboom.base.errors import (
+    CorruptBatchError,
+    MessageTooLargeError,
+    RetriableStorageError,
+    StorageError,
+    UnsupportedCompressionError,
+)
 from logboom.base.ids import Offset
 from logboom.base.units import KIB
 from logboom.broker.partition.replica import Partition
@@ -19,6 +25,7 @@ from logboom.records import BatchHeader, iter_batches, keyed_records, record_val
 
 _READ_BYTES: Final = 256 * KIB
 _COMMIT_WAIT_S: Final = 1.0
+_CUT_WAIT_S: Final = 0.05
 _RECORDS_PER_TURN: Final = 1_000
 
 
@@ -38,7 +45,7 @@ async def latest_records(
     offset, end = partition.log_start_offset, partition.log_end_offset
     while offset < end:
         try:
-            data = await partition.reads.read(offset, _READ_BYTES)
+            data = await _read(partition, offset, _READ_BYTES)
         except StorageError as error:
             if is_elsewhere():
                 raise
@@ -53,6 +60,16 @@ async def latest_records(
             offset = header.next_offset
         await asyncio.sleep(0)  # what lies in the page cache is read without a wait: connections get their turn
     return await _with_values(latest, report)
+
+
+async def _read(partition: Partition, offset: Offset, max_bytes: int) -> bytes | memoryview:
+    """Committed batches from `offset` on. While the log is being cut back, which is no damage, this waits: another one
+    leads by then, and this broker is told soon. Raises as `CommittedReads.read`."""
+    while True:
+        try:
+            return await partition.reads.read(offset, max_bytes)
+        except RetriableStorageError:
+            await asyncio.sleep(_CUT_WAIT_S)
 
 
 async def _with_values(latest: dict[bytes, bytes], report: Callable[[str], None]) -> list[LogRecord]:
@@ -96,7 +113,7 @@ async def _behind_damage(partition: Partition, offset: Offset, end: Offset) -> O
     while offset < end:
         offset = Offset(offset + 1)
         try:
-            await partition.reads.read(offset, 1)
+            await _read(partition, offset, 1)
         except StorageError:
             continue
         break

@@ -137,7 +137,7 @@ class CommittedReads:
         try:
             return self._find(offset, max_bytes, ceiling, cached_only=cached_only)
         except RetriableStorageError:
-            raise
+            raise  # the log is being cut back, which is no damage
         except StorageError:
             self._counters.damaged_reads += 1
             raise

@@ -14,7 +14,7 @@ from logboom.storage.compaction.passes import Passes, Plan, StartPasses, Written
 from logboom.storage.compaction.record_filter import FilterCounts
 from logboom.storage.compaction.settings import Cleaned, CompactionSettings, Dirt
 from logboom.storage.compaction.source import Source
-from logboom.storage.cuts import Seen
+from logboom.storage.cuts import LogStateAtRead
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.files import Replacement
 from logboom.storage.segment import BadBatchError, Segment
@@ -48,14 +48,14 @@ class LogCompaction:
         transaction. May wait for the disk. StorageError where it fails."""
         state = self._state
         while True:
-            seen = Seen(state)
+            at_read = LogStateAtRead(state)
             try:
                 return self._dirt(state.segments, settings, now_ms, stable_end)
             except BadBatchError as bad:
-                if (damage := seen.judge(bad)) is not None:
+                if (damage := at_read.judge(bad)) is not None:
                     raise damage from bad
             except OSError as error:
-                if not seen.has_moved():
+                if not at_read.has_moved():
                     raise StorageError(f"Searching {state.directory} failed: {error}.") from error
 
     def _dirt(self, segments: Sequence[Segment], settings: CompactionSettings, now_ms: int, stable_end: Offset) -> Dirt:

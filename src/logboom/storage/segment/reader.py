@@ -95,7 +95,8 @@ class SegmentReader:
         self, position: int, expected: Offset, max_bytes: int, ceiling: Offset, *, cached_only: bool
     ) -> tuple[bytes | memoryview, Offset, int]:
         """Whole checked batches from the one at `position` on, the first whatever its size, none that reaches above
-        `ceiling`; also the offset and position after them. What follows a damaged one is left for the next read.
+        `ceiling`; also the offset and position after them. BadBatchError where the first is damaged; a later one is
+        left for the next read.
         """
         data = self._read_at_least_one(position, max_bytes, cached_only)
         epoch_at, size = self._walker.epoch_at, len(data)
