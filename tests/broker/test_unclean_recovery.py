@@ -11,7 +11,7 @@ from tests.broker.node import append, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, cluster_of, refusal_of, stays, until
 from tests.support.simulated import replace_disk, run
 
-from logboom.base.errors import ElectionNotNeededError, EligibleLeadersNotAvailableError
+from logboom.base.errors import ElectionNotNeededError, EligibleLeadersNotAvailableError, UnknownStreamError
 from logboom.base.ids import NO_BROKER, BrokerId
 from logboom.broker.partition.replica import Partition
 
@@ -45,6 +45,28 @@ def test_without_a_word_the_partition_waits_and_is_whole_again(tmp_path: Path) -
             await cluster.in_sync("orders")
             assert cluster.assignment("orders").leader == 1
             await until(lambda: cluster.partition(2, "orders").high_watermark == 3, "what only one had is everywhere")
+
+    run(body)
+
+
+def test_what_is_asked_for_at_once_is_one_change(tmp_path: Path) -> None:
+    """Over slow links a hundred changes one after the other take minutes."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3, minimum=1) as cluster:
+            await cluster.create("orders", [1, 2, 3], partitions=30)
+            await cluster.in_sync("orders")
+            for broker in (2, 3, 1):
+                await cluster.stop(broker)
+            await cluster.start(2)
+            catalog, state = cluster[2].catalog, cluster[DIRECTOR].cluster.state
+            before = state.applied_index
+            elections = [catalog.elect("orders", index, unclean=True) for index in (*range(30), 7, 30)]
+            *_, again, unknown = await asyncio.gather(*map(refusal_of, elections))
+            assert isinstance(again, ElectionNotNeededError)
+            assert isinstance(unknown, UnknownStreamError)
+            assert all(cluster.assignment("orders", index).leader == 2 for index in range(30))
+            assert state.applied_index - before <= 4
 
     run(body)
 

@@ -14,8 +14,9 @@
     nodes               which broker a node of the consensus group is
     membership, voters  the members of that group: adding and removing them, and which of them vote
     upkeep              replicas of internal streams, observers, and preferred leaders
-    unclean_recovery    a leader for partitions whose in-sync replicas are all gone, where that is allowed (KIP-966)
-    controller_loop     runs the two above while this broker is the controller
+    unclean_recovery    a leader for partitions whose in-sync replicas are all gone, by their logs (KIP-966)
+    elections           leaders on request, those that wait together as one change
+    controller_loop     runs upkeep and recovery while this broker is the controller
     partition_control   what a broker asks for its own partitions
     clean_shutdown      the marker by which a start knows that the stop before was clean (KIP-966)
 

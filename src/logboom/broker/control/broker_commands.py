@@ -21,11 +21,10 @@ from logboom.broker.control import commands
 from logboom.broker.control.commands import Proposal, Refusal, Registered
 from logboom.broker.control.context import ControlContext
 from logboom.broker.control.incarnations import UNKNOWN
-from logboom.broker.control.unclean_recovery import shown
 from logboom.metadata import Image, MetadataRecord, apply_all
-from logboom.metadata.assignment import Election, Eligibility, PartitionChange, PartitionUpdate, decide
+from logboom.metadata.assignment import Eligibility, PartitionChange, PartitionUpdate, decide
 from logboom.metadata.brokers import Broker
-from logboom.metadata.leadership import NO_ENDS, IsrProposal, LogEnd, change_isr, elect
+from logboom.metadata.leadership import IsrProposal, change_isr
 from logboom.metadata.levels import Levels, set_level
 from logboom.metadata.membership import (
     Registration,
@@ -169,21 +168,6 @@ async def move(context: ControlContext, command: commands.Reassign) -> None:
         await context.commit(cancel(context.image, command.name, command.index, context.minimum_of))
         return
     await context.commit(reassign(context.image, command.name, command.index, command.replicas, context.minimum_of))
-
-
-async def elect_leader(
-    context: ControlContext, command: commands.Elect, ends: Mapping[BrokerId, LogEnd] = NO_ENDS
-) -> None:
-    """Elect a leader on request. `ends`: how far the logs of the replicas go, where anybody may lead."""
-    election = Election.UNCLEAN if command.unclean else Election.PREFERRED
-    await context.commit(elect(context.image, command.name, command.index, election, context.minimum_of, ends))
-    context.log.info(
-        "leader elected on request",
-        stream=command.name,
-        partition=command.index,
-        how=election.value,
-        ends=shown(ends),
-    )
 
 
 async def drain_broker(context: ControlContext, command: commands.DrainBroker) -> None:

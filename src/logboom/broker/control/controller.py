@@ -17,6 +17,7 @@ from logboom.base.errors import InvalidRequestError, NotControllerError
 from logboom.broker.control import broker_commands, commands, stream_commands
 from logboom.broker.control.commands import Answer, AnyCommand
 from logboom.broker.control.context import ControlContext
+from logboom.broker.control.elections import Elections
 from logboom.broker.control.liveness import ConfirmLeadership, Liveness
 from logboom.broker.control.unclean_recovery import AskEnds, UncleanRecovery
 
@@ -36,7 +37,6 @@ _COMMANDS: Final[Mapping[type[commands.Command], _Command]] = {
     commands.ChangeIsr: broker_commands.change_isrs,
     commands.ReplicasLost: broker_commands.lose_replicas,
     commands.Reassign: broker_commands.move,
-    commands.Elect: broker_commands.elect_leader,
     commands.DrainBroker: broker_commands.drain_broker,
     commands.UnregisterBroker: broker_commands.unregister_broker,
 }
@@ -54,6 +54,7 @@ class Controller:
         self.recovery = UncleanRecovery(
             context, self.in_order, lambda: self._serving, ask_ends, self._liveness.is_alive
         )
+        self._elections = Elections(context, self.in_order, self.recovery.ends_of)
         self._serving = False
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -81,12 +82,10 @@ class Controller:
         if isinstance(command, commands.Heartbeat):
             lease = await self._liveness.heartbeat(command)
             return commands.answer(self._context.writer.applied_index, lease)
+        if isinstance(command, commands.Elect):
+            await self._elections.execute(command, revision)
+            return commands.answer(self._context.writer.applied_index, None)
         function = _COMMANDS.get(type(command))
-        if isinstance(command, commands.Elect) and command.unclean:
-            # Asked before the lock is taken: other commands must not wait for brokers that do not answer.
-            function = partial(
-                broker_commands.elect_leader, ends=await self.recovery.ends_of(command.name, command.index)
-            )
         if isinstance(command, commands.SetMetadataLevel):
             function = partial(broker_commands.set_metadata_level, told=self._liveness.levels)
         if isinstance(command, commands.RegisterBroker):

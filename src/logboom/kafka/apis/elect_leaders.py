@@ -20,8 +20,9 @@ _API_KEY: Final = 43
 _WITH_TYPE: Final = 1
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
-_PARALLEL: Final = 16
-"""Commands of one request that the controller has before it at the same time."""
+_PARALLEL: Final = 200
+"""Commands of one request that the controller has before it at the same time: it makes one change of those that wait
+for each other."""
 
 
 async def handle(context: RequestContext, request: Any) -> Reply:
