@@ -14,7 +14,7 @@ from tests.support.waiting import WAIT_S
 from logboom.bench.consume import run_consume
 from logboom.bench.histogram import PERCENTILES, histogram_of, merged, summary, table
 from logboom.bench.latency import LatencyLoad, run_latency
-from logboom.bench.produce import ProduceLoad, produce
+from logboom.bench.produce import ProduceLoad, beside_the_first, produce
 from logboom.bench.servers import NothingServer
 from logboom.bench.streams import bench_stream
 
@@ -30,6 +30,13 @@ def _leaves_no_stream(broker: BrokerProcess) -> Iterator[None]:
     yield
     left = AdminClient({"bootstrap.servers": broker.kafka}).list_topics(timeout=WAIT_S).topics
     assert [name for name in left if "bench" in name] == []
+
+
+def test_runs_are_told_as_multiples_of_the_first() -> None:
+    one = {"replicas": 1, "mb_per_s": 30.0, "server_cpu_s_per_million_records": 2.0}
+    three = {"replicas": 3, "mb_per_s": 12.0, "server_cpu_s_per_million_records": 5.0}
+    assert beside_the_first([one, three]) == [{"replicas": 3, "rate": 0.4, "server_cpu": 2.5}]
+    assert beside_the_first([one]) == []
 
 
 @pytest.mark.parametrize(("record_bytes", "request_bytes"), [(100, 65_536), (256, 1), (1_000_000, 65_536)])

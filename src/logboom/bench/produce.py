@@ -1,6 +1,8 @@
 """How many acked records a second a server takes, from requests encoded beforehand."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from logboom.bench import wire
 from logboom.bench.blast import Blast, Window
@@ -60,3 +62,16 @@ def produce(bootstrap: str, stream: str, load: ProduceLoad) -> dict[str, object]
         "seconds": round(took_s, 3),
         "client_cpu_share": round(share, 3),
     }
+
+
+def beside_the_first(results: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Of each later run, its rate and its servers' processor time as multiples of those of the first."""
+    kinds = {"mb_per_s": "rate", "server_cpu_s_per_million_records": "server_cpu"}
+    first, *others = results
+    return [
+        {
+            "replicas": one["replicas"],
+            **{short: round(one[name] / first[name], 3) for name, short in kinds.items() if first.get(name)},
+        }
+        for one in others
+    ]

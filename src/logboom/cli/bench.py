@@ -18,7 +18,7 @@ from logboom.bench.consume import run_consume
 from logboom.bench.delivery import run_sink, sink_type
 from logboom.bench.goals import GoalsLoad, run_goals
 from logboom.bench.latency import WELL_KNOWN, LatencyLoad, run_latency
-from logboom.bench.produce import ProduceLoad
+from logboom.bench.produce import ProduceLoad, beside_the_first
 from logboom.bench.produce import produce as run_produce
 from logboom.bench.router import RECORDS_MIN, RouterLoad, Through, run_router
 from logboom.bench.servers import NothingServer
@@ -73,7 +73,13 @@ def produce(
     partitions: int = 1,
     seconds: float = 10.0,
     warm_up: Annotated[float, typer.Option(help="Seconds before counting starts.")] = 2.0,
-    replicas: Annotated[int, typer.Option(min=1, help="Replicas of the stream's partitions.")] = 1,
+    replicas: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            help="Replicas of the stream's partitions; repeatable, for one stream after the other. [default: 1]",
+        ),
+    ] = None,
     flush: Annotated[str, typer.Option(help="The stream's logboom.flush, for a Logboom server: commit or none.")] = "",
     server_pid: Annotated[
         list[int] | None, typer.Option(help="Process whose CPU time is reported, if local; repeatable: their sum.")
@@ -85,25 +91,41 @@ def produce(
     """Acked records a second, beside a plain loop of 1 MiB write + fdatasync on the same machine."""
     reach(bootstrap)
     load = ProduceLoad(record_bytes, request_bytes, connections, in_flight, partitions, seconds, warm_up)
-    note(f"plain write + fdatasync for {seconds / 2:.0f} s, then {warm_up + seconds:.0f} s of requests ...")
+    counts, config = replicas or [1], {"logboom.flush": flush} if flush else {}
+    takes_s = (warm_up + seconds) * len(counts)
+    note(f"plain write + fdatasync for {seconds / 2:.0f} s, then {takes_s:.0f} s of requests ...")
     before = baseline.write_and_sync(probe_dir, seconds / 4)
-    config = {"logboom.flush": flush} if flush else {}
-    pids = server_pid or []
-    with bench_stream(bootstrap, partitions=partitions, replicas=replicas, config=config) as stream:
+    results = [_produced(bootstrap, load, count, config, server_pid or []) for count in counts]
+    after = baseline.write_and_sync(probe_dir, seconds / 4)
+    plain = (_number(before["mb_per_s"]) + _number(after["mb_per_s"])) / 2
+    for result in results:
+        result |= {"flush": flush or "the server's own", "plain_write_fdatasync": [before, after]}
+        result["ratio_to_plain_write"] = round(_number(result["mb_per_s"]) / plain, 3)
+    outcome = results[0] if len(results) == 1 else {"runs": results, "beside_the_first": beside_the_first(results)}
+    target = report.write(out, "produce", {"result": outcome})
+    bars = {f"acked, {one['replicas']} replicas": _number(one["mb_per_s"]) for one in results}
+    title = f"Produce, {record_bytes} B records, {request_bytes} B requests"
+    plots.bars(target, title, {**bars, "plain write + fdatasync": plain}, "MB/s")
+    lines = [
+        f"{one['replicas']} replica{'s' if one['replicas'] != 1 else ''}: {_rate(one)}, "
+        f"{one['ratio_to_plain_write']:.0%} of a plain write loop; the load generator used "
+        f"{one['client_cpu_share']:.0%} of a core"
+        for one in results
+    ]
+    _tell("\n".join(lines), target, outcome, as_json)
+
+
+def _produced(
+    bootstrap: str, load: ProduceLoad, replicas: int, config: dict[str, str], pids: list[int]
+) -> dict[str, Any]:
+    """The load on a stream of its own, with the processor time of some servers."""
+    with bench_stream(bootstrap, partitions=load.partitions, replicas=replicas, config=config) as stream:
         used = sum(map(report.cpu_seconds, pids))
-        result = run_produce(bootstrap, stream, load)
+        result = {"replicas": replicas, **run_produce(bootstrap, stream, load)}
         if pids:
             took_s = sum(map(report.cpu_seconds, pids)) - used
             result["server_cpu_s_per_million_records"] = _per_million(took_s, result)
-    after = baseline.write_and_sync(probe_dir, seconds / 4)
-    plain = (_number(before["mb_per_s"]) + _number(after["mb_per_s"])) / 2
-    result |= {"replicas": replicas, "flush": flush or "the server's own", "plain_write_fdatasync": [before, after]}
-    result["ratio_to_plain_write"] = round(_number(result["mb_per_s"]) / plain, 3)
-    target = report.write(out, "produce", {"result": result})
-    bars = {"acked produce": _number(result["mb_per_s"]), "plain write + fdatasync": plain}
-    plots.bars(target, f"Produce, {record_bytes} B records, {request_bytes} B requests", bars, "MB/s")
-    line = f"{_rate(result)}, {result['ratio_to_plain_write']:.0%} of a plain write loop"
-    _tell(f"{line}; the load generator used {result['client_cpu_share']:.0%} of a core", target, result, as_json)
+    return result
 
 
 @bench.command()
