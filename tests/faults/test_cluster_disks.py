@@ -92,6 +92,26 @@ def test_a_power_failure_of_all(tmp_path: Path, disks: dict[int, FuseDisk]) -> N
                 in_sync(cluster)
 
 
+@pytest.mark.slow
+def test_a_disk_that_is_put_back_to_an_older_copy(tmp_path: Path) -> None:
+    """All are killed with it. Nothing in the directory tells it, only what the others have."""
+    with under_load(tmp_path, *SHORT, lease_ms=LEASE_MS) as (cluster, load):
+        for number in (1, 2, 3):
+            in_sync(cluster)
+            data, older = cluster[number].data, tmp_path / f"older-{number}"
+            cluster[number].pause()
+            shutil.copytree(data, older)
+            cluster[number].resume()
+            go_on(load)
+            in_sync(cluster)
+            with timed(f"an older copy of {number}'s disk", load):
+                cluster.kill_all()
+                shutil.rmtree(data)
+                older.rename(data)
+                cluster.start(*cluster.brokers)
+                go_on(load)
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Loop]:
     made = Loop(tmp_path, 200)
