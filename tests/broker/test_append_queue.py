@@ -1,6 +1,6 @@
 """The append queue, acks and the leadership as plain pieces: a log on a simulated disk, no broker and no thread."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -26,13 +26,14 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.leader import Leader, Leading
+from logboom.broker.partition.publications import PublishRun
 from logboom.broker.partition.refused_producers import BEGUN_S, GAP_MAX_S, PRODUCERS_MAX, RefusedMemory
 from logboom.broker.partition.replication_port import NoReplication
 from logboom.broker.partition.services import Undisputed
 from logboom.broker.partition.validation import AppendRules
 from logboom.broker.partition.waiters import AckWaiters, RunResult, Watchers, refused, tell_all
 from logboom.metadata import Flush, StreamConfig
-from logboom.records import read_header
+from logboom.records import read_header, record_content
 from logboom.sim.disk import SimDisk
 from logboom.storage import LogConfig, PartitionLog
 
@@ -169,6 +170,31 @@ def test_what_a_full_disk_took_back_is_told_and_may_be_sent_again(bench: Bench) 
     bench.queue.drain()
     bench.flush()
     assert bench.told[-1] == ("again", [1])
+
+
+def test_what_a_full_disk_has_taken_before_goes_on_to_wait_for_its_commit(bench: Bench) -> None:
+    """Followers may have it, so an error for it would be wrong. A run of repeats waits with what is left."""
+    content, published = record_content(None, b"m", ()), list[tuple[str, Sequence[Offset | LogboomError]]]()
+
+    def publish(name: str) -> None:
+        run = PublishRun([content], {}, -1, NOW_MS, lambda one: published.append((name, one.outcomes)))
+        bench.queue.publish(run)
+
+    publish("kept")
+    bench.enqueue("kept", b"a", producer=(7, 0, 0))
+    bench.queue.drain()
+    bench.log.flush(sync=True)  # followers have not, so it is not committed
+    publish("lost")
+    bench.enqueue("lost", b"b", producer=(7, 0, 1))
+    bench.queue.drain()
+    bench.enqueue("kept too", b"a", producer=(7, 0, 0))
+    bench.queue.drain()
+    error = DiskFullError("no room")
+    bench.queue.fail_staged(error, bench.log.abandon_staged())
+    assert (published, bench.told) == ([("lost", [error])], [("lost", [error])])
+    bench.queue.committed(Offset(2))
+    assert published[1:] == [("kept", [0])]
+    assert bench.told[1:] == [("kept", [1]), ("kept too", [1])]
 
 
 def test_what_a_producer_sent_behind_something_that_was_taken_back_gets_the_same_answer(bench: Bench) -> None:

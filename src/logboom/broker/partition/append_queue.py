@@ -376,11 +376,12 @@ class AppendQueue:
         tell_all(self._counted(self._at_commit.refuse(error, safe_end=self._committed), error))
 
     def fail_staged(self, error: LogboomError, taken_back: Iterable[FirstSequence] = ()) -> None:
-        """Answer all that wait: `error` for what is not yet as safe as was asked for, and later for what producers send
-        after what was taken back."""
+        """What was staged was taken back: answer it with `error`, and later what producers send after it. What lies
+        below the end of the log still waits: followers may have it, and it is soon committed."""
         self._refused_producers.note(taken_back, error)
-        published = self._published.refuse(error, committed=self._committed, safe_end=self.safe_end)
-        tell_all([*self._refused_staged(error), *self._counted(published, error)])
+        end = self._log.log_end_offset
+        staged = [*self._at_commit.refuse_from(end, error), *self._at_leader.refuse_from(end, error)]
+        tell_all(self._counted([*staged, *self._published.refuse_from(end, error)], error))
 
     def close(self, error: LogboomError) -> None:
         """Answer everything that waits or is enqueued with `error`, and all later appends too. Messages that are

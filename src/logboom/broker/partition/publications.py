@@ -99,10 +99,9 @@ class PublishWaiters:
         """Those that wait for commit (-1), or for this broker's own copy."""
         return self._at_commit if acks == ACKS_ALL else self._at_leader
 
-    def refuse(self, error: LogboomError, *, committed: Offset, safe_end: Offset) -> list[tuple[RunDone, RunResult]]:
-        """Remove all; their answers, with `error` for what is not as safe as was asked for: it is in no log."""
-        at_commit = self._at_commit.refuse(error, safe_end=committed)
-        return [*at_commit, *self._at_leader.refuse(error, safe_end=safe_end)]
+    def refuse_from(self, end: Offset, error: LogboomError) -> list[tuple[RunDone, RunResult]]:
+        """See `AckWaiters.refuse_from`."""
+        return [*self._at_commit.refuse_from(end, error), *self._at_leader.refuse_from(end, error)]
 
     def doubt(
         self, epoch_of: Callable[[Offset], Epoch], *, committed: Offset, safe_end: Offset

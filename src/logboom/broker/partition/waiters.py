@@ -101,6 +101,19 @@ class AckWaiters:
         """Remove all; their answers, with `error` for whatever is not below `safe_end`."""
         return [(done, refused(result, error, safe_end=safe_end)) for done, result in self.take()]
 
+    def refuse_from(self, end: int, error: LogboomError) -> list[tuple[RunDone, RunResult]]:
+        """Nothing lies at `end` and above it any more, nor will what was to lie there. Remove those of which nothing is
+        left; their answers. Others go on to wait for what is below, and get `error` for the rest."""
+        waiting, self._waiting = self._waiting, deque()
+        answers: list[tuple[RunDone, RunResult]] = []
+        for needed, done, result in waiting:
+            left = result if needed <= end else refused(result, error, safe_end=end)
+            if needed <= end or any(not isinstance(outcome, LogboomError) for outcome in left.outcomes):
+                self._waiting.append((min(needed, end), done, left))
+            else:
+                answers.append((done, left))
+        return answers
+
 
 class Watchers:
     """Callbacks that are called on every change of a partition until they are removed."""
