@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from logboom.base.errors import LogboomError, RetriableStorageError
-from logboom.base.ids import Offset
+from logboom.base.ids import Offset, StreamId
 from logboom.broker.disk.failure import LogDirFailure
 from logboom.broker.groups import shard
 from logboom.broker.partition import append_queue
@@ -28,6 +28,9 @@ from logboom.broker.replicas import Replicas
 from logboom.broker.replication import serving
 from logboom.broker.replication.fetch_response import FetchResponse
 from logboom.metadata.revisions import ModRevisions
+from logboom.nats.ingress import ingress
+from logboom.nats.ingress.ingress import Ingress
+from logboom.nats.ingress.plan import Attached, Wish, wishes
 from logboom.nats.link.changeover import Changeover
 from logboom.nats.link.overlap import Overlap
 from logboom.raft import HardState
@@ -220,6 +223,25 @@ def leave_a_nats_server_before_another_one_is_heard(patch: Patch) -> None:
 def store_what_two_nats_servers_bring(patch: Patch) -> None:
     """What the old connection has brought is not known when the new one brings it."""
     patch.setattr(Overlap, "old", lambda *_: None)
+
+
+def forget_a_stream_that_leaves_its_group(patch: Patch) -> None:
+    """What the server has given a member of a queue before it left is nobody's."""
+
+    def at_once(self: Ingress, stream_id: StreamId) -> None:
+        self._detach(stream_id)
+        self._forget(stream_id)
+
+    patch.setattr(Ingress, "_retire", at_once)
+
+
+def take_what_others_of_the_group_get(patch: Patch) -> None:
+    """A member subscribes as if it were alone."""
+
+    def alone(stream: Attached, led: Iterable[int]) -> set[Wish]:
+        return {wish._replace(queue=None) for wish in wishes(stream, led)}
+
+    patch.setattr(ingress, "wishes", alone)
 
 
 def forget_what_was_refused_for_a_moment(patch: Patch) -> None:

@@ -12,8 +12,9 @@ from logboom.base.errors import NotLeaderError
 from logboom.base.ids import Offset
 from logboom.sim.administration import TASKS
 from logboom.sim.client import TopicPartition
-from logboom.sim.cluster import BESIDE, ClusterScenario, _Run, run_cluster_seed
+from logboom.sim.cluster import _Run, run_cluster_seed
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_FAULTS, NODE_FAULTS
+from logboom.sim.cluster_scenario import BESIDE, ClusterScenario
 from logboom.sim.lease_flaps import LEASE_FAULTS
 from logboom.sim.node import SimNode
 from logboom.sim.schedule import PlannedFault

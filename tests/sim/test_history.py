@@ -48,13 +48,26 @@ def test_what_may_lie_twice_or_behind_later_ones_is_no_fault_and_is_counted() ->
     history = recorded()
     history.may_repeat = {2}
     assert history.check({A: places(1, 2, 3, 2), B: []}) == []
-    assert history.repeated == 1
+    assert history.repeated == {2}
     history = recorded()
     history.may_repeat, history.may_stray = {3}, {1}
     assert history.check({A: places(1, 2, 3), B: places(4, 1)}) == ["duplicate: 1 is in s-0 at 0 and in s-1 at 1"]
     astray = History(may_stray={5})
     astray.send("p", A, [5, 6])
     assert astray.check({A: places(6, 5)}) == []
+
+
+def test_what_may_be_in_any_of_several_partitions_is_in_one_where_it_was_acknowledged() -> None:
+    history = History()
+    history.send_to_one_of("p", (A, B), [1, 2])
+    history.acknowledge_in_one_of((A, B), 0, 1)
+    history.poll(B, Offset(0), places(2))
+    assert history.violations == []
+    assert history.check({A: places(1), B: places(2)}) == []
+    assert history.check({A: places(1, 2), B: places(2)}) == ["duplicate: 2 is in s-0 at 1 and in s-1 at 0"]
+    assert history.check({A: [], B: places(2)}) == ["lost write: 1 was acknowledged at 0 of one of s-0, s-1"]
+    history.acknowledge_in_one_of((A,), 0, 1)
+    assert history.check({A: [], B: places(2)})[0] == "lost write in s-0: 1 was acknowledged at 0, where None is"
 
 
 def test_an_offset_that_changes_its_record() -> None:

@@ -16,7 +16,8 @@ from logboom.metadata.assignment import Assignment
 from logboom.records import Record, build_batch
 from logboom.replication.leadership import Effect, HighWatermarkMoved, PartitionLeadership
 from logboom.sim.client import TopicPartition
-from logboom.sim.cluster import ClusterScenario, run_cluster_seed
+from logboom.sim.cluster import run_cluster_seed
+from logboom.sim.cluster_scenario import ClusterScenario
 from logboom.sim.disk import SimDisk, settled
 from logboom.sim.history import History
 from logboom.sim.invariants import GivenUpError, Invariants

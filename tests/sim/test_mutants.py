@@ -13,13 +13,15 @@ import pytest
 from tests.sim import mutants
 from tests.sim.mutants import Mutant
 
-from logboom.sim.cluster import ClusterScenario, run_cluster_seed
+from logboom.sim.cluster import run_cluster_seed
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_LANE, NODE_FAULTS
+from logboom.sim.cluster_scenario import ClusterScenario
 from logboom.sim.faults import Fault, Trouble
 from logboom.sim.late_requests import LATE_LANE
 from logboom.sim.lease_flaps import LEASES_LANE
+from logboom.sim.nats_attached import FEED, SHARED
 from logboom.sim.nats_faults import NATS_LANE
-from logboom.sim.nats_publishing import FEED
+from logboom.sim.nats_members import MEMBERS_LANE
 from logboom.sim.schedule import PlannedFault, Schedule
 
 SEEDS: Final = 4
@@ -164,6 +166,22 @@ SERVERS_LEAVE: Final = replace(
 """One nats-server after the other leaves its cluster; brokers and publishers have time to go."""
 
 
+MEMBERS_LEAVE: Final = replace(
+    _BASE,
+    beside=(SHARED,),
+    nats_servers=(1,),
+    producers=0,
+    plain_producers=0,
+    consumers=0,
+    partitions=1,
+    shared_publishers=("plain",) * 6,
+    keeps_all=True,
+    troubled_s=4.0,
+    schedule=planned(*((0.3 + 0.25 * number, MEMBERS_LANE, "nats-member", 0.1) for number in range(14))),
+)
+"""One stream after the other leaves a group that shares its subjects, and joins it again."""
+
+
 async def _sync_fails(trouble: Trouble) -> None:
     """Syncs fail for a moment; those after it would succeed, as they do with Linux. The power fails some time later."""
     trouble.node.device.failing = frozenset(("sync",))
@@ -207,6 +225,8 @@ def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
         _slow(mutants.serve_groups_before_they_are_loaded, KILLED),
         (mutants.leave_a_nats_server_before_another_one_is_heard, SERVERS_LEAVE),
         _slow(mutants.store_what_two_nats_servers_bring, SERVERS_LEAVE),
+        (mutants.forget_a_stream_that_leaves_its_group, MEMBERS_LEAVE),
+        _slow(mutants.take_what_others_of_the_group_get, MEMBERS_LEAVE),
     ],
 )
 def test_a_broken_rule_is_found_within_four_seeds(mutant: Mutant, scenario: ClusterScenario) -> None:

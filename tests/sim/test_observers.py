@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from logboom.sim.cluster import ClusterScenario, run_cluster_seed
+from logboom.sim.cluster import run_cluster_seed
+from logboom.sim.cluster_scenario import ClusterScenario
 
 SHORT = ClusterScenario(observers=1, beside=(), troubled_s=4.0, trouble_pause_max_s=2.0, tasks=())
 

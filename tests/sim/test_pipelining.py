@@ -12,7 +12,8 @@ from kio.schema.errors import ErrorCode
 
 from logboom.records import iter_batches
 from logboom.sim.client import AskError, TopicPartition
-from logboom.sim.cluster import ClusterScenario, run_cluster_seed
+from logboom.sim.cluster import run_cluster_seed
+from logboom.sim.cluster_scenario import ClusterScenario
 from logboom.sim.history import History
 from logboom.sim.pipelined_client import PipelinedClient
 from logboom.sim.pipelining import PipelinedProducer, Rules

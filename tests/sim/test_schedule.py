@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from logboom.sim.campaign import Job, Totals, run_all, run_job, shrunk
-from logboom.sim.cluster import ClusterScenario, run_cluster_seed
+from logboom.sim.cluster import run_cluster_seed
+from logboom.sim.cluster_scenario import ClusterScenario
 from logboom.sim.faults import FAULTS
 from logboom.sim.scenario import Scenario, run_seed
 from logboom.sim.schedule import PlannedFault, Replay, Schedule, ScheduleError, plan

@@ -27,10 +27,10 @@ while streams are made, grown and deleted (`made_streams`), or requests to the c
 settings change (`late_requests`). The seed chooses what else there is: deletions, a table,
 clients that count with expected versions (`counting`), an observer, a stream that is attached to NATS: a simulated
 server (`nats_server`) that loses what a real one loses (`nats_faults`), and publishers of four kinds
-(`nats_publishing`). In half of the runs idempotent producers have several
-requests under way (`pipelining`, `pipelined_client`). What must hold at every step is looked up in the brokers
-themselves (`invariants`); and how long a partition may stand still of which nothing is wrong (`liveness`), as machines
-and network tell (`health`). `logboom sim run --nodes 3 --seed N` runs one.
+(`nats_publishing`); streams that share their subjects (`nats_attached`) and come and go (`nats_members`). In half of
+the runs idempotent producers have several requests under way (`pipelining`, `pipelined_client`). What must hold at
+every step is looked up in the brokers themselves (`invariants`); and how long a partition may stand still of which
+nothing is wrong (`liveness`), as machines and network tell (`health`). `logboom sim run --nodes 3 --seed N` runs one.
 
 What simulated code must not do, since the same seed would no longer give the same run:
 
@@ -51,6 +51,6 @@ Rooms, each knowing only those before it: `trace`, `scheduler`, `coverage`, `loo
 `transport`, `network`, `process`, `simulation`, `schedule`, `outcome`, `disk`, `device`, `node`, `client`, `history`,
 `routing`, `session`, `sending`, `workload`, `pipelined_client`, `pipelining`, `members`, `streams`, `trimming`,
 `tables`, `counting`, `probes`, `faults`, `scenario`, `copies`, `invariants`, `health`, `liveness`, `cluster_faults`,
-`nats_server`, `nats_faults`, `nats_publishing`, `administration`, `made_streams`, `lease_flaps`, `late_requests`,
-`cluster`, `shrinking`, `campaign`.
+`nats_server`, `nats_faults`, `nats_attached`, `nats_members`, `nats_publishing`, `administration`, `made_streams`,
+`lease_flaps`, `late_requests`, `cluster_scenario`, `cluster`, `shrinking`, `campaign`.
 """

@@ -13,7 +13,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from logboom.sim.cluster import CLUSTER_FAULTS, ClusterScenario, run_cluster_seed
+from logboom.sim.cluster import run_cluster_seed
+from logboom.sim.cluster_scenario import CLUSTER_FAULTS, ClusterScenario
 from logboom.sim.coverage import OF_CLUSTERS, OF_ONE_NODE
 from logboom.sim.faults import FAULTS
 from logboom.sim.outcome import Outcome

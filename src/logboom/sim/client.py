@@ -27,6 +27,7 @@ _LIST_OFFSETS: Final[Api] = (2, 5)
 _OFFSET_COMMIT: Final[Api] = (8, 7)
 _OFFSET_FETCH: Final[Api] = (9, 5)
 _CREATE_TOPICS: Final[Api] = (19, 4)
+_ALTER_CONFIGS: Final[Api] = (44, 0)
 _INIT_PRODUCER_ID: Final[Api] = (22, 1)
 
 _NO_TAGS: Final = b"\0"
@@ -36,6 +37,8 @@ ANSWER_S: Final = 5.0
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _FETCH_BYTES: Final = 1 << 20
+_STREAM_RESOURCE: Final = 2
+_SET, _DELETE = 0, 1
 _RECORDS_BYTES_MAX: Final = 1 << 26
 _BATCHES_KEPT: Final = 1 << 15
 
@@ -126,6 +129,13 @@ class SimClient:
         topic = {"name": name, "num_partitions": partitions, "replication_factor": replicas, "configs": settings}
         answer = await self.ask(_CREATE_TOPICS, topics=[{**topic, "assignments": []}])
         check(answer.topics[0].error_code, ErrorCode.topic_already_exists)
+
+    async def configure_stream(self, name: str, setting: str, value: str | None) -> None:
+        """Change one setting of a stream; None gives it back to its default. Raises RefusedError."""
+        change = {"name": setting, "config_operation": _DELETE if value is None else _SET, "value": value}
+        resource = {"resource_type": _STREAM_RESOURCE, "resource_name": name, "configs": [change]}
+        answer = await self.ask(_ALTER_CONFIGS, resources=[resource], validate_only=False)
+        check(answer.responses[0].error_code)
 
     async def new_producer(self) -> tuple[int, int]:
         """Id and epoch of an idempotent producer."""

@@ -5,21 +5,21 @@ in bounded time, all replicas of a partition are in sync, and they and its obser
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final
 
 from logboom.base.errors import NotLeaderError
 from logboom.base.ids import Offset
-from logboom.base.units import KIB
 from logboom.client.messages import Api
 from logboom.metadata.observers import OBSERVERS
 from logboom.sim.administration import OPERATOR_LANE, TASKS, Operator
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_FAULTS, NETWORK_LANE, NODE_FAULTS, NetworkTrouble
+from logboom.sim.cluster_scenario import AGED, BESIDE, BESIDE_CONFIG, COUNTS, TABLE, TRIMMED, ClusterScenario
 from logboom.sim.counting import Counter, Counts
-from logboom.sim.coverage import NATS_TWICE
+from logboom.sim.coverage import NATS_RETRIED_TWICE, NATS_TWICE
 from logboom.sim.faults import Trouble
 from logboom.sim.history import History, shortened
 from logboom.sim.invariants import GivenUpError, Invariants
@@ -27,10 +27,12 @@ from logboom.sim.late_requests import LATE_FAULTS, LATE_LANE, LateTrouble
 from logboom.sim.lease_flaps import LEASE_FAULTS, LEASES_LANE, LeaseTrouble
 from logboom.sim.liveness import Liveness
 from logboom.sim.machine import SimClock
-from logboom.sim.members import SESSION_MS, GroupHistory, Member
+from logboom.sim.members import GroupHistory, Member
+from logboom.sim.nats_attached import AttachedStreams
 from logboom.sim.nats_cluster import SimNats
 from logboom.sim.nats_faults import NATS_CLUSTER_FAULTS, NATS_FAULTS, NATS_LANE, NatsTrouble
-from logboom.sim.nats_publishing import FEED, FEED_CONFIG, KINDS, NatsPublisher, values_of
+from logboom.sim.nats_members import MEMBERS_FAULTS, MEMBERS_LANE, MembersTrouble
+from logboom.sim.nats_publishing import NatsPublisher, values_of
 from logboom.sim.node import SimNode
 from logboom.sim.observing import ObserverReader
 from logboom.sim.outcome import Outcome, place_of
@@ -38,30 +40,14 @@ from logboom.sim.pipelining import PipelinedProducer, Rules
 from logboom.sim.schedule import FaultKind, PlannedFault, Schedule, plan
 from logboom.sim.session import ClientContext, Phase, connect
 from logboom.sim.simulation import Simulation
-from logboom.sim.tables import TABLE_CONFIG, TableKeeper
+from logboom.sim.tables import TableKeeper
 from logboom.sim.trimming import Trimmer
 from logboom.sim.workload import Consumer, Producer, read_all
 
 _METADATA: Final[Api] = (3, 8)
 _STREAM: Final = "work"
-_TRIMMED: Final = TopicPartition("trimmed", 0)
-_AGED: Final = TopicPartition("aged", 0)
-_TABLE: Final = TopicPartition("table", 0)
-_COUNTS: Final = TopicPartition("counts", 0)
-_BESIDE: Final[Mapping[TopicPartition, Mapping[str, str]]] = {
-    _TRIMMED: {"segment.bytes": "16384"},
-    _AGED: {"segment.bytes": "16384", "retention.bytes": "32768"},
-    _TABLE: TABLE_CONFIG,
-    _COUNTS: TABLE_CONFIG,
-}
-BESIDE: Final = (*(one.stream for one in _BESIDE), FEED, "observer")
-"""What there may be beside the stream of which all records stay: one of which clients delete records, one of which
-brokers do, a table, counters with expected versions, one that is attached to NATS; and a broker that only observes."""
-_FEED_PARTITIONS: Final = 2
 _NATS: Final[Mapping[str, Any]] = {"ping_interval_s": 1.0, "reconnect_pause_max_s": 1.0}
 _BESIDE_CHANCE: Final = 0.3
-_LEASES_CHANCE: Final = 0.2
-_LATE_CHANCE: Final = 0.2
 _COUNTERS: Final = 2
 _REST_LONGER: Final = 4
 """By so much pauses between faults are longer in a run that rests."""
@@ -79,97 +65,6 @@ _TASKS_MAX_S: Final = 600.0
 and where leases flap there are more than a hundred."""
 _RUN_MAX_S: Final = 3_600.0
 _ASK_AGAIN_S: Final = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterScenario:
-    """What a run consists of; the seed decides all else."""
-
-    nodes: int = 3
-    observers: int = 0
-    """Nodes beside these that only observe; each partition has so many observers, and each of these a reader."""
-    beside: tuple[str, ...] | None = None
-    """Which of BESIDE there are; None for those that the seed chooses."""
-    troubled_s: float = 10.0
-    """For how long, in simulated seconds, things go wrong."""
-    partitions: int = 3
-    producers: int = 2
-    """Idempotent ones, with acks=all."""
-    in_flight_max: tuple[int, ...] = (1, 5)
-    """How many requests each of them may have under way: the seed chooses one of these. With 5, every other one keeps
-    to the rules of Java's client, the others to librdkafka's (`pipelining`)."""
-    plain_producers: int = 2
-    """Producers that send each batch once; every other one of them asks for no acks (acks=0), the others for acks=1."""
-    consumers: int = 1
-    members: int = 2
-    """Consumers that share the partitions as one group."""
-    producer_pause_max_s: float = 0.2
-    trouble_pause_max_s: float = 6.0
-    """Of each node, and of the network, between two faults."""
-    node_faults: tuple[str, ...] = tuple(NODE_FAULTS)
-    network_faults: tuple[str, ...] = tuple(NETWORK_FAULTS)
-    disk_losses: tuple[str, ...] = tuple(DISK_LOSSES)
-    """What happens to the disk of one broker, which the seed chooses."""
-    nats_servers: tuple[int, ...] = (1, 3)
-    """How many nats-servers there are: the seed chooses one of these."""
-    nats_faults: tuple[str, ...] = tuple(NATS_FAULTS)
-    """Where a stream is attached to NATS; some of them only where there are several servers."""
-    lease_faults: tuple[str, ...] = tuple(LEASE_FAULTS)
-    """What happens to leases while streams are made."""
-    lease_chance: float = _LEASES_CHANCE
-    """Of that being part of a run: it costs as much as all else, and the other seeds mean what they mean without it."""
-    late_faults: tuple[str, ...] = tuple(LATE_FAULTS)
-    """What happens to requests to the controller."""
-    late_chance: float = _LATE_CHANCE
-    """Of that being part of a run, as with leases."""
-    publishers: tuple[str, ...] = KINDS
-    """Each of these kinds publishes on NATS, where a stream is attached to it."""
-    keeps_all: bool = False
-    """Whether nothing at all may be lost, as where leaders change that are alive and in touch."""
-    tasks: tuple[str, ...] = tuple(TASKS)
-    """What is done to the cluster meanwhile; with any, one more broker is there to be added."""
-    replica_lags_ms: tuple[int, ...] = (3_000, 30_000)
-    """Of which the seed chooses one: short, so that who is slow leaves the ISR and comes back, or as it is by default,
-    so that whoever holds up a partition holds it up for long enough to be noticed."""
-    rest_chance: float = 0.3
-    """Of a run in which faults are rare, and clients go on for a while once all is healed: much can only be waited for
-    while nothing is wrong."""
-    schedule: Schedule | None = None
-    """What goes wrong and when; None for what the seed plans of these faults."""
-    stream_config: Mapping[str, str] = field(default_factory=lambda: {"min.insync.replicas": "2"})
-    broker_config: Mapping[str, Any] = field(
-        default_factory=lambda: {
-            "stream_defaults": {"segment_bytes": 64 * KIB},
-            "checkpoint_interval_s": 1.0,
-            "leader_rebalance_interval_ms": 5_000,
-            "retention_check_interval_s": 0.5,
-            "cleaner": {"backoff_ms": 300},
-            "groups": {
-                "session_timeout_min_ms": SESSION_MS,
-                "initial_rebalance_delay_ms": 100,
-                "offsets_partitions": 4,
-            },
-        }
-    )
-
-    def limited_to(self, names: Collection[str]) -> "ClusterScenario":
-        """The same, in which nothing else goes wrong or is done; what is asked for by name is part of each run."""
-        return replace(
-            self,
-            lease_faults=tuple(name for name in LEASE_FAULTS if name in names),
-            lease_chance=self.lease_chance if {*CLUSTER_FAULTS} <= {*names} else 1.0,
-            late_faults=tuple(name for name in LATE_FAULTS if name in names),
-            late_chance=self.late_chance if {*CLUSTER_FAULTS} <= {*names} else 1.0,
-            node_faults=tuple(name for name in NODE_FAULTS if name in names),
-            network_faults=tuple(name for name in NETWORK_FAULTS if name in names),
-            nats_faults=tuple(name for name in NATS_FAULTS if name in names),
-            disk_losses=tuple(name for name in DISK_LOSSES if name in names),
-            tasks=tuple(name for name in TASKS if name in names),
-        )
-
-
-CLUSTER_FAULTS: Final = (*NODE_FAULTS, *NETWORK_FAULTS, *NATS_FAULTS, *DISK_LOSSES, *TASKS, *LEASE_FAULTS, *LATE_FAULTS)
-"""Everything that may go wrong with a cluster, or be done to it, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +100,7 @@ def run_cluster_seed(
         schedule=run.schedule,
         faults=run.fault_counts(),
         met=dict(simulation.trace.met),
-        records_acked=len(run.history.acked),
+        records_acked=len(run.history.acked) + len(run.history.acked_in_one),
         records_final=run.records_final,
         elections=run.elections,
         polls=run.history.polls,
@@ -230,6 +125,7 @@ class _Run:
         chance = simulation.fork("beside")
         chosen = tuple(name for name in BESIDE if chance.random() < _BESIDE_CHANCE)
         self._beside = chosen if scenario.beside is None else scenario.beside
+        self._attached = AttachedStreams(self._beside)
         self._nats = SimNats(simulation, simulation.fork("nats").choice(scenario.nats_servers))
         self.nodes = [self._node(number) for number in range(1, scenario.nodes + 1)]
         self._operator = Operator(simulation, self.nodes, self._node(scenario.nodes + 1), _STREAM)
@@ -243,13 +139,12 @@ class _Run:
         self.liveness = Liveness(simulation, watched, self.nodes, self.history)
         self._addresses = [node.address for node in self.nodes]
         self._kept = [TopicPartition(_STREAM, n) for n in range(scenario.partitions)]
-        self._feed = [TopicPartition(FEED, n) for n in range(_FEED_PARTITIONS)] if FEED in self._beside else []
-        trimmed = [one for one in (_TRIMMED, _AGED) if one.stream in self._beside]
-        self._partitions = [*self._kept, *trimmed, *self._feed]
+        trimmed = [one for one in (TRIMMED, AGED) if one.stream in self._beside]
+        self._partitions = [*self._kept, *trimmed, *self._attached.partitions]
         self.history.starts_go_back = True
-        self.history.starts_max = dict.fromkeys((_AGED,), _NO_LIMIT)
-        self._keeper = TableKeeper(self._context("keeper", [_TABLE]))
-        self._counts = Counts(self.history, _COUNTS)
+        self.history.starts_max = dict.fromkeys((AGED,), _NO_LIMIT)
+        self._keeper = TableKeeper(self._context("keeper", [TABLE]))
+        self._counts = Counts(self.history, COUNTS)
         self._group = GroupHistory(self.history)
         self._chance = simulation.fork("director")
         machines = [*self.nodes, *self.observers]
@@ -259,6 +154,7 @@ class _Run:
             trouble.is_whole = self._is_whole
         self.network = NetworkTrouble(simulation, machines)
         self.nats_trouble = NatsTrouble(simulation, self._nats, machines)
+        self._members = MembersTrouble(simulation, self._addresses)
         self._leases = LeaseTrouble(simulation, self._operator)
         self._late = LateTrouble(simulation, self._operator, self.history)
         self.schedule = self._planned() if scenario.schedule is None else scenario.schedule
@@ -272,7 +168,7 @@ class _Run:
             f"n{number}",
             broker={"broker_id": number, "join": join, "observer": observer, **self._broker_config},
             peer={},
-            nats={"servers": self._nats.urls(number), **_NATS} if FEED in self._beside else None,
+            nats={"servers": self._nats.urls(number), **_NATS} if self._attached.partitions else None,
             clock=SimClock(simulation.scheduler, rate=1 + drift),
         )
 
@@ -285,6 +181,7 @@ class _Run:
             **{one.node.name: {name: NODE_FAULTS[name] for name in scenario.node_faults} for one in self.troubles},
             NETWORK_LANE: {name: NETWORK_FAULTS[name] for name in scenario.network_faults},
             NATS_LANE: {name: NATS_FAULTS[name] for name in scenario.nats_faults if self._may_come(name)},
+            MEMBERS_LANE: {name: MEMBERS_FAULTS[name] for name in scenario.members_faults if self._attached.shared},
             OPERATOR_LANE: {name: TASKS[name] for name in scenario.tasks},
             LEASES_LANE: {name: LEASE_FAULTS[name] for name in scenario.lease_faults if have_leases_flap},
             LATE_LANE: {name: LATE_FAULTS[name] for name in scenario.late_faults if are_late},
@@ -298,12 +195,13 @@ class _Run:
         return tuple(sorted(planned, key=lambda one: one.at_s))
 
     def _may_come(self, nats_fault: str) -> bool:
-        return bool(self._feed) and (self._nats.is_cluster or nats_fault not in NATS_CLUSTER_FAULTS)
+        return bool(self._attached.partitions) and (self._nats.is_cluster or nats_fault not in NATS_CLUSTER_FAULTS)
 
     def fault_counts(self) -> dict[str, int]:
         """How often each fault came."""
         counts: dict[str, int] = {}
-        for lane in (*self.troubles, self.network, self.nats_trouble, self._operator, self._leases, self._late):
+        lanes = (self.network, self.nats_trouble, self._members, self._operator, self._leases, self._late)
+        for lane in (*self.troubles, *lanes):
             for name, times in lane.counts.items():
                 counts[name] = counts.get(name, 0) + times
         return counts
@@ -344,12 +242,14 @@ class _Run:
         self.step = "the last reading"
         final = await self._compare_replicas()
         self.records_final = sum(map(len, final.values()))
-        self.history.may_repeat.update(values_of(self._nats.unsettled.late))
+        late = set(values_of(self._nats.unsettled.late))
+        self.history.may_repeat |= late
         self.history.may_stray.update(values_of(self._nats.unsettled.astray))
         if self._scenario.keeps_all:
             self.history.check_all_kept(final)
         violations = self.history.check(final)
-        self._simulation.trace.met[NATS_TWICE] += self.history.repeated
+        self._simulation.trace.met[NATS_TWICE] += len(self.history.repeated & late)
+        self._simulation.trace.met[NATS_RETRIED_TWICE] += len(self.history.repeated - late)
         return violations
 
     async def _go_through_trouble(self) -> None:
@@ -360,6 +260,7 @@ class _Run:
                 *(trouble.run(self.schedule, {**NODE_FAULTS, **DISK_LOSSES}, troubled_s) for trouble in self.troubles),
                 self.network.run(self.schedule, NETWORK_FAULTS, troubled_s),
                 self.nats_trouble.run(self.schedule, NATS_FAULTS, troubled_s),
+                self._members.run(self.schedule, MEMBERS_FAULTS, troubled_s),
                 self._operator.run(self.schedule, TASKS, troubled_s),
                 self._leases.run(self.schedule, LEASE_FAULTS, troubled_s),
                 self._late.run(self.schedule, LATE_FAULTS, troubled_s),
@@ -369,6 +270,8 @@ class _Run:
         async with asyncio.timeout(_CALM_MAX_S):
             await asyncio.gather(*(trouble.heal() for trouble in self.troubles))
             await self._operator.settle()
+            if self._attached.shared:
+                await self._members.settle()
         if self._rests:
             self.step = "the rest"
             await asyncio.sleep(_REST_S)
@@ -404,14 +307,11 @@ class _Run:
         where = self._partitions if partitions is None else partitions
         return ClientContext(name, self._addresses, where, self.history, self._phase, chance)
 
-    def _nats_context(self, name: str) -> ClientContext:
-        return replace(self._context(name, self._feed), addresses=self._nats.addresses)
-
     def _start_writers(self) -> list["asyncio.Future[None]"]:
         started = []
         plain = [(1, 0)[number % 2] for number in range(self._scenario.plain_producers)]
         acks = [-1] * self._scenario.producers + plain
-        publishers = self._scenario.publishers if self._feed else ()
+        publishers = list(self._attached.destinations(self._scenario.publishers, self._scenario.shared_publishers))
         writers = len(acks) + len(publishers)
         pause_max_s = self._scenario.producer_pause_max_s
         for number, one_acks in enumerate(acks):
@@ -425,21 +325,23 @@ class _Run:
                     context, values=values, acks=one_acks, pause_max_s=pause_max_s, leader_acks_count=False
                 )
             started.append(self._start(f"producer-{number}", producer.run()))
-        for number, kind in enumerate(publishers, len(acks)):
-            name = f"publisher-{number}-{kind}"
+        for number, (role, kind, to) in enumerate(publishers, len(acks)):
+            name = f"{role}-{number}-{kind}"
+            context = replace(self._context(name, to.partitions), addresses=self._nats.addresses)
             publisher = NatsPublisher(
-                self._nats_context(name),
+                context,
+                to,
                 count(number, writers),
                 kind,
                 self._simulation.trace.met,
                 is_cluster=self._nats.is_cluster,
             )
             started.append(self._start(name, publisher.run()))
-        if _TRIMMED.stream in self._beside:
-            started.append(self._start("trimmer", Trimmer(self._context("trimmer", [_TRIMMED])).run()))
-        if _TABLE.stream in self._beside:
+        if TRIMMED.stream in self._beside:
+            started.append(self._start("trimmer", Trimmer(self._context("trimmer", [TRIMMED])).run()))
+        if TABLE.stream in self._beside:
             started.append(self._start("keeper", self._keeper.run()))
-        if _COUNTS.stream in self._beside:
+        if COUNTS.stream in self._beside:
             names = [f"counter-{number}" for number in range(_COUNTERS)]
             started += [self._start(name, Counter(self._context(name), self._counts).run()) for name in names]
         return started
@@ -478,11 +380,10 @@ class _Run:
         if self.observers:
             config[OBSERVERS] = str(len(self.observers))
         await client.create_stream(_STREAM, self._scenario.partitions, config, replicas)
-        for where, own in _BESIDE.items():
+        for where, own in BESIDE_CONFIG.items():
             if where.stream in self._beside:
                 await client.create_stream(where.stream, 1, {**config, **own}, replicas)
-        if self._feed:
-            await client.create_stream(FEED, len(self._feed), {**config, **FEED_CONFIG}, replicas)
+        await self._attached.create(client, config, replicas)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -497,10 +398,15 @@ class _Run:
         observers = {one.broker_id for one in self.observers}
         return all(one.leader_id > 0 and set(one.isr_nodes) == set(one.replica_nodes) - observers for one in found)
 
+    @property
+    def _streams(self) -> list[str]:
+        beside = [one.stream for one in BESIDE_CONFIG if one.stream in self._beside]
+        return list(dict.fromkeys([_STREAM, *beside, *(one.stream for one in self._attached.partitions)]))
+
     async def _described(self, client: SimClient) -> Mapping[TopicPartition, Any]:
         answer = await client.ask(
             _METADATA,
-            topics=[{"name": name} for name in (_STREAM, *(one for one in self._beside if one != BESIDE[-1]))],
+            topics=[{"name": name} for name in self._streams],
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
@@ -546,13 +452,13 @@ class _Run:
 
     async def _check_compacted(self, found: Mapping[TopicPartition, Any]) -> None:
         """Each replica is compacted by itself: they are alike in the latest record of each key."""
-        if _TABLE in found:
-            end = await self._as_client(lambda client: client.end_offset(_TABLE))
-            for broker in found[_TABLE].replica_nodes:
+        if TABLE in found:
+            end = await self._as_client(lambda client: client.end_offset(TABLE))
+            for broker in found[TABLE].replica_nodes:
                 await self._as_client(
                     lambda client: self._keeper.check_copy(client, end), self._operator.members[broker]
                 )
-        if _COUNTS in found:
+        if COUNTS in found:
             await self._as_client(self._counts.check)
 
     @staticmethod

@@ -51,6 +51,9 @@ NATS_FORWARDED: Final = "messages handed on between nats-servers"
 NATS_LATE: Final = "messages late between nats-servers"
 NATS_ROUTES_LOST: Final = "routes between nats-servers lost"
 NATS_TWICE: Final = "messages late between nats-servers that were stored twice"
+NATS_MEMBERS: Final = "streams that left a group on NATS, and joined it again"
+NATS_SHARED: Final = "acks on NATS of streams that share their subjects"
+NATS_RETRIED_TWICE: Final = "retries on NATS that another stream of the group has stored"
 NATS_MOVES: Final = "moves from a nats-server that leaves"
 
 ELECTIONS: Final = "elections of partition leaders"
@@ -93,6 +96,9 @@ OF_CLUSTERS: Final = (
     NATS_LATE,
     NATS_ROUTES_LOST,
     NATS_MOVES,
+    NATS_MEMBERS,
+    NATS_SHARED,
+    NATS_RETRIED_TWICE,
     "connections to NATS lost",
     "brokers fenced",
     "leases lost",

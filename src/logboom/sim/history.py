@@ -34,9 +34,12 @@ _NAMED_MAX = 5
 class History:
     """Life: that of the run; clients write to it as they go."""
 
-    sent: dict[Value, tuple[str, TopicPartition]] = field(default_factory=dict)
-    """Every record that may be in the log: its producer and partition, in the order of sending."""
+    sent: dict[Value, tuple[str, Sequence[TopicPartition]]] = field(default_factory=dict)
+    """Every record that may be in the log: its producer, and the partitions of which one has it, in the order of
+    sending."""
     acked: dict[Value, tuple[TopicPartition, Offset]] = field(default_factory=dict)
+    acked_in_one: dict[Value, tuple[Sequence[TopicPartition], Offset]] = field(default_factory=dict)
+    """Records of which it was said at which offset they are, and not in which of these partitions."""
     acked_ends: dict[TopicPartition, Offset] = field(default_factory=dict)
     """Of each partition, the offset behind the last acknowledged record: the high-water mark is never below it."""
     seen: dict[tuple[TopicPartition, Offset], Value] = field(default_factory=dict)
@@ -64,8 +67,8 @@ class History:
     one lies counts for all else."""
     may_stray: set[Value] = field(default_factory=set)
     """Records that may lie behind later ones of their producer."""
-    repeated: int = 0
-    """How many of them do."""
+    repeated: set[Value] = field(default_factory=set)
+    """Those of `may_repeat` that do lie at two offsets."""
     polls: int = 0
     commits: int = 0
 
@@ -75,8 +78,19 @@ class History:
 
     def send(self, producer: str, where: TopicPartition, values: Sequence[Value]) -> None:
         """A producer is about to send records for the first time."""
+        self.send_to_one_of(producer, (where,), values)
+
+    def send_to_one_of(self, producer: str, places: Sequence[TopicPartition], values: Sequence[Value]) -> None:
+        """The same where others choose the partition, for each record."""
         for value in values:
-            self.sent[value] = (producer, where)
+            self.sent[value] = (producer, places)
+
+    def acknowledge_in_one_of(self, places: Sequence[TopicPartition], offset: int, value: Value) -> None:
+        """A broker says that a record is committed at an offset of one of these partitions."""
+        if len(places) == 1:
+            self.acknowledge(places[0], offset, [value])
+        else:
+            self.acked_in_one[value] = (places, Offset(offset))
 
     def acknowledge(self, where: TopicPartition, base_offset: int, values: Sequence[Value]) -> None:
         """The broker says that records are committed, the first of them at `base_offset`."""
@@ -98,7 +112,7 @@ class History:
             if offset != expected:
                 self.violated(f"poll skip in {_text(where)}: offset {offset} came where {expected} was next")
             expected = Offset(offset + 1)
-            if self.sent.get(value, ("", None))[1] != where:
+            if where not in self.sent.get(value, ("", ()))[1]:
                 self.violated(f"phantom in {_text(where)}: {value} at {offset} was never sent there")
             if value in self.refused:
                 self.violated(f"aborted read in {_text(where)}: {value} at {offset} was refused")
@@ -173,6 +187,9 @@ def _lost(history: History, final: Final) -> Iterator[str]:
         if held.get((where, offset)) != value:
             how = "acknowledged" if (where, offset) in acked else "read"
             yield f"lost write in {_text(where)}: {value} was {how} at {offset}, where {held.get((where, offset))} is"
+    for value, (places, offset) in history.acked_in_one.items():
+        if all(held.get((where, offset)) != value for where in places):
+            yield f"lost write: {value} was acknowledged at {offset} of one of {', '.join(map(_text, places))}"
 
 
 def _duplicates(history: History, final: Final) -> Iterator[str]:
@@ -180,7 +197,7 @@ def _duplicates(history: History, final: Final) -> Iterator[str]:
     for where, records in final.items():
         for offset, value in records:
             if value in places and value in history.may_repeat:
-                history.repeated += 1
+                history.repeated.add(value)
             elif value in places:
                 first, at = places[value]
                 yield f"duplicate: {value} is in {_text(first)} at {at} and in {_text(where)} at {offset}"
@@ -196,7 +213,7 @@ def _disorder(history: History, final: Final) -> Iterator[str]:
             if value in history.may_stray or (value in history.may_repeat and value in known):
                 continue
             known.add(value)
-            producer = history.sent.get(value, ("", where))[0]
+            producer = history.sent.get(value, ("", ()))[0]
             if value < last.get(producer, -1):
                 yield f"order in {_text(where)}: {value} of {producer} lies behind {last[producer]}, at {offset}"
             last[producer] = value

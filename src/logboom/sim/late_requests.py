@@ -19,7 +19,7 @@ from logboom.broker.metadata_state import MetadataState
 from logboom.broker.peers import FrameKind, PartsRequestHandler, PeerIdentity, SendPart
 from logboom.peer.server import PeerServer
 from logboom.sim.administration import Operator
-from logboom.sim.client import SimClient, check
+from logboom.sim.client import SimClient
 from logboom.sim.coverage import REQUESTS_REPEATED
 from logboom.sim.history import History
 from logboom.sim.node import SimNode
@@ -35,8 +35,6 @@ _PAUSE_MAX_S: Final = 0.5
 _SETTING: Final = "retention.ms"
 _FIRST: Final = 10**10
 """Far more than a run takes: nothing is deleted."""
-_STREAM_RESOURCE, _SET = 2, 0
-_ALTER_CONFIGS: Final = (44, 0)
 
 
 class LateTrouble(Lane):
@@ -137,10 +135,7 @@ class LateTrouble(Lane):
 
 
 async def _set(client: SimClient, *, name: str, number: int) -> None:
-    change = {"name": _SETTING, "config_operation": _SET, "value": str(number)}
-    resource = {"resource_type": _STREAM_RESOURCE, "resource_name": name, "configs": [change]}
-    answer = await client.ask(_ALTER_CONFIGS, resources=[resource], validate_only=False)
-    check(answer.responses[0].error_code)
+    await client.configure_stream(name, _SETTING, str(number))
 
 
 LATE_FAULTS: Final[dict[str, FaultKind[LateTrouble]]] = {

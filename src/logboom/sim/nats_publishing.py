@@ -6,10 +6,12 @@ writes down what it was told. What must hold is what holds for any producer (`hi
 - a message is stored once at most, however it was published, and those of one publisher in their order; where servers
   are several, those of one connection, since messages to two servers may overtake each other, and one without an id may
   be stored twice that was long on its way between servers (`History.may_repeat`), or behind later ones where a server
-  had no route to another one (`History.may_stray`);
+  had no route to another one (`History.may_stray`). Streams that share their subjects as a group keep no order, and one
+  of them may store what was published again with its id, and is with another one;
 - one that was acked is there, at the sequence that the ack says; one with an id is published until it is acked;
 - one that expected another last sequence is never there, and one that was taken lies right behind what it expected;
-- every refusal is one that passes, or the answer to an expectation.
+- every refusal is one that passes, or the answer to an expectation; what was refused, and not published again, is not
+  there.
 
 Written on the wire protocol itself (https://docs.nats.io/reference/reference-protocols/nats-protocol) and the answers
 of JetStream, with nothing of the broker's code.
@@ -23,20 +25,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from logboom.client.partitioner import partition_of
-from logboom.sim.client import TopicPartition
-from logboom.sim.coverage import NATS_ACKS, NATS_DUPLICATES, NATS_EXPECTATIONS
+from logboom.sim.coverage import NATS_ACKS, NATS_DUPLICATES, NATS_EXPECTATIONS, NATS_SHARED
+from logboom.sim.nats_attached import Destination
 from logboom.sim.session import ClientContext
 
-FEED: Final = "feed"
-"""The stream that is attached to NATS."""
-FEED_CONFIG: Final[Mapping[str, str]] = {
-    "logboom.nats.subjects": f"{FEED}.>",
-    "logboom.nats.duplicate.window.ms": "86400000",  # wall clocks jump by up to an hour
-    "segment.bytes": "65536",
-}
 KINDS: Final = ("plain", "acked", "id", "expected")
 """How publishers publish."""
+SHARED_KINDS: Final = KINDS[:3]
+"""How they publish to streams that share their subjects, where nobody knows whose sequence to expect."""
 _SUBJECTS: Final = 4
 _PAUSE_MAX_S: Final = 0.1
 _ANSWER_S: Final = 1.0
@@ -57,10 +53,18 @@ class NatsPublisher:
     """Life: a phase of the run."""
 
     def __init__(
-        self, context: ClientContext, values: Iterator[int], kind: str, met: Any, *, is_cluster: bool = False
+        self,
+        context: ClientContext,
+        to: Destination,
+        values: Iterator[int],
+        kind: str,
+        met: Any,
+        *,
+        is_cluster: bool = False,
     ) -> None:
-        """`context.addresses` are those of the servers, at each moment; `context.partitions` are those of the feed."""
+        """`context.addresses` are those of the servers, at each moment."""
         self._context = context
+        self._to = to
         self._values = values
         self._kind = kind
         self._met = met
@@ -74,7 +78,7 @@ class NatsPublisher:
         """Publish until the phase ends."""
         context = self._context
         while context.phase.producing:
-            subject = f"{FEED}.{context.chance.randrange(_SUBJECTS)}".encode()
+            subject = f"{self._to.first_token}.{context.chance.randrange(_SUBJECTS)}".encode()
             value = next(self._values)
             await self._publish(subject, value)
             await asyncio.sleep(context.chance.uniform(0, _PAUSE_MAX_S))
@@ -83,12 +87,14 @@ class NatsPublisher:
 
     async def _publish(self, subject: bytes, value: int) -> None:
         context = self._context
-        where = context.partitions[partition_of(subject, len(context.partitions))]
+        places = self._to.places(subject)
         payload = b"%d" % value + b" " * context.chance.randrange(_PADDING_MAX_BYTES)
         while True:
             try:
                 connection = await self._connected()
-                context.history.send(self._sender, where, [value])
+                if self._to.is_group and value in context.history.sent:
+                    context.history.may_repeat.add(value)
+                context.history.send_to_one_of(self._sender(value), places, [value])
                 if self._kind == "plain":
                     connection.publish(subject, payload, {})
                     return
@@ -98,15 +104,16 @@ class NatsPublisher:
             except TimeoutError:
                 pass  # the ack is lost, or the message; the connection may be fine
             else:
-                if self._told(subject, where, value, answer):
+                if self._told(subject, value, answer):
                     return
                 await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
             if self._kind != "id":
                 return
 
-    @property
-    def _sender(self) -> str:
-        """What is in order: all messages of a publisher, or those of a connection."""
+    def _sender(self, value: int) -> str:
+        """What is in order: all messages of a publisher, or those of a connection, or one alone."""
+        if self._to.is_group:
+            return f"{self._context.name}/{value}"
         if self._kind == "id" or not self._is_cluster:
             return self._context.name
         return f"{self._context.name}/{self._connections}"
@@ -121,14 +128,14 @@ class NatsPublisher:
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
-    def _told(self, subject: bytes, where: TopicPartition, value: int, answer: Mapping[str, Any] | None) -> bool:
+    def _told(self, subject: bytes, value: int, answer: Mapping[str, Any] | None) -> bool:
         """What an answer says; whether the message is done with. None: nobody was subscribed."""
         context = self._context
         if answer is None:
             return False
         error = answer.get("error")
         if error is None:
-            self._acked(subject, where, value, answer)
+            self._acked(subject, value, answer)
             return True
         code, says = error["err_code"], error["description"]
         if code == _WRONG_SEQUENCE and self._kind == "expected":
@@ -140,12 +147,19 @@ class NatsPublisher:
             return True
         if code not in _PASSING:
             context.history.violated(f"{context.name} was refused on NATS: {code} {says}")
+        if self._kind != "id":
+            context.history.refuse([value])
         return False
 
-    def _acked(self, subject: bytes, where: TopicPartition, value: int, answer: Mapping[str, Any]) -> None:
+    def _acked(self, subject: bytes, value: int, answer: Mapping[str, Any]) -> None:
         context, sequence = self._context, answer["seq"]
         self._met[NATS_ACKS] += 1
-        context.history.acknowledge(where, sequence - 1, [value])
+        self._met[NATS_SHARED] += self._to.is_group
+        places = [where for where in self._to.places(subject) if where.stream == answer["stream"]]
+        if not places:
+            context.history.violated(f"{value} of {context.name} was acked by {answer['stream']}")
+            return
+        context.history.acknowledge_in_one_of(places, sequence - 1, value)
         if answer.get("duplicate"):
             self._met[NATS_DUPLICATES] += 1
             if self._kind != "id":

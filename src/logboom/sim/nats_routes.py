@@ -1,7 +1,8 @@
 """Connections between simulated nats-servers of one cluster: who is subscribed where, and messages from one to another.
 
 Each server has a route to each other one, over which it says which subjects its clients want. A message goes one route
-at most: a server hands on what its own clients publish, and never what another server has handed it. All of that takes
+at most: a server hands on what its own clients publish, and what another server has handed it only where that was for a
+member of a queue that has left meanwhile, and others are known elsewhere (`processMsgResults`). All of that takes
 as long as the network takes; so a server that has answered a client's subscription may be the only one that knows of
 it, and one message arrives at two servers at two times. A route on which nothing is heard is given up and made anew,
 and what was on its way is lost.
@@ -49,8 +50,8 @@ class Message(NamedTuple):
     payload: bytes
 
 
-Receive = Callable[[Message, Sequence[bytes]], None]
-"""Takes a message from another server, and the queues of which this one is to choose a member."""
+Receive = Callable[[Message, Sequence[bytes], float], None]
+"""Takes a message from another server, the queues of which this one is to choose a member, and when it was sent."""
 
 
 class Routes:
@@ -157,7 +158,7 @@ class Routes:
         if self.scheduler.now_s - sent_s > SETTLED_S and _DEDUPLICATED not in message.header:
             met[NATS_LATE] += 1
             self._unsettled.late.add(message.payload)
-        self.receive(message, queues)
+        self.receive(message, queues, sent_s)
 
 
 class Route(asyncio.Protocol):
@@ -204,11 +205,11 @@ class Route(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(line + END)
 
-    def forward(self, message: Message, queues: Iterable[bytes]) -> None:
+    def forward(self, message: Message, queues: Iterable[bytes], sent_s: float) -> None:
         """Hand a message on, for all there who want it, and for one member of each of these queues."""
         names = b",".join(queues) or _NONE
         size = len(message.header) + len(message.payload)
-        words = (message.subject, message.reply or _NONE, names, b"%a" % self._routes.scheduler.now_s)
+        words = (message.subject, message.reply or _NONE, names, b"%a" % sent_s)
         self.say(b"RMSG %b %d %d\r\n%b%b" % (b" ".join(words), len(message.header), size, *message[2:]))
 
     def data_received(self, data: bytes) -> None:

@@ -174,10 +174,11 @@ class Exchange:
                 if queue != NO_QUEUE and queue not in chosen_here:
                     remote.setdefault(queue, []).append(route)
         chosen = {queue: self._chance.choice(routes) for queue, routes in remote.items()}
+        now_s = self.routes.scheduler.now_s
         for route, queues in wanting:
             of_queues = [queue for queue, one in chosen.items() if one is route]
             if of_queues or NO_QUEUE in queues:
-                route.forward(message, of_queues)
+                route.forward(message, of_queues, now_s)
         if not (found or wanting) and message.reply and sender.no_responders:
             self.met[NATS_NO_RESPONDERS] += 1
             for sid, _ in sender.wanting(message.reply):
@@ -201,8 +202,9 @@ class Exchange:
             client.deliver(message, sid)
         return set(queues), found
 
-    def _deliver(self, message: Message, of_queues: Sequence[bytes]) -> None:
-        """From another server: to all here who want it, and to one member of each of these queues, if one is left."""
+    def _deliver(self, message: Message, of_queues: Sequence[bytes], sent_s: float) -> None:
+        """From another server: to all here who want it, and to one member of each of these queues; where none is left
+        here, to a server that has one."""
         members: dict[bytes, list[tuple[_Client, bytes]]] = {}
         for client in tuple(self.clients):
             for sid, queue in client.wanting(message.subject):
@@ -213,6 +215,14 @@ class Exchange:
         for some in members.values():
             client, sid = self._chance.choice(some)
             client.deliver(message, sid)
+        if left := [queue for queue in of_queues if queue not in members]:
+            self._hand_on(message, left, sent_s)
+
+    def _hand_on(self, message: Message, of_queues: Sequence[bytes], sent_s: float) -> None:
+        wanting = self.routes.wanting(message.subject.split(b"."))
+        for queue in of_queues:
+            if routes := [route for route, queues in wanting if queue in queues]:
+                routes[0].forward(message, [queue], sent_s)
 
 
 class _Client(asyncio.Protocol):

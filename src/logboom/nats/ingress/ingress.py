@@ -5,7 +5,8 @@ That a leadership has ended is seen at once, before what waited for it is answer
 
 A subscription is ended only after what it still brings has been handed to its intake, also where its stream has no
 subjects any more: in a queue the server may have given it messages that nobody else gets. What then belongs to a
-partition that another broker leads is held for that one (`handover`), for a while.
+partition that another broker leads is held for that one (`handover`), for a while. So a stream whose subjects were
+taken away counts as attached, to none, for as long: its leader may change meanwhile.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind
 from logboom.metadata import ImageDelta, Stream
 from logboom.nats.ingress.attachment import attachment_of
+from logboom.nats.ingress.deadlines import Deadlines
 from logboom.nats.ingress.handover import Gained, Handover
 from logboom.nats.ingress.holding import HeldMessages, HoldingState
 from logboom.nats.ingress.intake import Intake
@@ -52,7 +54,9 @@ class Ingress:
         """By stream, of the partitions that messages are taken for; those of an attached stream are one dictionary,
         which its intake looks into."""
         self._predecessors = Predecessors(services.broker_id, lambda: catalog.image)
-        self._expiries: dict[HeldMessages, asyncio.TimerHandle] = {}
+        self._expiries = Deadlines[HeldMessages](HOLD_S)
+        self._retired = Deadlines[StreamId](HOLD_S)
+        """Streams that have no subjects any more."""
         self._changed: set[StreamId] = set()
         self._reconfigured: set[StreamId] = set()
         """Attached streams that are new, or have other settings or partitions than their intake knows."""
@@ -79,9 +83,8 @@ class Ingress:
         self._stopped = True
         for task in self._gaining:
             task.cancel()
-        for holding, timer in tuple(self._expiries.items()):
-            timer.cancel()
-            self._expiries.pop(holding)
+        self._expiries.clear()
+        self._retired.clear()
         for stream_id, holdings in self._holdings.items():
             for holding in tuple(holdings.values()):
                 if not holding.is_publishing:  # others may have stored what it holds
@@ -121,6 +124,7 @@ class Ingress:
         self._changed.add(stream_id)
 
     def _detach(self, stream_id: StreamId) -> None:
+        self._retired.cancel(stream_id)
         self._attached.pop(stream_id, None)
         self._reconfigured.discard(stream_id)
         self._predecessors.forget(stream_id)
@@ -142,8 +146,9 @@ class Ingress:
         """A stream is new, or has changed."""
         attachment = attachment_of(stream)
         if attachment is None:
-            self._detach(stream.id)
+            self._retire(stream.id)
             return
+        self._retired.cancel(stream.id)
         attached = Attached(
             stream.id,
             stream.name,
@@ -170,6 +175,15 @@ class Ingress:
         self._reconfigured.add(stream.id)
         self._predecessors.note(stream)
         self._look_at(stream.id)
+
+    def _retire(self, stream_id: StreamId) -> None:
+        """A stream has no subjects. Its intake goes on to read what comes by its last settings."""
+        known = self._attached.get(stream_id)
+        if known is not None and stream_id not in self._retired:
+            stream, attached = known
+            self._attached[stream_id] = stream, attached._replace(subjects=())
+            self._retired.set(stream_id, partial(self._detach, stream_id))
+            self._look_at(stream_id)
 
     def _follow(self) -> None:
         changed, self._changed = self._changed, set()
@@ -216,7 +230,7 @@ class Ingress:
         if holding is None:
             holding = holdings[index] = HeldMessages(index)
         holding.state = HoldingState.TAKING_OVER
-        self._forget_expiry(holding)
+        self._expiries.cancel(holding)
         before = self._predecessors.of(stream_id, index)
         if holding.is_asking:
             holding.asks_again = True
@@ -242,7 +256,7 @@ class Ingress:
             self._give_up(stream_id, holding)
             return
         holding.state = HoldingState.HANDING_OVER
-        self._expiries[holding] = asyncio.get_running_loop().call_later(HOLD_S, self._expired, stream_id, holding)
+        self._expiries.set(holding, partial(self._expired, stream_id, holding))
         self._tell()
 
     def _expired(self, stream_id: StreamId, holding: HeldMessages) -> None:
@@ -256,11 +270,6 @@ class Ingress:
         if intake is not None:
             intake.give_up([*intake.take_doubts(holding), *intake.take(holding)])
         self.close(stream_id, holding)
-
-    def _forget_expiry(self, holding: HeldMessages) -> None:
-        timer = self._expiries.pop(holding, None)
-        if timer is not None:
-            timer.cancel()
 
     def _tell(self) -> None:
         self._news.set()
@@ -288,7 +297,7 @@ class Ingress:
             self._subscribe_to(stream_id)
 
     def close(self, stream_id: StreamId, holding: HeldMessages) -> None:
-        self._forget_expiry(holding)
+        self._expiries.cancel(holding)
         holdings = self._holdings.get(stream_id, {})
         if holdings.get(holding.index) is holding:
             del holdings[holding.index]
