@@ -190,7 +190,9 @@ def test_a_node_behind_something_that_fails_has_each_event_once(node: Node, faul
         batch.until_done([edge_batch([event(number) for number in range(300)])])
         assert gateway.faults.applied[fault] == 2
     assert node.count(index) == 300
-    assert (batch.rows, batch.letters) == (300, Letters())
+    # On a busy machine a request may take longer than its timeout, and is found to be there the next time.
+    repeats = sum(report.repeats for report in batch.reports)
+    assert (batch.rows + repeats, batch.letters) == (300, Letters())
 
 
 def test_odd_events_are_documents_or_dead_letters(node: Node) -> None:

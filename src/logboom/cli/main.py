@@ -125,5 +125,13 @@ def _unforeseen(error: Exception) -> int:
         return _EXIT_ERROR
     if os.environ.get("LOGBOOM_DEBUG"):
         traceback.print_exception(error)
-    error_line(f"this is a bug ({type(error).__name__}: {error}); LOGBOOM_DEBUG=1 shows where")
+    error_line(f"this is a bug ({type(error).__name__}: {_text_of(error)}); LOGBOOM_DEBUG=1 shows where")
     return _EXIT_BUG
+
+
+def _text_of(error: Exception) -> str:
+    """What an error says; errors of Java ask their JVM for it, which may have ended by now."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever its text needs
+        return "its text is gone"

@@ -167,13 +167,27 @@ class SqlCheck:
             return f"must be a time, but is of type {found}; write CAST(... AS TIMESTAMP)"
         if expression.wants == "int" and found not in ("tinyint", "smallint", "int", "bigint"):
             return f"must be a whole number, but is of type {found}; write CAST(... AS INT)"
-        if not _QUOTED.search(expression.sql):
-            return None
-        return self._literal_fault(resolved) or self._format_fault(analysed)
+        fault = None
+        if _QUOTED.search(expression.sql):
+            fault = self._literal_fault(resolved) or self._format_fault(analysed)
+        return fault or self._constant_fault(analysed)
+
+    def _constant_fault(self, analysed: Any) -> str | None:
+        """A part without columns that fails: Spark computes it while it plans a query, where nothing catches that."""
+        for plan in (analysed, self._without_stand_ins(analysed)):
+            try:
+                self._catalyst.folded(plan)
+            except Py4JJavaError as error:
+                return f"a part of it without columns fails for every event: {_said(error.java_exception)}"
+        return None
+
+    def _without_stand_ins(self, analysed: Any) -> Any:
+        """The plan with functions that stand for other expressions replaced by these."""
+        return self._tree.module("org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions").apply(analysed)
 
     def _format_fault(self, analysed: Any) -> str | None:
         """What is wrong with a format of times: Spark reads these when it writes the Java code of a projection."""
-        replaced = self._tree.module("org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions").apply(analysed)
+        replaced = self._without_stand_ins(analysed)
         bind = self._tree.module("org.apache.spark.sql.catalyst.expressions.BindReferences")
         attributes = self._tree.new("package$AttributeSeq", replaced.child().output())
         bound = bind.bindReference(replaced.expressions().head(), attributes, False)
@@ -268,8 +282,7 @@ class SqlCheck:
             return _TOO_DEEP
         if condition.startswith("UNSUPPORTED_GENERATOR"):
             return _ONE_RECORD
-        whole = str(error.getMessage())
-        message = _first_line(re.sub(r"^\s*\[[A-Z_.0-9]+\]\s*", "", whole))
+        whole, message = str(error.getMessage()), _said(error)
         if place := _place(whole):
             message = f"{message.rstrip('.')}{place}"
         return _variant_advice(condition, message, expression) or _with_plain_attributes(message)
@@ -278,6 +291,11 @@ class SqlCheck:
         known = {name.lower() for name in self._catalyst.function_names()}
         called = (name for name in _CALL.findall(_QUOTED.sub("''", sql)) if name.lower() not in known)
         return next((name for name in called if name.lower() not in _OPERATORS), None)
+
+
+def _said(error: Any) -> str:
+    """The first line of an exception's message, without Spark's name of the condition."""
+    return _first_line(re.sub(r"^\s*\[[A-Z_.0-9]+\]\s*", "", str(error.getMessage())))
 
 
 def _size_fault(sql: str) -> str | None:

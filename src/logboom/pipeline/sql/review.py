@@ -24,7 +24,7 @@ _NOT_HERE: Final = {
     "ListQuery": "subqueries cannot be used here: there are no tables",
     "PosParameter": "there are no parameters here; write the value",
     "NamedParameter": "there are no parameters here; write the value",
-    "UnresolvedStar": "name the columns; '*' stands for none here",
+    **dict.fromkeys(("UnresolvedStar", "NamePlaceholder"), "name the columns; '*' stands for none here"),
 }
 _DIVISIONS: Final = frozenset(("/", "div", "%", "mod", "pmod"))
 _GROUP_REFERENCE: Final = re.compile(r"\$(?:[0-9]|\{)")
