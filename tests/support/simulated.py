@@ -41,7 +41,11 @@ def run(body: Callable[[], Awaitable[Result]], *, seed: int | None = None) -> Re
         return await body()
 
     work: Coroutine[Any, Any, Result] = main()
-    return simulation.run(work, max_s=WAIT_S)
+    try:
+        return simulation.run(work, max_s=WAIT_S)
+    finally:
+        # Each holds its own key, so that without this every simulation would stay to the end of the process.
+        del _simulations[simulation.director.loop], _disks[simulation]
 
 
 def _seed() -> int:
