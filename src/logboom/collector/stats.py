@@ -94,32 +94,34 @@ def take_snapshot(
         waiting=delivery.waiting,
         producers=delivery.counters.producers,
         checkpoint_errors=checkpoint_errors,
-        files={
-            name: FileNumbers(
-                files=one.files_watched,
-                handles=one.handles_open,
-                lag_bytes=one.lag_bytes,
-                rotations=one.counters.rotations,
-                truncations=one.counters.truncations,
-                bytes_lost=one.counters.bytes_lost,
-                errors=one.counters.errors,
-            )
-            for name, one in files.items()
-        },
-        buffers={
-            name: BufferNumbers(
-                lines=buffered_input.lines,
-                bytes=buffered_input.bytes,
-                waiting_lines=buffered_input.buffer.lines_waiting,
-                fill_bytes=buffered_input.buffer.fill_bytes,
-                max_bytes=buffered_input.buffer.max_bytes,
-                dropped=buffered_input.dropped,
-                damaged=buffered_input.buffer.lines_damaged,
-                cut=buffered_input.cut,
-                errors=buffered_input.errors,
-            )
-            for name, buffered_input in buffered_inputs.items()
-        },
+        files={name: _file_numbers(one) for name, one in files.items()},
+        buffers={name: _buffer_numbers(one) for name, one in buffered_inputs.items()},
+    )
+
+
+def _file_numbers(files: FileInput) -> FileNumbers:
+    return FileNumbers(
+        files=files.files_watched,
+        handles=files.handles_open,
+        lag_bytes=files.lag_bytes,
+        rotations=files.counters.rotations,
+        truncations=files.counters.truncations,
+        bytes_lost=files.counters.bytes_lost,
+        errors=files.counters.errors,
+    )
+
+
+def _buffer_numbers(buffered: BufferedInput) -> BufferNumbers:
+    return BufferNumbers(
+        lines=buffered.lines,
+        bytes=buffered.bytes,
+        waiting_lines=buffered.buffer.lines_waiting,
+        fill_bytes=buffered.buffer.fill_bytes,
+        max_bytes=buffered.buffer.max_bytes,
+        dropped=buffered.dropped,
+        damaged=buffered.buffer.lines_damaged,
+        cut=buffered.cut,
+        errors=buffered.errors,
     )
 
 

@@ -6,6 +6,7 @@ failure may still take them back. Both are therefore noted as unsettled in the c
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from logboom.base.errors import StorageError
 from logboom.base.ids import Offset
@@ -25,39 +26,16 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
     Up to then a lack of room or handles changes nothing, and the truncation can be tried again (`state.is_cutting` is
     not set). From then on no room is needed: what would be written then is written later, where there is none.
     """
-    kept = [segment for segment in state.segments if segment.base < offset] or [state.segments[0]]
-    last = kept[-1]
-    # Whole batches go: the cut is where the batch that holds `offset` begins, which may be below `offset`.
-    if last.base >= offset:
-        position, end = 0, last.base
-    elif last.end == offset:
-        position, end = last.size_bytes, offset
-    else:
-        position, end = _place_of(last, offset)
+    cut = _cut_at(state, offset)
     # Batches that will take the removed ones' offsets are not compacted.
-    state.set_first_dirty(min(state.first_dirty_offset, end, offset), sync=True)
-    if state.durable_end < end:  # what stays must be durable before it is noted so
+    state.set_first_dirty(min(state.first_dirty_offset, cut.end, offset), sync=True)
+    if state.durable_end < cut.end:  # what stays must be durable before it is noted so
         state.write_checkpoint(sync=False)
-    was_unsettled, state.unsettled = state.unsettled, True
-    # The batch that goes may be one whose first records were deleted before.
-    start = min(state.log_start_offset, end)
-    try:
-        state.note_shorter_end(end, last, position, log_start=start)
-    except OSError:
-        state.unsettled = was_unsettled
-        raise
+    _note(state, cut)
     state.is_cutting = True
     state.truncation_count += 1
-    state.log_start_offset, state.durable_end = start, min(state.durable_end, end)
-    for segment in reversed(state.segments[len(kept) :]):
-        # One by one: were an older one gone and a newer one there, recovery would take the newer for durable.
-        segment.remove()
-        state.disk.sync_dir(state.directory)
-    state.set_segments(kept)
-    # The index is cut with the log: once other bytes lie after the cut, an old entry might lead into a batch.
-    last.shorten(position)
-    state.set_end(end)
-    if offset < end:
+    _shorten(state, cut)
+    if offset < cut.end:
         # The log begins above `offset`, because its older records were deleted. A follower has to continue exactly
         # where its leader's log diverges (KIP-101), so the empty log begins again there.
         _begin_at(state, offset)
@@ -71,6 +49,54 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
     state.unsettled = state.is_cutting = False
     if has_saved_epochs:  # else the one that was written first serves: it has the same end
         state.write_checkpoint(sync=False)
+
+
+class _Cut(NamedTuple):
+    """Where a log is cut."""
+
+    kept: list[Segment]
+    """The segments that stay, the last of them perhaps shorter."""
+    position: int
+    """Size of the last one in bytes after the cut."""
+    end: Offset
+    """The end of the log after the cut."""
+
+
+def _cut_at(state: LogState, offset: Offset) -> _Cut:
+    """Whole batches go: the cut is where the batch that holds `offset` begins, which may be below `offset`."""
+    kept = [segment for segment in state.segments if segment.base < offset] or [state.segments[0]]
+    last = kept[-1]
+    if last.base >= offset:
+        return _Cut(kept, 0, last.base)
+    if last.end == offset:
+        return _Cut(kept, last.size_bytes, offset)
+    return _Cut(kept, *_place_of(last, offset))
+
+
+def _note(state: LogState, cut: _Cut) -> None:
+    """Note the new end in the checkpoint, unsettled."""
+    was_unsettled, state.unsettled = state.unsettled, True
+    # The batch that goes may be one whose first records were deleted before.
+    start = min(state.log_start_offset, cut.end)
+    try:
+        state.note_shorter_end(cut.end, cut.kept[-1], cut.position, log_start=start)
+    except OSError:
+        state.unsettled = was_unsettled
+        raise
+
+
+def _shorten(state: LogState, cut: _Cut) -> None:
+    """Remove the segments that go, and cut the last one that stays."""
+    state.log_start_offset = min(state.log_start_offset, cut.end)
+    state.durable_end = min(state.durable_end, cut.end)
+    for segment in reversed(state.segments[len(cut.kept) :]):
+        # One by one: were an older one gone and a newer one there, recovery would take the newer for durable.
+        segment.remove()
+        state.disk.sync_dir(state.directory)
+    state.set_segments(cut.kept)
+    # The index is cut with the log: once other bytes lie after the cut, an old entry might lead into a batch.
+    cut.kept[-1].shorten(cut.position)
+    state.set_end(cut.end)
 
 
 def _place_of(segment: Segment, offset: Offset) -> tuple[int, Offset]:

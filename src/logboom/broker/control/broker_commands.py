@@ -48,21 +48,7 @@ async def register_broker(
     context: ControlContext, command: commands.RegisterBroker, check_has_ended: Callable[[Broker], None]
 ) -> Registered:
     """A process of a broker begins. `check_has_ended` raises where the process before it still lives."""
-    clean = command.clean_epoch
-    wanted = Registration(
-        id=BrokerId(command.id),
-        directory_id=DirectoryId(command.directory_id),
-        incarnation=command.incarnation,
-        listeners=command.listeners,
-        rack=command.rack,
-        failure_domain=command.failure_domain,
-        software=command.software,
-        clean_epoch=None if clean is None else BrokerEpoch(clean),
-        observer=command.observer,
-        levels=Levels(*command.levels),
-        returning=command.returning,
-        earlier=() if UNKNOWN in command.earlier else command.earlier,
-    )
+    wanted = _registration(command)
     if wanted.observer and not context.image.brokers and wanted.id == context.identity.broker_id:
         raise InvalidRequestError(
             "the first broker of a cluster cannot be an observer: start one without --observer, then let this one join "
@@ -86,6 +72,24 @@ async def register_broker(
         one.id: (one.directory_id, one.listeners.get(PEER_LISTENER)) for one in context.image.brokers.values()
     }
     return Registered(epoch=broker.epoch, cluster_id=context.identity.cluster_id, members=members)
+
+
+def _registration(command: commands.RegisterBroker) -> Registration:
+    clean = command.clean_epoch
+    return Registration(
+        id=BrokerId(command.id),
+        directory_id=DirectoryId(command.directory_id),
+        incarnation=command.incarnation,
+        listeners=command.listeners,
+        rack=command.rack,
+        failure_domain=command.failure_domain,
+        software=command.software,
+        clean_epoch=None if clean is None else BrokerEpoch(clean),
+        observer=command.observer,
+        levels=Levels(*command.levels),
+        returning=command.returning,
+        earlier=() if UNKNOWN in command.earlier else command.earlier,
+    )
 
 
 async def change_isrs(context: ControlContext, command: commands.ChangeIsr) -> list[Refusal | None]:

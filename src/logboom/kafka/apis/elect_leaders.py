@@ -4,7 +4,7 @@ An election of the second kind is unclean: what only the replicas that are not t
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -27,30 +27,45 @@ for each other."""
 
 async def handle(context: RequestContext, request: Any) -> Reply:
     """Elect in the partitions that are named, or in all that need it; each has its own result."""
-    cls = response_class(_API_KEY, context.api_version)
     kind = request.election_type if context.api_version >= _WITH_TYPE else _PREFERRED
     if kind not in (_PREFERRED, _UNCLEAN):
         return make(
-            cls, throttle_time=milliseconds(0), error_code=ErrorCode.invalid_request, replica_election_results=()
+            response_class(_API_KEY, context.api_version),
+            throttle_time=milliseconds(0),
+            error_code=ErrorCode.invalid_request,
+            replica_election_results=(),
         )
+    everything = request.topic_partitions is None
+    wanted = list(dict.fromkeys(_needed(context, kind) if everything else _named(request)))
+    outcomes = await _elect(context, wanted, unclean=kind == _UNCLEAN)
+    if everything:  # where none was needed any more, another request was quicker
+        outcomes = {where: error for where, error in outcomes.items() if not isinstance(error, ElectionNotNeededError)}
+    return _response(context, outcomes)
+
+
+async def _elect(
+    context: RequestContext, wanted: Sequence[tuple[str, int]], *, unclean: bool
+) -> dict[tuple[str, int], LogboomError | None]:
+    """The outcome of the election in each partition."""
     gate = asyncio.Semaphore(_PARALLEL)
 
     async def elected(name: str, index: int) -> LogboomError | None:
         async with gate:
             try:
-                await context.broker.catalog.elect(name, index, unclean=kind == _UNCLEAN)
+                await context.broker.catalog.elect(name, index, unclean=unclean)
             except LogboomError as refused:
                 return refused
             return None
 
-    everything = request.topic_partitions is None
-    wanted = list(dict.fromkeys(_needed(context, kind) if everything else _named(request)))
     outcomes = await asyncio.gather(*(elected(name, index) for name, index in wanted))
+    return dict(zip(wanted, outcomes, strict=True))
+
+
+def _response(context: RequestContext, outcomes: Mapping[tuple[str, int], LogboomError | None]) -> Reply:
+    cls = response_class(_API_KEY, context.api_version)
     result_cls = nested(cls, "replica_election_results")
     results: dict[str, list[Any]] = {}
-    for (name, index), error in zip(wanted, outcomes, strict=True):
-        if everything and isinstance(error, ElectionNotNeededError):
-            continue  # somebody else was quicker
+    for (name, index), error in outcomes.items():
         results.setdefault(name, []).append(
             make(
                 nested(result_cls, "partition_result"),
