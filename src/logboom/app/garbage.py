@@ -1,14 +1,12 @@
-"""Short garbage collections in a process that keeps millions of objects: what has survived a full one is not visited
-again for long.
+"""Keeps garbage collections short in a process with millions of objects: what has survived a full collection is not
+visited again for a long time.
 
-A full collection of the interpreter visits every object there is, and nothing else runs meanwhile: with ten thousand
-partitions long enough to lose the broker's lease. It comes whenever a quarter more objects are there than the last
-time, this many times while those partitions are made. Here each full collection sets aside what it leaves
-(`gc.freeze`), so that the next one visits only what was made since. Garbage among what was set aside stays until that
-has doubled: then one collection visits everything. Where that would take long, it stays until there is eight times as
-much.
-
-While a node starts there are none: see `no_collections_at_start`.
+A full collection of the interpreter visits every object, and nothing else runs meanwhile. With ten thousand partitions
+that takes long enough to lose the broker's lease, and it happens whenever there are a quarter more objects than at the
+last one, so again and again while partitions are created. Here each full collection sets aside what it leaves
+(`gc.freeze`), so that the next one visits only what was made since. Garbage among the objects set aside stays until
+their number has doubled: then one collection visits everything. If that would take long, it stays until there are eight
+times as many.
 """
 
 import asyncio
@@ -20,16 +18,17 @@ from typing import Final
 _FULL: Final = 2
 """The oldest generation of the interpreter."""
 _WHOLE_MIN: Final = 200_000
-"""So many objects are visited in a few milliseconds."""
+"""The number of objects that are visited in a few milliseconds."""
 _WHOLE_MAX: Final = 500_000
-"""More take longer than a broker may stand still on a busy machine: half a second of processor time for a million."""
+"""With more objects a full collection takes longer than a broker may stand still on a busy machine: half a second of
+processor time for a million."""
 _GROWTH: Final = 2
 _GROWTH_OF_MANY: Final = 8
-"""So many times as many are there before all are visited again, few and many of them."""
+"""How many times as many objects there have to be before all are visited again, below and above that number."""
 _START_MAX_S: Final = 60.0
-"""A start that takes longer has something to wait for."""
+"""A start that takes longer is waiting for something."""
 _FIRST_LOOK: Final = 8
-"""After this many full collections, and twice as many, and so on, what was set aside is counted, which visits it
+"""After this many full collections, then twice as many and so on, the objects set aside are counted, which visits them
 too."""
 
 
@@ -38,10 +37,10 @@ class _Collections:
 
     def __init__(self) -> None:
         self._kept = 0
-        """How many objects the last collection has left that visited all of them."""
+        """The number of objects left by the last collection that visited all of them."""
         self._is_whole = True
         self._collections = 0
-        """Since then."""
+        """Full collections since then."""
         self._next_look = _FIRST_LOOK
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
@@ -61,16 +60,16 @@ class _Collections:
 
 
 def keep_collections_short() -> None:
-    """From now on. Once in a process."""
+    """Take effect from now on. Call once in a process."""
     gc.callbacks.append(_Collections())
 
 
 @contextmanager
 def no_collections_at_start() -> Iterator[None]:
-    """While a node starts, on its loop. What a start makes stays as long as the process, so that to look for garbage in
-    it finds nothing, and takes a quarter of the processor time of a start with ten thousand partitions. It is set aside
-    at the end. A start that waits for others, which may take long, has collections again: what it tries leaves garbage.
-    """
+    """No collections while a node starts, on its loop. What a start makes stays as long as the process, so looking for
+    garbage in it finds nothing and takes a quarter of the processor time of a start with ten thousand partitions. It is
+    set aside at the end. A start that waits for other brokers, which may take long, has collections again, since its
+    retries leave garbage."""
     waits = asyncio.get_running_loop().call_later(_START_MAX_S, gc.enable)
     gc.disable()
     try:

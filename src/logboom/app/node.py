@@ -43,7 +43,7 @@ from logboom.peer.key import ClusterKeys, read_cluster_keys
 from logboom.peer.server import PeerServer
 
 ANSWER_GRACE_S: Final = 2.5
-"""How long accepted requests may take to be answered; with the flush that follows, a stop takes less than 5 s."""
+"""How long accepted requests may take to be answered; including the flush that follows, a stop takes less than 5 s."""
 
 STOP_MAX_S: Final = 20.0
 """The longest time for a stop, which a hanging disk could block. After it the process exits, as in a crash."""
@@ -61,9 +61,9 @@ class Ready:
     nats: str | None
     """Where publishers reach NATS; None where nothing is taken from there."""
     http: str | None
-    """None where the HTTP server is turned off."""
+    """None if the HTTP server is turned off."""
     peer: str | None
-    """Where other brokers connect; None where this one is alone."""
+    """Where other brokers connect; None if this one runs alone."""
     data: str
 
 
@@ -173,7 +173,7 @@ class Node:
             raise StartError(f"cannot use the data directory {where}: {reason}; --data chooses another") from error
 
     def _listeners(self) -> dict[str, tuple[str, int]]:
-        """Where clients reach this broker, for the others. Raises StartError where the others could not be given it."""
+        """The client addresses to give to other brokers. Raises StartError if there is none that can be given."""
         address = advertised_address(self._config.kafka)
         if address[1] == 0 and self._peer is not None:
             raise StartError(
@@ -218,7 +218,7 @@ class Node:
             self.broker.advisories.note("nats.server.slow_consumer", message=line)
 
     async def expelled(self) -> LogboomError:
-        """Return once the cluster takes no part of this process any more; why. After the start."""
+        """Return once the cluster has expelled this process, with the reason. After the start."""
         assert self.broker is not None
         return await asyncio.shield(self.broker.expelled)
 

@@ -1,6 +1,6 @@
-"""One node as a process of the operating system: signals, limits, memory, and the end in time.
+"""One node as a process of the operating system: signals, limits, memory, and a bounded stop.
 
-What the node consists of is `node`'s affair. Knows processes and signals; nothing of protocols or logs on disk.
+`node` knows what a node consists of. This knows processes and signals; nothing of protocols or logs on disk.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ START_CANCEL_MAX_S: Final = 1.0
 """How long an interrupted start may take to clean up. It has no requests to answer, so the process exits then."""
 
 _SPARE_HANDLES: Final = 512
-"""Files that a node opens beside connections and partitions, with a margin."""
+"""Files that a node opens besides connections and partitions, with a margin."""
 
 _SWITCH_INTERVAL_S: Final = 0.0005
 """How long a thread that returns from the disk waits until a busy loop yields the interpreter. With Python's default of

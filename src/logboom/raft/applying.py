@@ -1,10 +1,11 @@
-"""Up to where the state machine was asked to apply the log, up to where it has, and the bound between the two."""
+"""The index up to which the state machine was given the log, the index up to which it has applied it, and the bound on
+what is in between."""
 
 from logboom.raft.messages import Index
 
 
 class Applying:
-    """Always `applied <= applying`. At most `max_bytes` of entries are out, or one entry that is larger."""
+    """Always `applied <= applying`. At most `max_bytes` of entries are in between, or one entry that is larger."""
 
     __slots__ = ("_max_bytes", "_out_bytes", "applied", "applying", "is_paused")
 
@@ -19,7 +20,7 @@ class Applying:
 
     @property
     def budget_bytes(self) -> int:
-        """What may still be handed out."""
+        """How many more bytes may be given out."""
         return self._max_bytes - self._out_bytes
 
     @property

@@ -1,4 +1,4 @@
-"""The candidate, and the pre-candidate, who asks whether it could win before it raises its term (section 9.6)."""
+"""The candidate, and the pre-candidate, which asks whether it could win before it raises its term (section 9.6)."""
 
 from logboom.raft.core import Core, Transitions
 from logboom.raft.errors import ProposalDroppedError

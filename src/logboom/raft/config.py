@@ -16,7 +16,7 @@ class RaftConfig:
 
     node_id: NodeId
     draw: Draw
-    """Chance for election timeouts: nodes that draw differently do not campaign at the same time."""
+    """Random values for election timeouts: nodes that draw differently do not campaign at the same time."""
 
     election_ticks: int = 10
     """A follower that receives nothing from a leader for this long, up to twice as long at random, campaigns."""

@@ -34,7 +34,7 @@ class Transitions(Protocol):
     """How a role asks for another one. `Raft` does it."""
 
     def become_follower(self, term: Term, lead: NodeId) -> None:
-        """Follow `lead`, or nobody yet, in `term`."""
+        """Follow `lead`, or no leader yet, in `term`."""
 
     def become_leader(self) -> None:
         """The election of this term is won."""
@@ -96,7 +96,7 @@ class Core:
         return max(1, self.randomized_election_ticks - self.election_elapsed) if self.is_promotable else None
 
     def reset(self, term: Term) -> None:
-        """Begin a role: nothing that belonged to the one before counts any more."""
+        """Begin a role: drop everything that belonged to the one before."""
         if self.term != term:
             self.term = term
             self.vote = NOBODY

@@ -46,14 +46,14 @@ class CompactedError(RaftError):
 
 
 class UnavailableError(RaftError):
-    """The index is behind the last entry."""
+    """The index is beyond the last entry."""
 
     def __init__(self) -> None:
         super().__init__("requested entry at index is unavailable")
 
 
 class SnapshotOutOfDateError(RaftError):
-    """A newer snapshot is there."""
+    """There is a newer snapshot."""
 
     def __init__(self) -> None:
         super().__init__("requested index is older than the existing snapshot")

@@ -64,8 +64,8 @@ class ProposeConfChange:
 
 @dataclass(frozen=True, slots=True)
 class RequestRead:
-    """Find out up to where the state machine must be before a read may be answered. `token` is unique on this node.
-    One that is not `urgent` may wait for the next heartbeats (`RaftConfig.eager_reads`)."""
+    """Find out what index the state machine must have applied before a read may be answered. `token` is unique on this
+    node. One that is not `urgent` may wait for the next heartbeats (`RaftConfig.eager_reads`)."""
 
     token: int
     urgent: bool = True
@@ -169,7 +169,8 @@ class ConfigurationChanged:
 
 @dataclass(frozen=True, slots=True)
 class ProposalAppended:
-    """The proposal stands at `entry_id`, not committed yet. If another entry is applied at that index, it was lost."""
+    """The proposal is in the log at `entry_id`, not committed yet. If another entry is applied at that index, it was
+    lost."""
 
     token: object
     entry_id: EntryId
@@ -203,7 +204,7 @@ class RoleChanged:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A message was not listened to."""
+    """A message was ignored."""
 
     message: Message
     reason: str

@@ -37,9 +37,9 @@ class EpochHistory:
         return self.entries[-1][0] if self.entries else NO_EPOCH
 
     def begin(self, epoch: Epoch, offset: Offset) -> bool:
-        """Record that `epoch` begins at `offset`; whether anything changed.
+        """Record that `epoch` begins at `offset`; returns whether anything changed.
 
-        Epochs that began there or later never had a record and go (Kafka's LeaderEpochFileCache).
+        Epochs that began there or later never had a record and are removed (Kafka's LeaderEpochFileCache).
         """
         if epoch <= self.latest:
             assert epoch == self.latest, f"epoch {epoch} begins after epoch {self.latest}"
@@ -72,14 +72,14 @@ class EpochHistory:
         raise AssertionError("an epoch below the latest has a successor")
 
     def truncate_end(self, offset: Offset) -> bool:
-        """Forget epochs that began at or above `offset`, the new end of the log; whether any did."""
+        """Forget epochs that began at or above `offset`, the new end of the log; returns whether there were any."""
         kept = tuple(entry for entry in self.entries if entry[1] < offset)
         changed = len(kept) != len(self.entries)
         self.entries = kept
         return changed
 
     def truncate_start(self, offset: Offset) -> bool:
-        """Forget epochs that ended at or below `offset`, the new start of the log; whether any did."""
+        """Forget epochs that ended at or below `offset`, the new start of the log; returns whether there were any."""
         below = [entry for entry in self.entries if entry[1] < offset]
         if not below:
             return False

@@ -1,4 +1,4 @@
-"""The names of a log's files, so that other files are told apart and left alone."""
+"""The names of the files of a log. Files with other names are left alone."""
 
 import re
 from functools import lru_cache
@@ -19,8 +19,7 @@ _NAMES_KEPT: Final = 4_096
 
 
 class Replacement(NamedTuple):
-    """A file that key compaction wrote, in the place of the segments from base `first` up to below `end`: see
-    `compaction.swap`."""
+    """A compacted file that replaces the segments from base `first` up to below `end`: see `compaction.swap`."""
 
     first: Offset
     end: Offset

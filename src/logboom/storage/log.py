@@ -65,10 +65,10 @@ class PartitionLog:
         report: Report,
         open_files: OpenFiles | None = None,
     ) -> "PartitionLog":
-        """The log in `directory`, made if there is none, recovered if it was not closed.
+        """Open the log in `directory`: create it if there is none, recover it if it was not closed.
 
-        What was found wrong or repaired goes to `report`, from here and later from reads in any thread. StorageError
-        where the disk itself fails; on a full one, which can be read, a log that is there is opened.
+        Everything found damaged or repaired is reported to `report`, from here and later from reads in any thread.
+        Raises StorageError if the disk itself fails; on a full disk, which can be read, an existing log is opened.
         """
         try:
             files = OpenFiles() if open_files is None else open_files
@@ -91,7 +91,7 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> Offset:
-        """Where the next record goes: after all that is staged."""
+        """The offset of the next record, counting all that is staged."""
         return self._state.log_end_offset
 
     @property
@@ -120,7 +120,7 @@ class PartitionLog:
         return self._state.config
 
     def configure(self, config: LogConfig) -> None:
-        """Take other settings, for what is appended from now on."""
+        """Change the settings for what is appended from now on."""
         self._state.config = self._plan.config = config
 
     def tell_writes(self, on_written: Callable[[], object] | None) -> None:
@@ -210,8 +210,8 @@ class PartitionLog:
         self._staged.append(staged)
 
     def roll(self) -> bool:
-        """Stage the end of the segment that is written to: what is appended next begins a new one. Whether there was
-        anything in it. The next `flush` does it."""
+        """Stage the end of the active segment: what is appended next begins a new one. Returns whether the segment has
+        any record. The next `flush` carries it out."""
         state = self._state
         state.check_writable()
         if self._plan.bytes == 0:
@@ -222,8 +222,8 @@ class PartitionLog:
         return True
 
     def abandon_staged(self) -> tuple[FirstSequence, ...]:
-        """Take back all that is staged: log end, producers and epochs are again those of what is written. Where that of
-        idempotent producers began."""
+        """Take back all that is staged: log end, producers and epochs are again those of what is written. Returns the
+        first sequence taken back of each idempotent producer."""
         state = self._state
         with self._io:
             undo = [displaced for staged in self._staged for displaced in staged.undo]
@@ -272,7 +272,7 @@ class PartitionLog:
             return state.durable_end if sync else state.written_end
 
     def checkpoint(self) -> None:
-        """Make the note of the durable end itself durable."""
+        """Sync the checkpoint of the durable end."""
         state = self._state
         with self._io:
             state.check_writable()

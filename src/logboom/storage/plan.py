@@ -20,7 +20,7 @@ class SegmentPlan:
         self.restart(Offset(0), 0, None)
 
     def restart(self, base: Offset, size_bytes: int, since_ms: int | None) -> None:
-        """Begin from a segment of this many bytes on disk, whose first batch came at `since_ms`."""
+        """Start from an active segment with this many bytes on disk, whose first batch arrived at `since_ms`."""
         self.base = base
         self.bytes = size_bytes
         self.since_ms = since_ms if size_bytes else None
@@ -28,7 +28,8 @@ class SegmentPlan:
         self._recovery_point_due_bytes = max(size_bytes, self._next_recovery_point(0))
 
     def rolls(self, size_bytes: int, end: Offset, now_ms: int) -> bool:
-        """Whether `size_bytes` more at the log end offset `end` begin a new segment, by size, age or count."""
+        """Whether `size_bytes` more at the log end offset `end` begin a new segment, by size, age or count of
+        offsets."""
         if self.bytes == 0:
             return False
         return (

@@ -44,7 +44,7 @@ class ProducerState:
 
 
 class FirstSequence(NamedTuple):
-    """Of the first of some batches of a producer."""
+    """The first sequence of some batches of a producer."""
 
     producer: int
     epoch: int
@@ -52,7 +52,7 @@ class FirstSequence(NamedTuple):
 
 
 Undo = list[tuple[ProducerId, ProducerState | None]]
-"""What batches that were recorded displaced, oldest first: a producer and its state before, None for a new one."""
+"""Undo entries of recorded batches, oldest first: a producer and its previous state, None for a new one."""
 
 
 def _sequence_behind(last: int) -> int:
@@ -64,7 +64,7 @@ def _continues(state: ProducerState, header: BatchHeader) -> bool:
 
 
 class ProducerTable:
-    """Producers, the one that was silent for longest first."""
+    """The producers, the one that has been silent for longest first."""
 
     __slots__ = ("_producers", "expiry_ms", "max_producers")
 
@@ -112,7 +112,7 @@ class ProducerTable:
         raise OutOfOrderSequenceError(f"Producer {header.producer_id} sent sequence {first} after {last}.")
 
     def record(self, header: BatchHeader, base_offset: Offset, now_ms: int, undo: Undo | None = None) -> None:
-        """Remember a batch that was appended; what it displaced is added to `undo`, for `revert`."""
+        """Record an appended batch; the state that it displaces is added to `undo`, for `revert`."""
         producers = self._producers
         producer = ProducerId(header.producer_id)
         written = WrittenBatch(header.base_sequence, header.last_sequence, base_offset, header.last_offset_delta)
@@ -132,7 +132,7 @@ class ProducerTable:
             del producers[oldest]
 
     def first_of(self, undo: Undo) -> Iterator[FirstSequence]:
-        """Where the batches begin that `revert` is going to take back, of each producer."""
+        """The first sequence of each producer among the batches that `revert` is going to take back."""
         for producer, before in dict(reversed(undo)).items():
             state = self._producers.get(producer)
             known = () if before is None else before.batches

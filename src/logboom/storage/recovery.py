@@ -1,7 +1,7 @@
-"""Opening a log: find its segments, read what lies past the durable-end checkpoint, and know everything again.
+"""Opening a log: find its segments, read what follows the durable-end checkpoint, and rebuild the state.
 
-Bad bytes past the durable end are a torn tail and are cut. Below it they are damage: reported, never cut; the offsets
-stay taken and answer with an error, and the log goes on after them.
+Bad bytes after the durable end are a torn tail and are truncated. Before it they are damage: reported, never truncated;
+the offsets stay taken and answer with an error, and the log goes on after them.
 """
 
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ def _names_in(disk: Disk, directory: str) -> list[str]:
 
 
 def _load_first_dirty(state: LogState, names: Sequence[str]) -> None:
-    """Know again up to where the log is compacted. No cleaning reaches into the segment that is written to."""
+    """Restore the offset up to which the log is compacted. No compaction reaches into the active segment."""
     if first_dirty.NAME not in names:
         return
     state.first_dirty_offset = first_dirty.load(state.disk, state.directory, state.report) or Offset(0)
@@ -85,7 +85,8 @@ def _load_first_dirty(state: LogState, names: Sequence[str]) -> None:
 
 
 def _note(state: LogState, *, sync: bool) -> None:
-    """Make what was found the state from which the next recovery starts, if there is room: a full disk can be read."""
+    """Write a checkpoint of what was found, so that the next recovery starts from it, if there is room: a full disk can
+    be read."""
     try:
         # The tail's own epochs first: below the durable end a batch of an unknown epoch is damage.
         state.epochs.save()
@@ -147,7 +148,7 @@ def _find_segments(state: LogState, known: Checkpoint | None, names: Sequence[st
 
 
 def _complete_swaps(state: LogState, names: Sequence[str]) -> Sequence[str]:
-    """Finish what a cleaning had committed, and remove what it had not; the names in the directory then."""
+    """Complete what a compaction had committed, and remove what it had not; returns the names in the directory then."""
     disk, directory = state.disk, state.directory
     swaps = [replacement for name in names if (replacement := replacement_in(name)) is not None]
     bases = [base for name in names if (base := offset_in(name, LOG_SUFFIX)) is not None]
@@ -237,7 +238,7 @@ def _epochs_of_log(state: LogState) -> EpochHistory:
 
 
 def _read_tail(state: LogState, durable: Offset, file_bytes: int) -> bool:
-    """Take every whole batch past the durable end and sync it, cut the rest; whether there was any batch.
+    """Take every whole batch after the durable end and sync it, truncate the rest; returns whether there was any batch.
 
     The batches were written and not acknowledged as synced. They are kept, since a consumer of a stream that does not
     wait for syncs, or a producer with acks=1, may know them.

@@ -8,7 +8,7 @@ from logboom.base.ids import Offset
 
 
 class SegmentFacts(Protocol):
-    """The facts of one segment that retention needs."""
+    """What retention needs to know of one segment."""
 
     @property
     def base(self) -> Offset:

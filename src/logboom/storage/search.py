@@ -1,7 +1,7 @@
-"""Finding records by time in a log's segments, and how much lies before an offset.
+"""Finding records by time in a log's segments, and the size of what comes before an offset.
 
 Indexes narrow the search to a few batches. Those are opened record by record, since the newest time in a batch's header
-is what its producer wrote there, and may not be true.
+is what its producer wrote there, and may be wrong.
 """
 
 from collections.abc import Iterator, Sequence

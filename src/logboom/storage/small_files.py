@@ -26,12 +26,12 @@ ReportNotice = Callable[[Notice], None]
 
 
 def frame(tag: bytes, version: int, payload: bytes) -> bytes:
-    """The bytes of a small file: four letters, version, length, CRC, payload."""
+    """The bytes of a small file: a tag of four letters, version, length, CRC, payload."""
     return _HEADER.pack(tag, version, len(payload), crc32c(payload)) + payload
 
 
 def unframe(tag: bytes, version: int, data: bytes) -> bytes | None:
-    """The payload, or None where tag, version, length or CRC are not as they must be."""
+    """The payload, or None if tag, version, length or CRC do not match."""
     if len(data) < _HEADER.size:
         return None
     found_tag, found_version, length, crc = _HEADER.unpack_from(data)
@@ -76,7 +76,7 @@ def read_auxiliary(
 
 
 def set_aside(disk: Disk, path: str) -> str:
-    """Rename it to a name that nothing uses; that name."""
+    """Rename it to an unused name, which is returned."""
     aside = next(name for n in count() if not disk.exists(name := f"{path}{_ASIDE_SUFFIX}{n or ''}"))
     disk.rename(path, aside)
     return aside

@@ -27,7 +27,7 @@ class Staged:
     buffers: list[Bytes]
     size_bytes: int
     batches: list[tuple[Offset, int, int]]
-    """Base offset, bytes and newest time of each."""
+    """Base offset, size and newest time of each batch."""
     next_offset: Offset
     undo: Undo
     """What the batches displaced in the producer table."""
@@ -70,7 +70,7 @@ def place_run(run: Sequence[Batch], base_offset: Offset, epoch: Epoch) -> Staged
 
 
 def first_copy(producers: ProducerTable, header: BatchHeader, now_ms: int) -> Appended | None:
-    """Where the first copy of a batch lies, if it is a duplicate. Raises the errors of `ProducerTable.check`."""
+    """The offset of the first copy of a batch, if it is a duplicate. Raises the errors of `ProducerTable.check`."""
     if header.producer_id < 0:
         return None
     producers.expire(now_ms)

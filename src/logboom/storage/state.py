@@ -1,4 +1,4 @@
-"""What one log is: its segments, ends, epochs and producers, and what the disk knows of them.
+"""The state of one log: its segments, ends, epochs and producers, and what the disk knows of them.
 
 `recovery.recover` makes a `LogState` from a directory; `writing`, `truncation` and `PartitionLog` change it. It has no
 lock: `PartitionLog` says which thread may change what.
@@ -66,7 +66,7 @@ class LogState:
         """How often its segments were replaced: a reader that failed beside that tries again."""
         self.log_start_offset = Offset(0)
         self.log_end_offset = Offset(0)
-        """Where the next record goes: after all that is staged."""
+        """The offset of the next record, counting all that is staged."""
         self.written_end = Offset(0)
         """Below it everything is in the segment files, as far as this process can tell."""
         self.durable_end = Offset(0)
@@ -84,7 +84,7 @@ class LogState:
         self.on_written: Callable[[], object] | None = None
         """Called where something was written that is going to be synced, before the sync, on the thread that writes."""
         self.failure: str | None = None
-        """Why nothing is written any more, if so: a sentence."""
+        """Why nothing is written any more, as a sentence; None if the log accepts writes."""
         self._checkpoint_file = CheckpointFile(disk, directory, open_files)
         self._checkpoint_synced_bytes = 0
         """Size of the active segment in the last checkpoint that was synced."""
@@ -229,7 +229,7 @@ class LogState:
         self.write_checkpoint(sync=False)
 
     def close_checkpoint(self) -> None:
-        """Hold no handle of it until it is written again."""
+        """Close its file until it is written again."""
         self._checkpoint_file.close()
 
     # --- compaction -----------------------------------------------------------------------------------------------

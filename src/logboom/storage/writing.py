@@ -15,8 +15,8 @@ from logboom.storage.staging import Staged
 from logboom.storage.state import LogState
 
 PART_BYTES: Final = MIB
-"""What is synced at once of a long flush. A sync of more takes in proportion longer, and then all of its clients send
-again at once, while the disk has nothing to do."""
+"""How much of a long flush is synced at once. A larger sync takes proportionally longer, and then all of its clients
+send again at once, while the disk has nothing to do."""
 
 
 def write(state: LogState, staged: list[Staged], count: int) -> RetriableStorageError | None:
@@ -120,10 +120,10 @@ def _save_recovery_point(state: LogState, staged: Staged) -> None:
 
 
 def _roll(state: LogState, staged: Staged) -> None:
-    """Close the active segment, durable to its end, and begin the next one with `staged`.
+    """Close the active segment, synced to its end, and begin the next one with `staged`.
 
     The checkpoint that names the new segment comes last and is synced. Until then recovery takes its file, which is
-    empty, for the remainder of a roll that was never finished.
+    empty, for the remainder of an unfinished roll.
     """
     old, base = state.active, state.written_end
     new = state.create_segment(base)
@@ -144,7 +144,8 @@ def _roll(state: LogState, staged: Staged) -> None:
 
 
 def settle(state: LogState) -> None:
-    """Leave everything so that the next open has nothing to do. All is written and synced. Raises OSError."""
+    """Leave everything so that the next open has nothing to do. Everything is written and synced by now. Raises
+    OSError."""
     active = state.active
     active.file.trim()
     if active.index.is_behind:

@@ -1,7 +1,7 @@
-"""One node in a process of its own: its start, the line with which it says that it is ready, its log, its end.
+"""One node in a process of its own: its start, the line by which it reports that it is ready, its log, its end.
 
-The process prints one line of JSON on standard output when it is ready and its log on standard error, as
-`logboom serve --json` does. Must not know why it runs.
+The process prints one line of JSON on standard output when it is ready and its log on standard error, as `logboom serve
+--json` does. Must not know why it runs.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _REMEMBERED_LINES: Final = 10
 _NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
 """The supervisor itself tells systemd when all nodes are ready."""
 _ERROR: Final = "logboom: "
-"""What a command begins the sentence with that says why it failed."""
+"""The prefix of the sentence with which a command says why it failed."""
 _LAST_LINES_MAX_S: Final = 1.0
 """How long the log of a process that has ended is read: what it has written is there at once, but a process that it had
 started may hold the pipe open."""
@@ -78,7 +78,7 @@ class Child:
         return not self._exit.done()
 
     async def ready(self, timeout_s: float | None) -> dict[str, Any]:
-        """What the node says of itself, once it is ready. Raises NodeStartError."""
+        """The node's ready line, once it is ready. Raises NodeStartError."""
         try:
             return await asyncio.wait_for(asyncio.shield(self._ready), timeout_s)
         except TimeoutError:

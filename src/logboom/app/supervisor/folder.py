@@ -25,14 +25,14 @@ from logboom.base.settings import join_address, split_address
 from logboom.peer.key import KEY_BYTES, format_cluster_key
 
 FOLDER_DEFAULT: Final = Path("logboom-cluster")
-"""The folder that is meant where none is named, in the directory of whoever gives the command."""
+"""The default folder, in the working directory of the command."""
 LIST_NAME: Final = "cluster.json"
 KEY_NAME: Final = "cluster.key"
 NATS_SERVER_FILE: Final = "nats-server.conf"
 """Of the nats-server that the supervisor keeps up, where it does."""
 _LOCK_NAME: Final = ".cluster.lock"
 _BEFORE_THE_LIST: Final = (KEY_NAME, f".{KEY_NAME}.new", f".{LIST_NAME}.new", _LOCK_NAME, NATS_SERVER_FILE)
-"""What is there where the first start did not come to its end."""
+"""Files that a first start leaves if it does not complete."""
 _VERSION: Final = 1
 _PORT_TRIES: Final = 1_000
 _PORT_MIN: Final = 1_024
@@ -74,7 +74,7 @@ class Folder:
         self.path = path
         self.places = places
         self.founded = founded
-        """Whether a first node has made the cluster; from then on every node is given the others."""
+        """Whether the first node has founded the cluster; from then on every node is given the others."""
         self._lock = lock
 
     @classmethod
@@ -115,7 +115,7 @@ class Folder:
         self.places = sorted(before.values(), key=lambda place: place.id)
 
     def place(self, node_id: int) -> Place:
-        """Where a node is that must be here."""
+        """The place of a node that has to be in the list."""
         return next(each for each in self.places if each.id == node_id)
 
     def key_file(self) -> Path:

@@ -1,4 +1,4 @@
-"""`LogCompaction`: how dirty a log is, and `Cleaning`: one run that cleans it, in steps."""
+"""`LogCompaction`: how dirty a log is, and `Cleaning`: one run of compaction, in steps."""
 
 import contextlib
 from collections import deque
@@ -21,7 +21,7 @@ from logboom.storage.segment import BadBatchError, Segment
 from logboom.storage.state import LogState
 
 ForgetSegments = Callable[[Sequence[Segment]], None]
-"""Told of segments that were replaced, so that nothing holds on to them."""
+"""Called with segments that were replaced, so that nothing keeps holding them."""
 
 
 class LogCompaction:
@@ -44,8 +44,8 @@ class LogCompaction:
         return self._state.truncation_count
 
     def dirt(self, settings: CompactionSettings, *, now_ms: int, stable_end: Offset) -> Dirt:
-        """How much is to be cleaned, where everything below `stable_end` is committed and belongs to no open
-        transaction. May wait for the disk. StorageError where it fails."""
+        """How much there is to compact, if everything below `stable_end` is committed and belongs to no open
+        transaction. May wait for the disk. Raises StorageError if it fails."""
         state = self._state
         while True:
             at_read = LogStateAtRead(state)
@@ -86,7 +86,7 @@ class LogCompaction:
         stable_end: Offset,
         start_passes: StartPasses = in_this_process,
     ) -> "Cleaning":
-        """A run over all that may be cleaned now. One at a time: `abandon` it before the next one.
+        """A run over everything that may be compacted now. One at a time: `abandon` it before the next one.
 
         `start_passes` decides where its passes run.
         """
@@ -128,16 +128,16 @@ class Cleaning:
         self._start_passes = start_passes
         self._passes: Passes | None = None
         self._first_dirty = self._dirty_end = compaction.first_dirty_offset
-        """The part whose keys are known."""
+        """The dirty section whose keys are known."""
         self._cleanable_end = Offset(0)
         self._groups: deque[tuple[Segment, ...]] | None = None
         self._sources: Sequence[Segment] = ()
-        """What is read now."""
+        """The segment being read."""
         self._source_handles: list[File] = []
         """Files of the group that is swapped next: they are open over the swap, so that removing their names is quick
         whatever their size."""
         self._is_stale = False
-        """Whether the last swap was not done, so that nothing may count on it."""
+        """Whether the last swap was not carried out, so that nothing may rely on it."""
         self._target: File | None = None
         """The file that is written, under this name, until it is swapped in."""
         self._cleaned_name: str | None = None
@@ -191,7 +191,8 @@ class Cleaning:
         return None
 
     def _after_swap(self) -> None:
-        """What takes time and nothing waits for: the new segment's index, and giving back the room of the old ones."""
+        """Work that takes time and that nothing waits for: the new segment's index, and freeing the space of the old
+        ones."""
         swapped, self._swapped = self._swapped, None
         self._source_handles.clear()
         if swapped is None:
@@ -204,7 +205,8 @@ class Cleaning:
                 new.index.seal(new.end)
 
     def _is_current(self) -> bool:
-        """Whether what is cleaned is still the log: it was neither truncated nor closed, and the last swap was done."""
+        """Whether what is being compacted is still the log: it was neither truncated nor closed, and the last swap was
+        carried out."""
         state = self._state
         return state.truncation_count == self._truncation_count and state.failure is None and not self._is_stale
 
@@ -269,9 +271,9 @@ class Cleaning:
     # --- on the flusher's thread ------------------------------------------------------------------------------------
 
     def _swap(self, group: tuple[Segment, ...], written: Written, replacement: Replacement) -> None:
-        """Put the new segment in the place of the group. Raises as `PartitionLog.detach_before`.
+        """Replace the group by the new segment. Raises as `PartitionLog.detach_before`.
 
-        Nothing happens where the group is no part of the log any more; the next step of the run says so.
+        Does nothing if the group is no longer part of the log; the next step of the run reports that.
         """
         self._is_stale = True  # until it is done
         state, disk, directory, target = self._state, self._state.disk, self._state.directory, self._target
@@ -309,7 +311,8 @@ class Cleaning:
         self._forget_segments(group)
 
     def finish(self) -> Cleaned:
-        """Note up to where the log is clean; what was done. Raises as `PartitionLog.checkpoint`."""
+        """Record the offset up to which the log is clean; returns what was done. Raises as
+        `PartitionLog.checkpoint`."""
         state = self._state
         assert not self.has_ended, "this run has ended"
         with self._io:

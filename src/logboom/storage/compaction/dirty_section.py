@@ -22,7 +22,7 @@ read may have as many, or many more where they are compressed."""
 
 
 class DirtySection:
-    """What is known of the records from `start` up to below `end`."""
+    """The keys and offsets of the records from `start` up to below `end`."""
 
     def __init__(self, start: Offset, map_bytes: int) -> None:
         self.start = start
@@ -90,8 +90,8 @@ class DirtySection:
             found.with_tombstones.append(base)
 
     def _note(self, found: "_Keys", end: Offset) -> bool:
-        """Note the keys of all batches up to `end`; False where this part ends, with them or before one that had no
-        room."""
+        """Add the keys of all batches up to `end` to the map; returns False if this part of the log ends, with these
+        batches or before one for which there was no room."""
         self.superseded.add(found.keyless)
         self.has_keyless |= bool(found.keyless)
         self.with_tombstones.add(found.with_tombstones)

@@ -25,7 +25,7 @@ _MIN_SLOTS: Final = 8
 _TABLE_SLOTS_MIN: Final = 4096
 _TABLE_BITS_MAX: Final = 8
 _PLACE_BITS: Final = (1 << 30) - 1
-"""So much of a digest says where to look: the interpreter divides numbers of up to 30 bits three times as fast."""
+"""The bits of a digest that give the slot: the interpreter divides numbers of up to 30 bits three times as fast."""
 _OFFSET_MAX: Final = (1 << 32) - 1
 _FEW_KEY_BYTES: Final = 224
 """What a key takes in the dictionary at most beside its own bytes: two objects, and four entries, since the dictionary
@@ -162,10 +162,10 @@ class KeyMap:
         return len(self._tables if self._few is None else self._few)
 
     def put(self, keys: Sequence[bytes], offsets: Sequence[int]) -> tuple[int, list[int]]:
-        """Note that each of `keys` is at its offset; the offsets rise, and are above all offsets before.
+        """Record the offset of each of `keys`; offsets rise, and are above all offsets before.
 
-        How many were noted, and the offsets that these keys were at before, as far as they were known. It ends before
-        the first new key that has no room, or an offset 2**32 above the start.
+        Returns how many were recorded, and the previous offsets of these keys where known. It stops before the first
+        new key for which there is no room, or at an offset 2**32 above the start.
         """
         if self._few is not None and keys:
             most_bytes = self._few_bytes + sum(map(len, keys)) + _FEW_KEY_BYTES * len(keys)
@@ -197,7 +197,7 @@ class KeyMap:
         self._few = None
 
     def known(self, keys: Sequence[bytes]) -> list[bool]:
-        """Of each key whether it is noted."""
+        """For each key, whether it is in the map."""
         return self._tables.known(keys) if self._few is None else list(map(self._few.__contains__, keys))
 
 

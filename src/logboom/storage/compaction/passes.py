@@ -20,7 +20,7 @@ from logboom.storage.segment import SparseIndex
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the passes must know of the log."""
+    """What the passes need to know about the log."""
 
     first_dirty_offset: Offset
     epochs: tuple[tuple[Epoch, Offset], ...]
@@ -38,7 +38,7 @@ class Written:
     """What the second pass made of some segments."""
 
     size_bytes: int
-    """Of what takes their place."""
+    """Of the file that replaces them."""
     written_bytes: int
     """0 where nothing changed, and there is no file."""
     index: SparseIndex
@@ -46,13 +46,13 @@ class Written:
 
 
 class Files(Protocol):
-    """The files of one step, and what is to happen while it goes on. Its methods may raise any error, which ends it."""
+    """The files of one step, and callbacks for its progress. Its methods may raise any error, which ends the step."""
 
     def source(self, number: int) -> File:
         """The open file of that source, which stays the caller's."""
 
     def target(self) -> File:
-        """The file to write, made now. It stays the caller's."""
+        """The file to write, created now; the caller closes it."""
 
     def did_read(self, size_bytes: int) -> None:
         """So many bytes were read."""

@@ -28,7 +28,7 @@ _BEST_LEVELS: Final = {Codec.GZIP: 9, Codec.LZ4: 17, Codec.ZSTD: 22}
 
 
 class Verdict(Enum):
-    """What becomes of a batch that is not rewritten."""
+    """The fate of a batch that is not rewritten."""
 
     KEEP = auto()
     """It stays as it is."""
@@ -38,7 +38,7 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class FilterCounts:
-    """What was done so far that is told later on."""
+    """Statistics of the compaction so far."""
 
     records: int = 0
     without_key: int = 0
@@ -76,15 +76,15 @@ class RecordFilter:
         self._max_decompressed_bytes = max_decompressed_bytes
 
     def judge(self, batches: Sequence[Batch], source: Source) -> Iterator[Verdict | bytearray]:
-        """Each of some batches as it is to be, or what becomes of it, one after the other. StorageError where one
+        """The outcome for each of some batches, in order: the new batch, or a `Verdict`. Raises StorageError if one
         cannot be opened."""
         fates = self._fates_of_lone(batches)
         for batch in batches:
             yield fates.get(batch[2][0]) or self._judge(batch, source)
 
     def _fates_of_lone(self, batches: Sequence[Batch]) -> dict[int, Verdict | bytearray]:
-        """What becomes of batches of one record, by their offsets, where that is said without more than its key and all
-        of them can be looked up together: opening each would take most of the time of a cleaning."""
+        """The fate of batches of one record, by offset, where the key alone decides and all keys can be looked up
+        together: opening each batch would take most of the time of a compaction."""
         dirty = self._dirty
         start, end = dirty.start, dirty.end
         known: list[BatchHeader] = []
@@ -175,11 +175,11 @@ class RecordFilter:
         return rewritten
 
     def _emptied(self, header: BatchHeader) -> Verdict | bytearray:
-        """What becomes of a batch of which no record stays."""
+        """The fate of a batch of which no record is retained."""
         return without_records(header) if header.base_offset in self._remembered else Verdict.REMOVE
 
     def _retained(self, body: bytes, header: BatchHeader) -> tuple[list[RecordBounds], bool]:
-        """Where the records lie that stay, and whether one is a tombstone below the end of the dirty section."""
+        """The positions of the retained records, and whether one is a tombstone below the end of the dirty section."""
         dirty, base, horizon_ms = self._dirty, header.base_offset, header.delete_horizon_ms
         columns = key_columns(body, header.records_count)
         keys, deltas = columns.keys, columns.deltas

@@ -1,7 +1,8 @@
-"""The second pass of a cleaning: writing the file that takes the place of one or several segments.
+"""The second pass of a compaction: writing the file that replaces one or several segments.
 
-A log has no holes: the next batch begins where the one before ends, which is how damage and lost batches are told from
-offsets that nobody needs. So each run of removed offsets is covered by one empty batch, a gap (decision 22).
+A log has no holes: the next batch begins where the one before ends. That is how damage and lost batches are
+distinguished from offsets that nobody needs. So each run of removed offsets is covered by one empty batch, a gap
+(decision 22).
 """
 
 from collections.abc import Callable
@@ -33,10 +34,11 @@ class _Gap:
 
 
 class SegmentWriter:
-    """One new file. As long as nothing differs from `source`, the only segment that it replaces, it is not made."""
+    """One new file. It is created only once something differs from `source`, if that is the only segment it
+    replaces."""
 
     def __init__(self, make: Callable[[], File], source: File | None, interval_bytes: int, step: Step) -> None:
-        """`make` opens the file, which is the caller's to close. `source` is None where it replaces several."""
+        """`make` opens the file, which the caller closes. `source` is None if it replaces several segments."""
         self.index = SparseIndex(interval_bytes)
         self.size_bytes = 0
         """Bytes of all batches so far, written or not."""
@@ -47,16 +49,16 @@ class SegmentWriter:
         self._file: File | None = None
         self._buffer = bytearray()
         self._on_its_way_bytes = 0
-        """Of the last piece that was written: the device may not have it yet."""
+        """The range of the last piece that was written, which the device may not have yet."""
         self._gap: _Gap | None = None
         self._run = b""
-        """The read that batches are from which stay, lie side by side and are not in the buffer yet."""
+        """The read buffer that the current run of retained, adjacent batches is from; they are not copied yet."""
         self._run_start = self._run_end = 0
         if source is None:
             self._begin()
 
     def copy(self, batch: Batch) -> None:
-        """The next batch stays as it is."""
+        """Retain the next batch as it is."""
         if self._gap is not None:
             self._end_gap()
         data, at, header = batch
@@ -71,13 +73,13 @@ class SegmentWriter:
         self._note(header, end - at)
 
     def replace(self, rewritten: bytearray) -> None:
-        """The next batch is another one of the same offsets."""
+        """Replace the next batch by another one with the same offsets."""
         self._end_gap()
         self._begin()
         self._add(rewritten, read_header(rewritten))
 
     def remove(self, batch: Batch) -> None:
-        """The next batch goes."""
+        """Remove the next batch."""
         header, gap = batch[2], self._gap
         last_offset = header[0] + header[6]
         if gap is not None and gap.leader_epoch == header[2] and last_offset - gap.start <= MAX_OFFSET_DELTA:
@@ -108,7 +110,7 @@ class SegmentWriter:
         self._add(batch, read_header(batch))
 
     def _begin(self) -> None:
-        """From here on the file differs: make it, and copy what is before."""
+        """From here on the file differs: create it, and copy what comes before."""
         if self._file is not None:
             return
         self._file = self._make()
@@ -129,8 +131,8 @@ class SegmentWriter:
             self._flush()
 
     def _end_run(self) -> None:
-        """Take the batches that stay and lie side by side, all at once. They are copied, since a view would hold the
-        whole read that it is from."""
+        """Copy the run of retained, adjacent batches at once. They are copied since a view would keep the whole read
+        buffer alive."""
         run, start, self._run, self._run_start = self._run, self._run_start, b"", 0
         if run:
             self._buffer += memoryview(run)[start : self._run_end]
@@ -147,7 +149,8 @@ class SegmentWriter:
         self._buffer = bytearray()
 
     def _write(self, data: bytes | bytearray) -> None:
-        """Write the next bytes of the file; they are on their way to the device on return, those before are there."""
+        """Write the next bytes of the file; on return they are on their way to the device, and all before them have
+        arrived."""
         assert self._file is not None
         at, size_bytes = self.written_bytes, len(data)
         self._file.write(at, [data])

@@ -1,4 +1,4 @@
-"""Reading one segment for a cleaning: its batches, checked as a read checks them."""
+"""Reading one segment for a compaction: its batches, checked as in any read."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from logboom.records import (
 from logboom.storage.segment import UNREADABLE, BadBatchError, EpochAt, batch_fault
 
 NEVER_BY_KEY: Final = CONTROL_BIT | TRANSACTIONAL_BIT
-"""Attributes of batches whose records no key removes."""
+"""Attributes of batches whose records are not removed by key."""
 NOT_LONE: Final = NEVER_BY_KEY | CODEC_MASK
 """Attributes of batches that `lone_key` does not read."""
 _READ_BYTES: Final = MIB
@@ -30,18 +30,18 @@ Batch = tuple[bytes, int, BatchHeader]
 """Bytes that hold a whole batch, where it begins in them, and its header."""
 
 Step = Callable[[int], None]
-"""Called with this many bytes as were read or written; it may wait, or raise an error that ends the work."""
+"""Called with the number of bytes that were read or written; it may wait, or raise an error that ends the work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A complete segment, as far as reading it asks. Its file is open already."""
+    """A complete segment to read. Its file is already open."""
 
     path: str
     """For messages."""
     first_offset: Offset
     first_position: int
-    """Offset and place of the batch that reading begins with."""
+    """Offset and position of the batch that reading begins with."""
     end: Offset
     size_bytes: int
 

@@ -19,9 +19,9 @@ from logboom.storage.small_files import remove_auxiliary
 
 
 def commit(disk: Disk, directory: str, replacement: Replacement) -> None:
-    """Make the cleaned file, which is synced, part of the log: `complete` must follow, now or at the next start.
+    """Make the compacted file, which is synced, part of the log: `complete` must follow, now or at the next start.
 
-    Raises OSError; unless it is a failed sync, the log is then as it was, and the file is gone.
+    Raises OSError; unless it is a failed sync, the log is then as it was, and the file is removed.
     """
     swap_path = f"{directory}/{replacement.swap_name}"
     try:
@@ -36,11 +36,11 @@ def commit(disk: Disk, directory: str, replacement: Replacement) -> None:
 
 
 def complete(disk: Disk, directory: str, replacement: Replacement, bases: Sequence[Offset]) -> None:
-    """Remove the files of the segments that were replaced, which are of these bases, and give the new one its name.
+    """Remove the files of the replaced segments, which have these bases, and give the new file its final name.
 
-    `commit` was done, if by another process. That name alone need not be durable on return: a start that finds the
-    `.swap` does this again, and whatever changes the log's segments syncs the directory first. Raises OSError; it can
-    be done again then.
+    `commit` was done before, perhaps by another process. The final name need not be durable on return: a start that
+    finds the `.swap` does this again, and whatever changes the log's segments syncs the directory first. Raises
+    OSError; the call can be repeated then.
     """
     stem = f"{directory}/{replacement.first:020d}"
     # The index tells where batches lie in the old file, and how new they are. Without one it is made again.
