@@ -76,7 +76,7 @@ from logboom.storage.compaction import Cleaned, Cleaning, CompactionSettings, Di
 from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.faults import retriable_error_for
-from logboom.storage.files import has_records, is_known, is_log, is_unbegun
+from logboom.storage.files import has_records, holds_no_batch, is_known, is_log
 from logboom.storage.format import FORMAT_VERSION, check_format, claim_format, format_of, raise_format
 from logboom.storage.inspect import BatchView, LogTotals, LogView, verify
 from logboom.storage.log import PartitionLog
@@ -124,9 +124,9 @@ __all__ = [
     "format_of",
     "frame",
     "has_records",
+    "holds_no_batch",
     "is_known",
     "is_log",
-    "is_unbegun",
     "raise_format",
     "read_owner",
     "read_whole",

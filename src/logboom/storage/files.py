@@ -85,7 +85,7 @@ def has_records(disk: Disk, directory: str) -> bool:
     return not all(map(is_known, names)) or any(disk.size(f"{directory}/{name}") for name in segments)
 
 
-def is_unbegun(disk: Disk, directory: str) -> bool:
+def holds_no_batch(disk: Disk, directory: str) -> bool:
     """Whether a directory holds no more than a log's does before its first batch. Opens no file."""
     try:
         return epochs.NAME not in disk.list(directory) and not has_records(disk, directory)

@@ -16,7 +16,7 @@ from logboom.base.ids import PartitionIndex, StreamId, StreamName
 from logboom.base.ports import Disk
 from logboom.broker.disk.data_dir import STREAMS_DIR
 from logboom.metadata import Image, Stream
-from logboom.storage import has_records, is_unbegun, read_owner, write_owner
+from logboom.storage import has_records, holds_no_batch, read_owner, write_owner
 
 DELETED_SUFFIX: Final = ".deleted"
 _DELETED: Final = re.compile(r"([0-9a-f]{32})-([0-9]+)\.deleted")
@@ -105,7 +105,7 @@ def why_removable(disk: Disk, name: str, image: Image, deleted: Container[Stream
     directory = f"{STREAMS_DIR}/{name}"
     mark = read_mark(disk, directory)
     renamed = _DELETED.fullmatch(name)
-    if mark is None and _PARTITION.fullmatch(name) and is_unbegun(disk, directory):
+    if mark is None and _PARTITION.fullmatch(name) and holds_no_batch(disk, directory):
         return "it is empty: its creation was never finished"  # and a power failure took what there was
     if renamed is not None:
         id_ = StreamId(UUID(hex=renamed[1]))

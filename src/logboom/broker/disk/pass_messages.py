@@ -1,8 +1,8 @@
-"""What the cleaner and the process that runs its passes say to each other: typed messages as MessagePack.
+"""What the cleaner and the process that runs its passes exchange: typed messages as MessagePack.
 
 cleaner   Begin, then Read and Write, one at a time
-process   while it works on one: Worked, NeedSource or NeedTarget, each of which the cleaner answers with Continue;
-          at its end HaveRead, HaveWritten, or one of the failures
+process   while it works on one: Progress, NeedSource or NeedTarget, each of which the cleaner answers with Continue;
+          at its end ReadDone, WriteDone, or one of the failures
 """
 
 from array import array
@@ -37,8 +37,8 @@ class Continue(msgspec.Struct, frozen=True, tag=True):
     """Go on; with the file that was asked for, if one was."""
 
 
-class Worked(msgspec.Struct, frozen=True, tag=True):
-    """So many bytes were read and written since this was said last."""
+class Progress(msgspec.Struct, frozen=True, tag=True):
+    """Bytes read and written since the last such message."""
 
     read_bytes: int
     written_bytes: int
@@ -54,14 +54,14 @@ class NeedTarget(msgspec.Struct, frozen=True, tag=True):
     """The file to write is needed."""
 
 
-class HaveRead(msgspec.Struct, frozen=True, tag=True):
+class ReadDone(msgspec.Struct, frozen=True, tag=True):
     """The segment was read; see `Passes.read`."""
 
     dirty_end: Offset
     has_room: bool
 
 
-class HaveWritten(msgspec.Struct, frozen=True, tag=True):
+class WriteDone(msgspec.Struct, frozen=True, tag=True):
     """The segments were written; see `passes.Written`."""
 
     size_bytes: int
@@ -93,7 +93,7 @@ class DiskFailed(msgspec.Struct, frozen=True, tag=True):
     is_sync: bool
 
 
-class Broken(msgspec.Struct, frozen=True, tag=True):
+class InternalError(msgspec.Struct, frozen=True, tag=True):
     """A bug of ours."""
 
     traceback: str
@@ -131,14 +131,14 @@ class IndexColumns(msgspec.Struct, frozen=True):
         return found
 
 
-def have_written(written: Written) -> HaveWritten:
+def write_done(written: Written) -> WriteDone:
     """The message of a result."""
-    return HaveWritten(written.size_bytes, written.written_bytes, written.counts, IndexColumns.of(written.index))
+    return WriteDone(written.size_bytes, written.written_bytes, written.counts, IndexColumns.of(written.index))
 
 
 ToProcess: TypeAlias = Begin | Read | Write | Continue
 ToCleaner: TypeAlias = (
-    Worked | NeedSource | NeedTarget | HaveRead | HaveWritten | Damaged | CannotOpen | DiskFailed | Broken
+    Progress | NeedSource | NeedTarget | ReadDone | WriteDone | Damaged | CannotOpen | DiskFailed | InternalError
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -148,11 +148,11 @@ _to_cleaner: Final[msgspec.msgpack.Decoder[ToCleaner]] = msgspec.msgpack.Decoder
 encode = _encoder.encode
 
 
-def for_process(message: bytes) -> ToProcess:
+def decode_for_process(message: bytes) -> ToProcess:
     """A message of the cleaner's."""
     return _to_process.decode(message)
 
 
-def for_cleaner(message: bytes) -> ToCleaner:
+def decode_for_cleaner(message: bytes) -> ToCleaner:
     """A message of the process."""
     return _to_cleaner.decode(message)

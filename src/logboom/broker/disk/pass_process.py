@@ -10,28 +10,28 @@ from typing import Final
 from logboom.base.errors import StorageError
 from logboom.base.ports import File, HelperSide, SyncFailedError
 from logboom.base.units import MIB
-from logboom.broker.disk import pass_messages as say
+from logboom.broker.disk import pass_messages as messages
 from logboom.storage.compaction import FilePasses
 from logboom.storage.segment import BadBatchError
 
 WORK: Final = f"{__name__}:serve"
 _WORKED_BYTES: Final = 4 * MIB
-"""After this many bytes the broker is told, and asked whether to go on: some fifty times a second."""
+"""After this many bytes the broker is notified, and asked whether to go on: some fifty times a second."""
 
 
 def serve(side: HelperSide) -> None:
     """Do what is asked for until the broker ends. EOFError then."""
     passes: FilePasses | None = None
     while True:
-        asked = say.for_process(side.receive()[0])
+        asked = messages.decode_for_process(side.receive()[0])
         match asked:
-            case say.Begin():
+            case messages.Begin():
                 passes = None  # its memory first
                 passes = FilePasses(asked.plan)
-            case say.Read() | say.Write():
+            case messages.Read() | messages.Write():
                 assert passes is not None
-                side.send(say.encode(_result(passes, asked, _Files(side))))
-            case say.Continue():
+                side.send(messages.encode(_result(passes, asked, _Files(side))))
+            case messages.Continue():
                 raise AssertionError("nothing is waited for")
 
 
@@ -43,57 +43,57 @@ class _Files:
         self._read_bytes = self._written_bytes = 0
 
     def source(self, number: int) -> File:
-        return self._given(say.NeedSource(number))
+        return self._ask_for_file(messages.NeedSource(number))
 
     def target(self) -> File:
-        return self._given(say.NeedTarget())
+        return self._ask_for_file(messages.NeedTarget())
 
     def did_read(self, size_bytes: int) -> None:
         self._read_bytes += size_bytes
-        self._tell(_WORKED_BYTES)
+        self._report(_WORKED_BYTES)
 
     def did_write(self, size_bytes: int) -> None:
         self._written_bytes += size_bytes
-        self._tell(_WORKED_BYTES)
+        self._report(_WORKED_BYTES)
 
     def finish(self) -> None:
-        """Tell of what was not told of yet."""
-        self._tell(1)
+        """Report what was not reported yet."""
+        self._report(1)
 
-    def _tell(self, least_bytes: int) -> None:
+    def _report(self, least_bytes: int) -> None:
         if self._read_bytes + self._written_bytes >= least_bytes:
-            told = say.Worked(self._read_bytes, self._written_bytes)
+            message = messages.Progress(self._read_bytes, self._written_bytes)
             self._read_bytes = self._written_bytes = 0
-            self._answer(told)
+            self._ask(message)
 
-    def _answer(self, question: say.ToCleaner) -> File | None:
-        self._side.send(say.encode(question))
+    def _ask(self, question: messages.ToCleaner) -> File | None:
+        self._side.send(messages.encode(question))
         answer, file = self._side.receive()
-        assert isinstance(say.for_process(answer), say.Continue)
+        assert isinstance(messages.decode_for_process(answer), messages.Continue)
         return file
 
-    def _given(self, question: say.ToCleaner) -> File:
-        file = self._answer(question)
+    def _ask_for_file(self, question: messages.ToCleaner) -> File:
+        file = self._ask(question)
         assert file is not None
         return file
 
 
-def _result(passes: FilePasses, asked: say.Read | say.Write, files: _Files) -> say.ToCleaner:
+def _result(passes: FilePasses, asked: messages.Read | messages.Write, files: _Files) -> messages.ToCleaner:
     try:
-        found: say.ToCleaner
-        if isinstance(asked, say.Read):
-            found = say.HaveRead(*passes.read(asked.source, files))
+        found: messages.ToCleaner
+        if isinstance(asked, messages.Read):
+            found = messages.ReadDone(*passes.read(asked.source, files))
         else:
-            found = say.have_written(passes.write(asked.sources, files))
+            found = messages.write_done(passes.write(asked.sources, files))
         files.finish()
         return found
     except BadBatchError as bad:
-        return say.Damaged(bad.path, bad.position, bad.offset, bad.reason)
+        return messages.Damaged(bad.path, bad.position, bad.offset, bad.reason)
     except StorageError as error:
-        return say.CannotOpen(str(error))
+        return messages.CannotOpen(str(error))
     except OSError as error:
-        return say.DiskFailed(error.errno or 0, error.strerror or str(error), isinstance(error, SyncFailedError))
+        return messages.DiskFailed(error.errno or 0, error.strerror or str(error), isinstance(error, SyncFailedError))
     except EOFError:
         raise
     except Exception:  # noqa: BLE001 - a bug of ours is the broker's to report
-        return say.Broken(traceback.format_exc())
+        return messages.InternalError(traceback.format_exc())

@@ -13,7 +13,7 @@ from logboom.base.errors import RetriableStorageError, StorageError
 from logboom.base.ids import Offset
 from logboom.base.ports import File, Helper, SyncFailedError, Workers
 from logboom.base.units import MIB
-from logboom.broker.disk import pass_messages as say
+from logboom.broker.disk import pass_messages as messages
 from logboom.broker.disk.pass_process import WORK
 from logboom.storage.compaction import Files, Passes, Plan, Source, Written, in_this_process
 from logboom.storage.segment import BadBatchError
@@ -43,7 +43,7 @@ class PassProcess:
             self._helper = self._helper or self._workers.helper(WORK)
             if self._helper is None:  # a simulation
                 return in_this_process(plan, size_bytes)
-            self._helper.send(say.encode(say.Begin(plan)))
+            self._helper.send(messages.encode(messages.Begin(plan)))
         except OSError as error:
             self.end()
             raise RetriableStorageError(f"No process could be started to compact a log: {error}.") from error
@@ -72,47 +72,47 @@ class _RemotePasses:
         self._is_working = False
 
     def read(self, source: Source, files: Files) -> tuple[Offset, bool]:
-        found = self._asked(say.Read(source), files)
-        assert isinstance(found, say.HaveRead)
+        found = self._call(messages.Read(source), files)
+        assert isinstance(found, messages.ReadDone)
         return found.dirty_end, found.has_room
 
     def write(self, sources: Sequence[Source], files: Files) -> Written:
-        found = self._asked(say.Write(tuple(sources)), files)
-        assert isinstance(found, say.HaveWritten)
+        found = self._call(messages.Write(tuple(sources)), files)
+        assert isinstance(found, messages.WriteDone)
         return Written(found.size_bytes, found.written_bytes, found.index.index(), found.counts)
 
     def close(self) -> None:
         if self._is_working:
             self._process.end()
 
-    def _asked(self, request: say.ToProcess, files: Files) -> say.HaveRead | say.HaveWritten:
-        """The result of a request; until it is there, what the process asks for is answered."""
+    def _call(self, request: messages.ToProcess, files: Files) -> messages.ReadDone | messages.WriteDone:
+        """Send a request and return its result; answers what the process asks for meanwhile."""
         self._is_working = True  # until it has answered: an error of `files` leaves it in the middle
         self._send(request)
         while True:
-            told = self._receive()
-            match told:
-                case say.Worked():
-                    files.did_read(told.read_bytes)
-                    files.did_write(told.written_bytes)
-                    self._send(say.Continue())
-                case say.NeedSource():
-                    self._send(say.Continue(), files.source(told.number))
-                case say.NeedTarget():
-                    self._send(say.Continue(), files.target())
+            message = self._receive()
+            match message:
+                case messages.Progress():
+                    files.did_read(message.read_bytes)
+                    files.did_write(message.written_bytes)
+                    self._send(messages.Continue())
+                case messages.NeedSource():
+                    self._send(messages.Continue(), files.source(message.number))
+                case messages.NeedTarget():
+                    self._send(messages.Continue(), files.target())
                 case _:
                     self._is_working = False
-                    return _result(told)
+                    return _result(message)
 
-    def _send(self, message: say.ToProcess, file: File | None = None) -> None:
+    def _send(self, message: messages.ToProcess, file: File | None = None) -> None:
         try:
-            self._helper.send(say.encode(message), file)
+            self._helper.send(messages.encode(message), file)
         except OSError as error:
             raise _has_ended(error) from error
 
-    def _receive(self) -> say.ToCleaner:
+    def _receive(self) -> messages.ToCleaner:
         try:
-            return say.for_cleaner(self._helper.receive())
+            return messages.decode_for_cleaner(self._helper.receive())
         except TimeoutError as error:
             raise RetriableStorageError(
                 "The process that compacts logs does not answer: it was stopped by a signal, or waits for the disk. "
@@ -123,19 +123,24 @@ class _RemotePasses:
 
 
 def _result(
-    told: say.HaveRead | say.HaveWritten | say.Damaged | say.CannotOpen | say.DiskFailed | say.Broken,
-) -> say.HaveRead | say.HaveWritten:
-    match told:
-        case say.HaveRead() | say.HaveWritten():
-            return told
-        case say.Damaged():
-            raise BadBatchError(told.position, told.offset, told.reason, told.path)
-        case say.CannotOpen():
-            raise StorageError(told.message)
-        case say.DiskFailed():
-            raise (SyncFailedError if told.is_sync else OSError)(told.errno, told.text)
-        case say.Broken():
-            raise RuntimeError(f"The process that compacts logs failed:\n{told.traceback}")
+    message: messages.ReadDone
+    | messages.WriteDone
+    | messages.Damaged
+    | messages.CannotOpen
+    | messages.DiskFailed
+    | messages.InternalError,
+) -> messages.ReadDone | messages.WriteDone:
+    match message:
+        case messages.ReadDone() | messages.WriteDone():
+            return message
+        case messages.Damaged():
+            raise BadBatchError(message.position, message.offset, message.reason, message.path)
+        case messages.CannotOpen():
+            raise StorageError(message.message)
+        case messages.DiskFailed():
+            raise (SyncFailedError if message.is_sync else OSError)(message.errno, message.text)
+        case messages.InternalError():
+            raise RuntimeError(f"The process that compacts logs failed:\n{message.traceback}")
 
 
 def _has_ended(error: OSError) -> RetriableStorageError:
