@@ -24,13 +24,12 @@ from logboom.broker.control.controller_loop import ControllerLoop
 from logboom.metadata import Image
 from logboom.metadata.assignment import Assignment
 from logboom.metadata.leadership import LogEnd, recover
-from logboom.metadata.membership import changes_by_stream
+from logboom.metadata.membership import CHANGES_PER_RECORD, changes_by_stream
 from logboom.metadata.named_settings import takes_unclean_leaders
 from logboom.metadata.records import PartitionsChanged
 
 _INTERVAL_S: Final = 0.25
 _WAIT_S: Final = 10.0
-_PARTITIONS_AT_A_TIME: Final = 1_000
 Key: TypeAlias = tuple[StreamId, PartitionIndex]
 Ends: TypeAlias = Mapping[BrokerId, LogEnd]
 AskEnds: TypeAlias = Callable[[Sequence[Key], Collection[BrokerId]], Awaitable[Mapping[Key, Ends]]]
@@ -119,7 +118,7 @@ class UncleanRecovery:
                 due[key] = _Wanted(assignment, active, active, waited)
         self._since = since
         self._calm = None if since else image
-        return dict(islice(due.items(), _PARTITIONS_AT_A_TIME))
+        return dict(islice(due.items(), CHANGES_PER_RECORD))
 
     @staticmethod
     def _leaderless(image: Image) -> Iterator[tuple[Key, Assignment, bool]]:
