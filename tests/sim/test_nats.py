@@ -38,6 +38,7 @@ from logboom.sim.nats_attached import FEED, SHARED
 from logboom.sim.nats_cluster import SimNats
 from logboom.sim.nats_faults import NATS_LANE
 from logboom.sim.nats_members import MEMBERS_LANE
+from logboom.sim.nats_publishing import _Connection
 from logboom.sim.nats_routes import Unsettled
 from logboom.sim.nats_server import SimNatsServer
 from logboom.sim.nats_wire import matches
@@ -111,6 +112,21 @@ _SHARED_IN_TROUBLE: Final = replace(
     ),
 )
 """The same where the server loses what it has, and brokers are killed."""
+_CUT_OFF: Final = replace(
+    _SHARED,
+    keeps_all=False,
+    troubled_s=9.0,
+    shared_publishers=("acked",) * 6,
+    schedule=(PlannedFault(0.5, NETWORK_LANE, "isolate", 8.4, 0),),
+)
+"""One broker does not reach the others for a long while; a nats-server reaches all."""
+_FAILING: Final = replace(
+    _FEED,
+    troubled_s=5.0,
+    publishers=("acked",) * 6,
+    schedule=(PlannedFault(0.5, "n2", "eio-once", 3.0, 0),),
+)
+"""The disk of one broker fails, with the metadata on it: it does not hear that others lead."""
 _SEVERAL: Final = replace(
     _TROUBLED,
     nats_servers=(3,),
@@ -435,6 +451,31 @@ def test_what_streams_of_a_group_have_acked_one_of_them_keeps_whatever_breaks() 
     assert outcome.met[NATS_MEMBERS]
     assert outcome.met[NATS_SHARED]
     assert outcome.met[NATS_RETRIED_TWICE]
+
+
+def test_a_broker_that_is_cut_off_from_the_others_leaves_its_part_of_a_queue_to_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is not cut off from the nats-server. Without that every third message was not answered, to the end."""
+    request, unanswered = _Connection.request, list[float]()
+
+    async def noted(self: _Connection, *message: Any) -> Any:
+        try:
+            return await request(self, *message)
+        except TimeoutError:
+            unanswered.append(asyncio.get_running_loop().time())
+            raise
+
+    monkeypatch.setattr(_Connection, "request", noted)
+    outcome = run_cluster_seed(0, _CUT_OFF)
+    assert outcome.violations == ()
+    assert unanswered
+    assert max(unanswered) - min(unanswered) < 4.0
+
+
+def test_what_a_leader_refuses_whose_lease_is_over_no_other_one_stores() -> None:
+    """The next one has heard it too, so who is not certain to lead says nothing."""
+    assert run_cluster_seed(0, _FAILING).violations == ()
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ from logboom.broker.disk.scrubber import Scrubber
 from logboom.broker.groups.service import GroupService
 from logboom.broker.health import Health
 from logboom.broker.internal_streams import InternalStreams
-from logboom.broker.isolation import send_clients_on
+from logboom.broker.isolation import Isolation, send_clients_on
 from logboom.broker.log_ends import LogEnds
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.condition_check import WindowMemory
@@ -114,6 +114,7 @@ class Broker:
             inline=config.inline_flush and disk.start_async_syncs(),
         )
         self.leadership_changes = LeadershipChanges()
+        self.isolation = Isolation()
         self.open_files = OpenFiles(config.max_open_log_files)
         self._log_ends = LogEnds(self.identity.broker_id, peers, lambda key: self.replicas.find_by_id(*key))
         self.cluster = self._cluster_member(opened, processes, peers, listeners)
@@ -342,7 +343,8 @@ class Broker:
             self._start_background(high_watermarks.keep_saved(self._disk, self.replicas.__iter__, pause, self.log))
             pause = maintenance.Pause(self._config, lambda config: config.lease_ms / SECOND_MS)
             registration = self.cluster.registration
-            self._start_background(send_clients_on(self.replicas.__iter__, lambda: registration.holds_lease, pause))
+            holds_lease = lambda: registration.holds_lease  # noqa: E731
+            self._start_background(send_clients_on(self.replicas.__iter__, holds_lease, pause, self.isolation))
             pause = maintenance.Pause(self._config, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG)
             self._start_background(maintenance.watch_disk_stall(lambda: self.health.disk_busy_s, pause, self.log))
             await self.cluster.serve()
@@ -407,6 +409,8 @@ class Broker:
     def _lease_changed(self, held: bool) -> None:
         self.replicas.lease_changed(held)
         self.groups.lease_changed(held=held)
+        if held:
+            self.isolation.missed(0)
 
     def _expelled(self, error: LogboomError) -> None:
         self.log.critical("the cluster does not know this process any more", reason=str(error))

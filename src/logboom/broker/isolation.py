@@ -2,7 +2,8 @@
 
 Its leaderships go to others, and it hears nothing of that: what is appended here waits for a commit that does not come,
 for as long as the client waits for an answer. So those who wait are sent to look for another leader, again and again,
-once the broker has been without a lease for long.
+once the broker has been without a lease for long. A front end that gets a share of what clients send, as a member of
+a queue of NATS does, leaves its share to others then (`Isolation`).
 """
 
 from collections.abc import Callable, Iterable
@@ -19,14 +20,35 @@ NAMED_LEASES: Final = 10
 this broker; one of librdkafka ends a broker that it hears of no more, with the requests that wait there."""
 
 
+class Isolation:
+    """Whether this broker has been without a lease for so long that others lead in its place. On the loop."""
+
+    def __init__(self) -> None:
+        self.lasts = False
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever it begins or ends."""
+        self._watchers.append(callback)
+
+    def missed(self, leases: int) -> None:
+        """There has been no lease for so many; 0: there is one."""
+        lasts = leases >= LEASES
+        if lasts != self.lasts:
+            self.lasts = lasts
+            for callback in self._watchers:
+                callback()
+
+
 async def send_clients_on(
-    partitions: Callable[[], Iterable[Partition]], holds_lease: Callable[[], bool], lease: Pause
+    partitions: Callable[[], Iterable[Partition]], holds_lease: Callable[[], bool], lease: Pause, isolation: Isolation
 ) -> None:
     """Runs until it is cancelled; looks once in each `lease`."""
     missed = 0
     while True:
         await lease.over()
         missed = 0 if holds_lease() else missed + 1
+        isolation.missed(missed)
         if missed < LEASES:
             continue
         for partition in partitions():

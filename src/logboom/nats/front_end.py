@@ -48,6 +48,7 @@ class NatsFrontEnd:
             link=self._link,
             replicas=broker.replicas,
             leadership_changes=broker.leadership_changes,
+            isolation=broker.isolation,
             peers=broker.peers,
             publishing=broker.publishing,
             budget=self._budget,

@@ -49,7 +49,7 @@ class Ingress:
         self._catalog = catalog
         self._attached: dict[StreamId, tuple[Stream, Attached]] = {}
         self._intakes: dict[StreamId, Intake] = {}
-        self._subscribed = StreamSubscriptions(services.link, self._receive, self._refused)
+        self._subscribed = StreamSubscriptions(services.link, self._receive, partial(_refused, services, catalog))
         self._holdings: dict[StreamId, dict[int, HeldMessages]] = {}
         """By stream, of the partitions that messages are taken for; those of an attached stream are one dictionary,
         which its intake looks into."""
@@ -71,6 +71,7 @@ class Ingress:
             self._take(stream)
         self._catalog.watch(self._image_changed)
         self._services.leadership_changes.watch(self._look_at)
+        self._services.isolation.watch(self._look_at_all)
         self._services.peers.serve(FrameKind.HANDOVER, self._handover.asked)
 
     async def handed_over(self) -> None:
@@ -122,6 +123,10 @@ class Ingress:
         if not self._changed:
             asyncio.get_running_loop().call_soon(self._follow)
         self._changed.add(stream_id)
+
+    def _look_at_all(self) -> None:
+        for stream_id in self._attached:
+            self._look_at(stream_id)
 
     def _detach(self, stream_id: StreamId) -> None:
         self._retired.cancel(stream_id)
@@ -326,6 +331,9 @@ class Ingress:
         if known is not None:
             holdings = self._holdings.get(stream_id, {})
             wanted = wishes(known[1], [index for index, holding in holdings.items() if not holding.is_leaving])
+        if self._services.isolation.lasts:
+            # What the server gives a member of a queue nobody else gets; by now others lead who take this one's part.
+            wanted = {wish for wish in wanted if wish.queue is None}
         return self._subscribed.follow(stream_id, wanted)
 
     def _receive(self, wish: Wish, messages: Run) -> None:
@@ -333,10 +341,12 @@ class Ingress:
         if intake is not None:
             intake.receive(wish.partition, wish.queue is None, messages)
 
-    def _refused(self, wish: Wish, why: str) -> None:
-        stream = self._catalog.stream_by_id(wish.stream_id)
-        name = stream.name if stream is not None else str(wish.stream_id)
-        self._services.log.warning(
-            f"refused {name}", "NATS does not allow a subscription", stream=name, subject=wish.subject, why=why
-        )
-        self._services.advisories.note("nats.subscription_refused", stream=name, message=why)
+
+def _refused(services: IngressServices, catalog: Catalog, wish: Wish, why: str) -> None:
+    """A server does not allow a subscription."""
+    stream = catalog.stream_by_id(wish.stream_id)
+    name = stream.name if stream is not None else str(wish.stream_id)
+    services.log.warning(
+        f"refused {name}", "NATS does not allow a subscription", stream=name, subject=wish.subject, why=why
+    )
+    services.advisories.note("nats.subscription_refused", stream=name, message=why)

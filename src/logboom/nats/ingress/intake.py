@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Final, cast
 
-from logboom.base.errors import LogboomError, NotLeaderError, OverloadedError
+from logboom.base.errors import LogboomError, NotLeaderError, OverloadedError, UnknownStreamError
 from logboom.base.ids import Offset
 from logboom.broker.partition.publications import TERM_ERRORS, AppendInDoubtError, Published
 from logboom.broker.replicas import Replicas
@@ -159,12 +159,12 @@ class Intake:
     def _publish(self, run: InflightRun) -> None:
         services = self._services
         if not services.budget.allows():
-            self.replies.refuse_some(run, range(len(run.replies)), self._overloaded())
+            self._refuse(run, range(len(run.replies)), self._overloaded())
             return
         try:
             partition = services.replicas.find(self._name, run.holding.index)
         except LogboomError as error:
-            self.replies.refuse_some(run, range(len(run.replies)), error)
+            self._refuse(run, range(len(run.replies)), error)
             return
         services.budget.took(run.weigh())
         services.publishing.publish(
@@ -239,9 +239,14 @@ class Intake:
         holding = run.holding
         if isinstance(error, NotLeaderError) and holding.is_handing_over:
             self._hold(holding, list(map(run.unstored, places)))
-        elif isinstance(error, TERM_ERRORS) and not _is_certain(self._services.replicas, self._name, holding.index):
-            # By the end of a log that may not be the partition's any more. Who leads now has heard the message, too,
-            # and may store it.
+        else:
+            self._refuse(run, places, error)
+
+    def _refuse(self, run: InflightRun, places: Sequence[int], error: LogboomError) -> None:
+        """Tell publishers that messages are not stored, unless another broker may lead, which may store them: it has
+        heard them too, or they were compared with the end of a log that is not the partition's any more."""
+        others_may = isinstance(error, TERM_ERRORS) or (run.by_all and not isinstance(error, UnknownStreamError))
+        if others_may and not _is_certain(self._services.replicas, self._name, run.holding.index):
             self.give_up(list(map(run.unstored, places)))
         else:
             self.replies.refuse_some(run, places, error)
@@ -250,7 +255,11 @@ class Intake:
 
     def _hold(self, holding: HeldMessages, some: Sequence[Unstored]) -> None:
         if not self._services.budget.allows():
-            self._refuse_unread([one.message for one in some], self._overloaded())
+            overloaded = self._overloaded()
+            self._refuse_unread(
+                [one.message for one in some if not (one.by_all and holding.is_handing_over)], overloaded
+            )
+            self.give_up([one for one in some if one.by_all and holding.is_handing_over])
             return
         for unstored in some:
             holding.hold(unstored)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from logboom.base.ids import BrokerId
 from logboom.base.ports import Clock, Ids
 from logboom.broker.advisories.service import Advisories
+from logboom.broker.isolation import Isolation
 from logboom.broker.partition.services import LeadershipChanges
 from logboom.broker.peers import Peers
 from logboom.broker.publishing import Publishing
@@ -23,6 +24,7 @@ class IngressServices:
     link: Link
     replicas: Replicas
     leadership_changes: LeadershipChanges
+    isolation: Isolation
     peers: Peers
     publishing: Publishing
     budget: Budget
