@@ -12,10 +12,11 @@ from logboom.pipeline.checkpoint.ledger import EMPTY, BatchRecord, Ledger
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.drawing.graph import graph_of
 from logboom.pipeline.drawing.live import live_picture
-from logboom.pipeline.run.comparing import SHOWN_MAX, compare
-from logboom.pipeline.run.sink_contents import Held, archived
+from logboom.pipeline.run.comparing import SHOWN_MAX, Span, compare
+from logboom.pipeline.run.sink_contents import archived
 from logboom.pipeline.run.volume import RouteVolume, ServiceVolume, by_service, volume_of
 from logboom.pipeline.sinks.parquet.reading import ArchiveReader
+from logboom.pipeline.sinks.read_back import Held
 
 PLAN = compile_pipeline(
     """\
@@ -102,13 +103,30 @@ def test_services_are_counted_with_what_they_stand_for() -> None:
 def test_a_sink_that_lacks_events_is_told_which() -> None:
     first = [held("a", 1), held("b", 2), held("b", 2), held("young", 100)]
     second = [held("b", 2, None), held("c", 3, None)]
-    one, other = compare(("x", "y"), (first, second), until_ms=100)
+    one, other = compare(("x", "y"), (first, second), Span(0, until_ms=100))
     assert (one.events, one.repeats, one.lacks, one.lacking, one.latency_max_ms) == (2, 1, 1, ("c",), 10)
     assert (other.events, other.repeats, other.lacks, other.lacking, other.latency_max_ms) == (2, 0, 1, ("a",), None)
 
 
+def test_a_sink_that_is_searched_by_the_times_of_events_is_held_to_those_alone() -> None:
+    """What happened before the span and was seen within it, only the other sink finds."""
+    early, later = held("early", 60)._replace(time_ms=10), held("later", 61)._replace(time_ms=55)
+    stale = held("stale", 40)._replace(time_ms=70)  # seen before the span, by a clock that is behind
+    one, other = compare(("stream", "loki"), ([early, later], [later, stale]), Span(50, 100, by_time=True))
+    assert (one.events, one.lacks, other.events, other.lacks) == (1, 0, 1, 0)
+    one, other = compare(("stream", "search"), ([early, later], [later, stale]), Span(50, 100))
+    assert (one.events, one.lacks, other.events, other.lacks) == (2, 0, 1, 1)
+
+
+def test_an_event_that_is_there_at_another_time_is_not_lacking() -> None:
+    """A table that has the times of events alone says of one that was seen at the end of the span that it counts."""
+    exact, rounded = held("a", 101)._replace(time_ms=60), held("a", 60)._replace(time_ms=60)
+    one, other = compare(("stream", "table"), ([exact], [rounded]), Span(50, 100, by_time=True))
+    assert (one.events, one.lacks, other.events, other.lacks) == (0, 0, 1, 0)
+
+
 def test_few_of_many_ids_are_shown_the_oldest_first() -> None:
-    one, _ = compare(("x", "y"), ([], [held(f"e{number}", 1_000 - number) for number in range(500)]), 2_000)
+    one, _ = compare(("x", "y"), ([], [held(f"e{number}", 1_000 - number) for number in range(500)]), Span(0, 2_000))
     assert (one.lacks, len(one.lacking), one.lacking[0]) == (500, SHOWN_MAX, "e499")
 
 

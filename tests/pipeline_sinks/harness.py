@@ -15,12 +15,15 @@ import pyarrow as pa
 from tests.pipeline_sinks.server import Contract
 
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Sink
 from logboom.pipeline.registry import read_plan
+from logboom.pipeline.run.sink_contents import held_by
 from logboom.pipeline.sinks.base import Refused, RefusedLetters, SinkContext, SinkWriter, durable_already
 from logboom.pipeline.sinks.bulk.requests import Limits
 from logboom.pipeline.sinks.bulk.task import BulkTask, Report
+from logboom.pipeline.sinks.read_back import Held
 from logboom.pipeline.sinks.registry import type_of
 from logboom.pipeline.sinks.repeats.ranges import Done
 
@@ -43,6 +46,13 @@ def pipeline_of(keys: str) -> str:
         "transforms: {parsed: {type: parse, inputs: [web], rules: [{format: json}]}}\n"
         f"sinks:\n  out: {{inputs: [parsed], {keys}}}\n"
     )
+
+
+def held_in(keys: str, since_ms: int, secret: str = Contract.secret) -> list[Held]:
+    """What a sink with these keys says that it holds since then."""
+    plan = compile_pipeline(pipeline_of(keys), "p.yaml")
+    nobody = StreamAdmin("127.0.0.1:1")  # servers are asked, and not the log
+    return list(held_by(plan, plan.sinks[0], nobody, since_ms, lambda ref: secret))
 
 
 def event(number: int, **fields: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, event, pipeline_of, sink_of
+from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, event, held_in, pipeline_of, sink_of
 from tests.pipeline_sinks.odd_events import NO_OBJECT, assert_reasons, check_all, odd_batch
 from tests.pipeline_sinks.server import IN_DOUBT, NOT_TAKEN, Fault, Gateway, Server
 from tests.support.clickhouse import PASSWORD, ClickhouseMissingError, ClickhouseServer
@@ -18,10 +18,12 @@ from tests.support.waiting import WAIT_S
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.event.record import read_event
 from logboom.pipeline.sinks.bulk.target import GiveUpError, RefusedWholeError, TryAgainError
 from logboom.pipeline.sinks.clickhouse import check_answer
 from logboom.pipeline.sinks.http.answers import HttpAnswer
+from logboom.pipeline.sinks.read_back import milliseconds_of
 
 COUNT = 400
 BATCHES = [edge_batch([event(at) for at in range(start, start + 50)], first=start) for start in range(0, COUNT, 50)]
@@ -51,12 +53,15 @@ def table(clickhouse: ClickhouseServer) -> None:
     clickhouse.query(TABLE)
 
 
-def batch_of(clickhouse: ClickhouseServer, more: str = "", *, password: str = PASSWORD) -> Delivering:
-    keys = (
+def keys_of(clickhouse: ClickhouseServer, more: str = "") -> str:
+    return (
         f"type: clickhouse, url: 'http://127.0.0.1:{clickhouse.port}', table: default.events, user: shop, "
         f"password_env: PASSWORD, timeout: 5s, retry_for: 60s, {COLUMNS}{more}"
     )
-    return delivering(sink_of(keys), password)
+
+
+def batch_of(clickhouse: ClickhouseServer, more: str = "", *, password: str = PASSWORD) -> Delivering:
+    return delivering(sink_of(keys_of(clickhouse, more)), password)
 
 
 @pytest.mark.slow
@@ -76,6 +81,21 @@ class TestServer:
             f"SELECT body, service, isNull(status) FROM events WHERE offset = {COUNT} FORMAT JSONCompact"
         )
         assert text in json.loads(last)["data"][0][0]
+
+    def test_what_a_table_holds_is_read_back(
+        self, clickhouse: ClickhouseServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("logboom.pipeline.sinks.clickhouse._PAGE_ROWS", 70)
+        early = event(COUNT, time="2026-11-23T06:59:59.999Z")
+        odd = event(COUNT + 1, event_id="a'b\\c", service=None)
+        events = [*(event(at) for at in range(COUNT)), early, odd]
+        assert batch_of(clickhouse).attempt([edge_batch(events)]).error is None
+        clickhouse.query("INSERT INTO events SELECT * FROM events WHERE event_id = 'web:0:7'")
+        since_ms = milliseconds_of("2026-11-23T07:00:00Z") or 0
+        found = Counter(one.event_id for one in held_in(keys_of(clickhouse), since_ms, PASSWORD))
+        assert found == {**{f"web:0:{at}": 1 for at in range(COUNT)}, "web:0:7": 2, "a'b\\c": 1}
+        with pytest.raises(PipelineError, match=r"out: ClickHouse at .*401"):
+            held_in(keys_of(clickhouse), since_ms, "another password")
 
     def test_odd_events_are_rows_or_dead_letters(self, clickhouse: ClickhouseServer) -> None:
         batch = batch_of(clickhouse)

@@ -18,11 +18,13 @@ from typing import Any
 
 import pytest
 from tests.clients.drivers import DriverMissingError, opensearch
-from tests.pipeline_sinks.harness import Delivering, Letters, delivering, edge_batch, event, sink_of
+from tests.pipeline_sinks.harness import Delivering, Letters, delivering, edge_batch, event, held_in, sink_of
 from tests.pipeline_sinks.odd_events import assert_reasons, check_all, odd_batch
 from tests.pipeline_sinks.server import IN_DOUBT, NOT_TAKEN, Gateway, InDoubt, NotTaken, Server
 from tests.support.server import free_port
 from tests.support.waiting import WAIT_S
+
+from logboom.pipeline.sinks.read_back import milliseconds_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -193,6 +195,19 @@ def test_a_node_behind_something_that_fails_has_each_event_once(node: Node, faul
     # On a busy machine a request may take longer than its timeout, and is found to be there the next time.
     repeats = sum(report.repeats for report in batch.reports)
     assert (batch.rows + repeats, batch.letters) == (300, Letters())
+
+
+@pytest.mark.parametrize("form", ["event", "ecs"])
+def test_what_a_node_holds_is_read_back(node: Node, form: str) -> None:
+    keys = f"type: elasticsearch, url: '{node.url}', index: '{form}-back-{{service}}', format: {form}, timeout: 60s"
+    early = {"observed_time": "2026-11-23T06:59:59.999Z"}
+    events = [*(event(number) for number in range(6_000)), event(6_000, **early)]
+    delivering(sink_of(keys), "").until_done([edge_batch(events)])
+    node.ask("POST", f"/{form}-back-other/_doc", {"observed_time": "2026-11-23T07:00:01Z"})  # no event
+    node.ask("POST", f"/{form}-back-*/_refresh")
+    found = held_in(keys, milliseconds_of("2026-11-23T07:00:00Z") or 0)
+    assert sorted(one.event_id for one in found) == sorted(f"web:0:{number}" for number in range(6_000))
+    assert {(one.service, one.observed_ms % 60_000) for one in found} == {("shop-0", 1_000), ("shop-1", 1_000)}
 
 
 def test_odd_events_are_documents_or_dead_letters(node: Node) -> None:

@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from typing import get_args
 
 import pytest
-from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, event, pipeline_of, sink_of
+from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, event, held_in, pipeline_of, sink_of
 from tests.pipeline_sinks.odd_events import assert_reasons, check_all, odd_batch
 from tests.support.postgres import PostgresMissingError, PostgresServer, Session
 from tests.support.postgres_proxy import CommitFault, PostgresProxy
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.sinks.bulk.target import GiveUpError, TryAgainError
+from logboom.pipeline.sinks.read_back import milliseconds_of
 
 pytest.importorskip("psycopg")
 
@@ -85,6 +87,21 @@ def test_each_event_is_a_row_and_a_repeat_is_none(postgres: PostgresServer, sess
         "FROM shop.events WHERE event_id = 'web:0:7'"
     )
     assert row == "2026-11-23 07:00:00.007|9|shop-1|200|1|7"
+
+
+@server_test
+@pytest.mark.usefixtures("session")
+def test_what_a_table_holds_is_read_back(postgres: PostgresServer) -> None:
+    early = event(COUNT, observed_time="2026-11-23T06:59:59.999Z", time=None, service=None)
+    assert batch_of(postgres).attempt([*BATCHES, edge_batch([early], first=COUNT)]).error is None
+    since_ms = milliseconds_of("2026-11-23T07:00:00Z") or 0
+    found = held_in(keys_of(postgres), since_ms, PASSWORD)
+    assert sorted(one.event_id for one in found) == sorted(f"web:0:{number}" for number in range(COUNT))
+    assert {(one.service, one.observed_ms - since_ms) for one in found} == {("shop-0", 1_000), ("shop-1", 1_000)}
+    by_time = held_in(keys_of(postgres, ", columns: {event_id: event_id, time: time}"), since_ms + 100, PASSWORD)
+    assert (len(by_time), min(one.time_ms or 0 for one in by_time)) == (COUNT - 100, since_ms + 100)
+    with pytest.raises(PipelineError, match=r"out: PostgreSQL: .*password authentication failed"):
+        held_in(keys_of(postgres), since_ms, "another password")
 
 
 @server_test

@@ -1,6 +1,9 @@
 """`logboom pipeline volume` and `compare`: what went through a pipeline, and whether two sinks hold the same."""
 
+import os
 import time
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -28,7 +31,8 @@ def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: As
     from logboom.pipeline.checkpoint.keeping import opened_to_read, where_kept
     from logboom.pipeline.checkpoint.ledger import BatchLedgers
     from logboom.pipeline.edge.streams import StreamAdmin
-    from logboom.pipeline.run.sink_contents import can_be_read, held_by
+    from logboom.pipeline.errors import PipelineError
+    from logboom.pipeline.run.sink_contents import held_by, is_open
     from logboom.pipeline.run.volume import by_service, volume_of
 
     plan, since_ms = plan_of(file), ago_ms(since)
@@ -38,20 +42,22 @@ def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: As
             fail(f"the pipeline has never run: there is no ledger in {where_kept(plan)}")
         found = volume_of(plan, BatchLedgers(ledgers).entries(), since_ms)
     admin = StreamAdmin(bootstrap_of(plan, bootstrap))
-    readable = [sink for sink in plan.sinks if can_be_read(sink)]
     services = []
+    untold = [f"{sink.name} is no open stream or archive" for sink in plan.sinks if not is_open(sink)]
     with Progress("reading sinks") as progress:
-        for sink in readable:
+        for sink in filter(is_open, plan.sinks):
             events = progress.counted(f"reading events of {sink.name}", held_by(plan, sink, admin, since_ms))
-            services += by_service(sink.name, events)
+            try:
+                services += by_service(sink.name, events)
+            except PipelineError as error:
+                untold.append(str(error))
     found = msgspec.structs.replace(found, services=tuple(services))
     if as_json:
         print_json(msgspec.to_builtins(found))
         return
     _print_volume(found)
-    unread = [sink.name for sink in plan.sinks if sink not in readable]
-    if unread:
-        note(f"not by service: {', '.join(unread)}, which cannot be read back from here")
+    if untold:
+        note(f"not by service: {'; '.join(untold)}")
 
 
 def _print_volume(found: Any) -> None:
@@ -118,40 +124,37 @@ def compare(
 ) -> None:
     """Compare what two sinks hold: counts, events that one lacks, and how late they came; exit code 1 if they differ.
 
-    Streams and archives can be read back. Of other sinks it says what the pipeline knows: what waits, what died.
+    Streams, archives, Elasticsearch, OpenSearch, Loki, PostgreSQL and ClickHouse can be read back. Of other sinks it
+    says what the pipeline knows: what waits, what died.
     """
     import msgspec
 
-    from logboom.pipeline.checkpoint.keeping import opened_to_read
     from logboom.pipeline.edge.streams import StreamAdmin
-    from logboom.pipeline.findings import hint
+    from logboom.pipeline.errors import PipelineError
+    from logboom.pipeline.run.comparing import Span
     from logboom.pipeline.run.comparing import compare as compared
-    from logboom.pipeline.run.live_state import live_state
-    from logboom.pipeline.run.sink_contents import can_be_read, held_by
+    from logboom.pipeline.run.sink_contents import held_by, is_by_time
+    from logboom.pipeline.sinks.bulk.secrets import read_secret
 
-    plan, since_ms = plan_of(file), ago_ms(since)
-    until_ms = int(time.time() * 1_000) - span_ms("--settle", settle)
-    sinks = {sink.name: sink for sink in plan.sinks}
-    for name in (first, second):
-        if name not in sinks:
-            fail(f"the pipeline {plan.name} has no sink {name!r} ({hint(name, list(sinks))})")
-    if first == second:
-        fail(f"{first} would be compared with itself, which shows nothing: name two sinks of {plan.name}")
+    plan = plan_of(file)
+    # Some tables keep seconds alone: of whole ones all sinks have the same events.
+    since_ms, until_ms = (
+        moment // 1_000 * 1_000 for moment in (ago_ms(since), int(time.time() * 1_000) - span_ms("--settle", settle))
+    )
+    sinks = _two_sinks(plan, first, second)
     admin = StreamAdmin(bootstrap_of(plan, bootstrap))
-    unread = [name for name in (first, second) if not can_be_read(sinks[name])]
-    if unread:
-        with opened_to_read(plan) as checkpoint:
-            states = live_state(plan, checkpoint, admin)
-        for name in (first, second):
-            waiting, dead = plural(states[name].lag or 0, "event"), plural(states[name].dead or 0, "dead letter")
-            typer.echo(f"{name}: {waiting} not taken yet, {dead}")
-        fail(f"{' and '.join(unread)} cannot be read back from here: compare the counts there")
+    _check_readable(plan, sinks, admin)
+    span = Span(since_ms, until_ms, by_time=any(map(is_by_time, sinks)))
+    secret = partial(read_secret, environ=os.environ, directory=Path(plan.file).parent)
     with Progress("reading sinks") as progress:
         one, other = (
-            progress.counted(f"reading events of {name}", held_by(plan, sinks[name], admin, since_ms))
-            for name in (first, second)
+            progress.counted(f"reading events of {sink.name}", held_by(plan, sink, admin, since_ms, secret))
+            for sink in sinks
         )
-        sides = compared((first, second), (one, other), until_ms)
+        try:
+            sides = compared((first, second), (one, other), span)
+        except PipelineError as error:
+            fail(str(error))
     if as_json:
         for side in sides:
             print_json(msgspec.to_builtins(side))
@@ -164,6 +167,36 @@ def compare(
                 typer.echo(f"{side.sink} lacks {side.lacks - len(side.lacking):,} more, which were seen later")
     if any(side.lacks for side in sides):
         raise typer.Exit(1)
+
+
+def _two_sinks(plan: Any, first: str, second: str) -> tuple[Any, Any]:
+    from logboom.pipeline.findings import hint
+
+    sinks = {sink.name: sink for sink in plan.sinks}
+    for name in (first, second):
+        if name not in sinks:
+            fail(f"the pipeline {plan.name} has no sink {name!r} ({hint(name, list(sinks))})")
+    if first == second:
+        fail(f"{first} would be compared with itself, which shows nothing: name two sinks of {plan.name}")
+    return sinks[first], sinks[second]
+
+
+def _check_readable(plan: Any, sinks: tuple[Any, Any], admin: Any) -> None:
+    """Where one of them cannot be read back, tells what the pipeline knows of both, and ends."""
+    from logboom.pipeline.checkpoint.keeping import opened_to_read
+    from logboom.pipeline.run.live_state import live_state
+    from logboom.pipeline.run.sink_contents import hindrance
+
+    unread = [f"{sink.name} {why}" for sink in sinks if (why := hindrance(sink)) is not None]
+    if not unread:
+        return
+    with opened_to_read(plan) as checkpoint:
+        states = live_state(plan, checkpoint, admin)
+    for sink in sinks:
+        state = states[sink.name]
+        waiting, dead = plural(state.lag or 0, "event"), plural(state.dead or 0, "dead letter")
+        typer.echo(f"{sink.name}: {waiting} not taken yet, {dead}")
+    fail(f"{' and '.join(unread)}; compare the counts there")
 
 
 def _side_row(side: Any) -> tuple[object, ...]:

@@ -4,12 +4,16 @@ NDJSON of an action line and a document, the last line ended; a status for each 
 version_conflict_engine_exception for `create` of an id that is there; 429 es_rejected_execution_exception for an item
 of a shard whose queue is full; 400 mapper_parsing_exception for a document that the mapping does not take; 413 above
 `http.max_content_length`.
+
+"Search" and "Scroll" (`_search?scroll=1m`, `_search/scroll`): pages of what was there at the first request, an id for
+the next one, an empty page at the end.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from fnmatch import fnmatchcase
 from typing import Any
 
 from tests.pipeline_sinks.server import Contract, Reply, Request, strict_json
@@ -30,6 +34,8 @@ class Elasticsearch(Contract):
         self.indexes: Counter[str] = Counter()
         self.queue_is_full_for: Counter[str] = Counter()
         """By id: how often an item is still rejected."""
+        self.places: dict[str, str] = {}
+        self.scrolls: dict[str, tuple[list[dict[str, Any]], int]] = {}
 
     def handle(self, request: Request) -> Reply:
         if request.headers.get("authorization") != f"ApiKey {self.secret}":
@@ -37,6 +43,8 @@ class Elasticsearch(Contract):
             return Reply(401, json.dumps({"error": {"type": "security_exception", "reason": said}}).encode())
         if request.method == "GET":
             return Reply(200, b"{}")
+        if "_search" in request.path:
+            return Reply(200, json.dumps(self._search(request)).encode())
         if len(request.body) > MAX_BYTES:
             return Reply(413, b"")
         assert request.path.startswith("/_bulk"), request.path
@@ -58,9 +66,31 @@ class Elasticsearch(Contract):
         if identity in self.documents and op == "create":
             return {op: _failed(409, "version_conflict_engine_exception", "document already exists")}
         self.documents[identity] = document
+        self.places[identity] = place["_index"]
         self.indexes[place["_index"]] += 1
         self.events[identity] += 1
         return {op: {"status": 201}}
+
+    def _search(self, request: Request) -> dict[str, Any]:
+        asked = strict_json(request.body)
+        if request.method == "DELETE":
+            del self.scrolls[asked["scroll_id"]]
+            return {}
+        if request.path == "/_search/scroll":
+            scroll = str(asked["scroll_id"])
+            documents, size = self.scrolls[scroll]
+        else:
+            index, _, options = request.path.removeprefix("/").partition("/_search?")
+            assert options.startswith("scroll=")
+            scroll, size = f"scroll-{len(self.requests)}", asked["size"]
+            ((field, bounds),) = asked["query"]["range"].items()
+            documents = [
+                {"_id": identity, "_source": {name: document.get(name) for name in asked["_source"]}}
+                for identity, document in self.documents.items()
+                if fnmatchcase(self.places[identity], index) and (document.get(field) or "") >= bounds["gte"]
+            ]
+        self.scrolls[scroll] = (documents[size:], size)
+        return {"_scroll_id": scroll, "hits": {"hits": documents[:size]}}
 
 
 def _failed(status: int, kind: str, reason: str) -> dict[str, Any]:

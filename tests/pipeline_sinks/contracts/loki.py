@@ -4,9 +4,17 @@
 entry: one with the stream, the time and the line of an entry that is there is dropped, one that breaks a limit is
 left out and named in a 400 ("Max entry size", `max_line_size` of 256 KB) while the others are taken; 401 for a
 tenant or credential that is none, 204 without a body for success.
+
+"Query logs within a range of time": lines by stream, of the time from `start` up to `end`, at most `limit` of them in
+the order of `direction`; a selector needs one matcher that does not match an empty text.
 """
 
 from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from urllib.parse import parse_qs, urlsplit
 
 import cramjam
 from tests.pipeline_sinks.server import Contract, Reply, Request, strict_json
@@ -18,6 +26,8 @@ KEYS = (
     "labels: {{service: '{{service}}', team: shop}}, structured_metadata: {{trace_id: '{{trace_id}}'}}"
 )
 LINE_MAX = 256_000
+LIMIT_MAX = 5_000
+_PAIR = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)(=~|=)"((?:[^"\\]|\\.)*)"(?:, |$)')
 
 
 class Loki(Contract):
@@ -30,6 +40,8 @@ class Loki(Contract):
         if request.headers.get("authorization") != f"Bearer {self.secret}":
             return Reply(401, f"no such token: {request.headers.get('authorization')}".encode())
         assert request.headers["x-scope-orgid"] == "shop"
+        if request.method == "GET":
+            return self._found(request.path)
         assert (request.path, request.headers["content-type"]) == ("/loki/api/v1/push", "application/x-protobuf")
         fault = ""
         for field, stream in fields_of(bytes(cramjam.snappy.decompress_raw(request.body))):
@@ -44,6 +56,29 @@ class Loki(Contract):
                 fault = self._take(labels.decode(), nanos, line, metadata) or fault
         return Reply(400, fault.encode()) if fault else Reply(204)
 
+    def _found(self, path: str) -> Reply:
+        assert urlsplit(path).path == "/loki/api/v1/query_range"
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
+        matchers = _PAIR.findall(asked["query"].removeprefix("{").removesuffix("}"))
+        if not any(not _matches(operator, text, "") for _, operator, text in matchers):
+            return Reply(400, b"queries require at least one regexp or equality matcher that is not empty")
+        start, end, limit = (int(asked[name]) for name in ("start", "end", "limit"))
+        assert limit <= LIMIT_MAX
+        assert asked["direction"] == "forward"
+        chosen = sorted(
+            (nanos, labels, line)
+            for labels, nanos, line in self.entries
+            if start <= nanos < end
+            and all(_matches(operator, text, _labels(labels).get(name, "")) for name, operator, text in matchers)
+        )
+        streams: dict[str, list[list[str]]] = defaultdict(list)
+        for nanos, labels, line in chosen[:limit]:
+            streams[labels].append([str(nanos), line.decode()])
+        result = [{"stream": _labels(labels), "values": values} for labels, values in streams.items()]
+        return Reply(
+            200, json.dumps({"status": "success", "data": {"resultType": "streams", "result": result}}).encode()
+        )
+
     def _take(self, labels: str, nanos: int, line: bytes, metadata: dict[str, str]) -> str | None:
         event = strict_json(line)
         if "event_id" not in event:  # a document of its own
@@ -56,6 +91,18 @@ class Loki(Contract):
             self.entries[labels, nanos, line] = metadata
             self.events[event["event_id"]] += 1
         return None
+
+
+def _labels(text: str) -> dict[str, str]:
+    return {name: _unquoted(value) for name, _, value in _PAIR.findall(text.removeprefix("{").removesuffix("}"))}
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
+
+
+def _matches(operator: str, text: str, value: str) -> bool:
+    return value == _unquoted(text) if operator == "=" else re.fullmatch(_unquoted(text), value) is not None
 
 
 def _entry(message: bytes) -> tuple[int, bytes, dict[str, str]]:

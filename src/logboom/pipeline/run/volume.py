@@ -11,7 +11,7 @@ from logboom.pipeline.checkpoint.ledger import EMPTY, BatchRecord, Ledger
 from logboom.pipeline.plan.dials import Value
 from logboom.pipeline.plan.layout import is_direct
 from logboom.pipeline.plan.nodes import Plan
-from logboom.pipeline.run.sink_contents import Held
+from logboom.pipeline.sinks.read_back import Held
 
 
 class Saving(msgspec.Struct, frozen=True, kw_only=True):

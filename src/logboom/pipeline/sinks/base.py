@@ -17,6 +17,7 @@ from pydantic import Field
 from logboom.base.settings import Settings, Texts
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import KeyRef, Sink
+from logboom.pipeline.sinks.read_back import ReadBack
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -190,3 +191,5 @@ class SinkType(Generic[Model, Node]):
     connect: Callable[[Node, SinkContext], None] | None = None
     """Tries once whether the sink would take events, and writes none; raises what is wrong. None: there is nothing to
     try that `check` has not looked at."""
+    read_back: ReadBack[Node] | None = None
+    """How what it holds is read back for `compare`; None where nothing there can be asked."""

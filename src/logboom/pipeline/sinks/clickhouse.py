@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlencode
@@ -31,6 +31,7 @@ from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Ite
 from logboom.pipeline.sinks.http.answers import HttpAnswer, check_status, described, retry_after
 from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, RequestLimits, check_header_value, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
+from logboom.pipeline.sinks.read_back import Held, ReadBack, Since, has_only_time, hindrance_of_rows
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
@@ -61,6 +62,12 @@ _NO_USE_CODES: Final = frozenset((8, 10, 16, 47, 50, 60, 62, 81, 115, 164, 192, 
 _NO_DATA: Final = 108
 _CODE: Final = re.compile(rb"Code: (\d+)")
 _NAME: Final = re.compile(r"[A-Za-z_][0-9A-Za-z_]*")
+_PAGE_ROWS: Final = 50_000
+_ASK: Final = """\
+SELECT toString({event_id}) AS id, min(toFloat64({seen})) AS seen_s, count() AS number,
+any(toString({service})) AS service
+FROM {table} WHERE {seen} >= toDateTime({since_s}) AND toString({event_id}) > {last}
+GROUP BY id ORDER BY id LIMIT {limit} FORMAT JSONEachRow"""
 _encode = msgspec.json.encode
 
 
@@ -144,6 +151,31 @@ class ClickhouseTarget(HttpTarget):
         """An insert of no rows, which asks for the table, its columns and the right to insert."""
         self._insert(b"", "")
 
+    def rows(self, since: Since) -> Iterator[_Row]:
+        """What there is of each event since then, in the order of the ids."""
+        columns = {field: f"`{column}`" for column, field in self._sink.columns}
+        last = ""
+        while True:
+            query = _ASK.format(
+                event_id=columns["event_id"],
+                seen=columns.get("observed_time") or columns["time"],
+                service=columns.get("service", "''"),
+                table=".".join(f"`{name}`" for name in self._sink.table),
+                since_s=since.ms // 1_000,
+                last=_text(last),
+                limit=_PAGE_ROWS,
+            )
+            answer = self.client.request("GET", f"/?{urlencode({'query': query})}", None, {})
+            check_answer(answer, self.place)
+            try:  # not strict, since some versions write whole numbers of 64 bits as texts
+                found = [msgspec.json.decode(line, type=_Row, strict=False) for line in answer.body.splitlines()]
+            except msgspec.DecodeError as error:
+                raise GiveUpError(f"{self.place}: a query has an answer that cannot be read") from error
+            yield from found
+            if len(found) < _PAGE_ROWS:
+                return
+            last = found[-1].id
+
     def _insert(self, body: bytes, token: str) -> None:
         settings = self._server_settings()
         if _DEDUPLICATION in settings:
@@ -169,6 +201,20 @@ class ClickhouseTarget(HttpTarget):
                 known = answer.body.decode(errors="replace").split()
                 self._settings = {name: value for name, value in _WANTED.items() if name in known}
             return self._settings
+
+
+class _Row(msgspec.Struct):
+    """The rows of one event."""
+
+    id: str
+    seen_s: float
+    number: int
+    service: str | None = None
+
+
+def _text(text: str) -> str:
+    """A literal of ClickHouse's SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _value(value: Any, *, as_text: bool) -> Any:
@@ -239,4 +285,22 @@ def _setting(value: str | float | bool) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-SINK: Final = bulk_sink_type("clickhouse", ClickhouseModel, ClickhouseSink, _compile)
+def _events(sink: ClickhouseSink, secrets: Mapping[str, str], since: Since) -> Iterator[Held]:
+    """The events of a table, each as often as it is there."""
+    target = sink.open_target(secrets)
+    try:
+        for row in target.rows(since):
+            seen_ms = round(row.seen_s * 1_000)
+            held = Held(row.id, row.service or "", seen_ms, time_ms=seen_ms if has_only_time(sink) else None)
+            yield from [held] * row.number
+    finally:
+        target.close()
+
+
+SINK: Final = bulk_sink_type(
+    "clickhouse",
+    ClickhouseModel,
+    ClickhouseSink,
+    _compile,
+    read_back=ReadBack(_events, hindrance_of_rows, has_only_time),
+)

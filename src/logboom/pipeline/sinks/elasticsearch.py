@@ -8,7 +8,7 @@ first (and answers 409, which counts as a repeat), `index` puts the second in it
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
@@ -20,7 +20,7 @@ from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import secret_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, TryAgainError, UnfitError
+from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, TryAgainError, UnfitError
 from logboom.pipeline.sinks.http.authorization import (
     BasicAuth,
     BasicAuthModel,
@@ -30,6 +30,7 @@ from logboom.pipeline.sinks.http.authorization import (
 from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, RequestLimits, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.templates import Template, check_template, warn_of_no_value
+from logboom.pipeline.sinks.read_back import Held, ReadBack, Since, milliseconds_of
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
@@ -41,6 +42,15 @@ _NOT_IN_NAMES: Final = re.compile(r'[\\/*?"<>| ,#:\x00-\x1f]')
 _FILTER: Final = "filter_path=errors,items.*.status," + ",".join(
     f"items.*.error.{name}" for name in ("type", "reason", "caused_by.reason")
 )
+_JSON: Final = {"content-type": "application/json"}
+_PAGE_EVENTS: Final = 5_000
+_KEPT_FOR: Final = "1m"
+"""How long the server keeps a scroll between two pages."""
+_FIELDS: Final = {
+    "event": ("event_id", "service", "observed_time", "time", "weight"),
+    "ecs": ("event.id", "service.name", "event.created", "@timestamp", "weight"),
+}
+"""By format: where a document has the id, the service, when the event was seen first, its time, and its weight."""
 _encode = msgspec.json.encode
 
 
@@ -121,6 +131,41 @@ class ElasticsearchTarget(HttpTarget):
     def probe(self) -> None:
         """Asks for the server's name, which takes the credential and writes nothing."""
         self.check(self.client.request("GET", "/", None, {}))
+
+    def pages(self, since: Since) -> Iterator[list[dict[str, Any]]]:
+        """The documents of all indices that the sink may write to, of events that were seen first since then.
+
+        "Scroll API", which both products have; a search behind another would miss what is written in between.
+        """
+        fields = _FIELDS[self._sink.format]
+        query = {"range": {fields[2]: {"gte": since.text}}}
+        asked: Any = {"size": _PAGE_EVENTS, "sort": ["_doc"], "_source": list(fields), "query": query}
+        path = f"/{self._indices()}/_search?scroll={_KEPT_FOR}&ignore_unavailable=true&allow_no_indices=true"
+        scroll = None
+        try:
+            while True:
+                told = self._asked(path, asked)
+                scroll = told.get("_scroll_id") or scroll
+                documents = told.get("hits", {}).get("hits")
+                if not documents:
+                    return
+                yield documents
+                path, asked = "/_search/scroll", {"scroll": _KEPT_FOR, "scroll_id": scroll}
+        finally:
+            if scroll is not None:
+                self.client.request("DELETE", "/_search/scroll", _encode({"scroll_id": scroll}), _JSON)
+
+    def _indices(self) -> str:
+        names = self._index.pattern(lambda text: _NOT_IN_NAMES.sub("_", text.lower()), "*")
+        return quote(names.lstrip("-_+") or "_all", safe="*")
+
+    def _asked(self, path: str, body: Any) -> dict[str, Any]:
+        answer = self.check(self.client.request("POST", path, _encode(body), _JSON))
+        try:
+            told: dict[str, Any] = msgspec.json.decode(answer.body, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise GiveUpError(f"{self.place}: a search has an answer that cannot be read") from error
+        return told
 
 
 def index_name(text: str) -> str:
@@ -215,4 +260,28 @@ def _compile(model: ElasticsearchModel, common: CommonFields, report: SinkReport
     )
 
 
-SINK: Final = bulk_sink_type("elasticsearch", ElasticsearchModel, ElasticsearchSink, _compile)
+def _events(sink: ElasticsearchSink, secrets: Mapping[str, str], since: Since) -> Iterator[Held]:
+    """The events of a server; documents of others are left out."""
+    target = sink.open_target(secrets)
+    event_id, service, observed, time, weight = _FIELDS[sink.format]
+    try:
+        for documents in target.pages(since):
+            for document in documents:
+                found = document.get("_source") or {}
+                seen_ms = milliseconds_of(found.get(observed))
+                if seen_ms is None or found.get(event_id) is None:
+                    continue
+                yield Held(
+                    str(found[event_id]),
+                    str(found.get(service) or ""),
+                    seen_ms,
+                    weight=found.get(weight) or 1.0,
+                    time_ms=milliseconds_of(found.get(time)),
+                )
+    finally:
+        target.close()
+
+
+SINK: Final = bulk_sink_type(
+    "elasticsearch", ElasticsearchModel, ElasticsearchSink, _compile, read_back=ReadBack(_events)
+)

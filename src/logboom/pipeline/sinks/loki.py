@@ -7,22 +7,26 @@ compressed with Snappy's block format. Loki knows an entry by its stream, time a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from urllib.parse import urlencode
 
+import msgspec
 from pydantic import Field
 
 from logboom.base.units import MIB
-from logboom.pipeline.event.record import EventRecord, attributes_of
+from logboom.pipeline.event.record import NOT_JSON, EventRecord, attributes_of, read_event
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
+from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, TryAgainError, UnfitError
 from logboom.pipeline.sinks.http.authorization import AuthorizedModel, AuthorizedSink, authorization_of
 from logboom.pipeline.sinks.http.model import RequestLimits, http_fields
 from logboom.pipeline.sinks.http.protobuf import bytes_field, text_field, whole_field
 from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.templates import Template, TemplateError, check_template
 from logboom.pipeline.sinks.http.times import event_microseconds
+from logboom.pipeline.sinks.read_back import Held, ReadBack, Since, milliseconds_of
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
@@ -37,6 +41,11 @@ _LABELS_MAX: Final = 15
 """Loki's default of `max_label_names_per_series`."""
 _NANOS_MAX: Final = (1 << 63) - 1
 _PATH: Final = "/loki/api/v1/push"
+_QUERY_PATH: Final = "/loki/api/v1/query_range"
+_PAGE_LINES: Final = 2_000
+"""Below Loki's default of `max_entries_limit_per_query`."""
+_AHEAD_NS: Final = 86_400_000_000_000
+"""Times of events may be ahead of the clock."""
 
 
 class LokiModel(AuthorizedModel):
@@ -124,6 +133,39 @@ class LokiTarget(HttpTarget):
         """Pushes no stream at all, which a Loki that takes the credential answers with 204, or 400 and 422."""
         self._push(b"", probing=True)
 
+    def lines(self, selector: str, since: Since) -> Iterator[tuple[int, bytes]]:
+        """Time in nanoseconds and text of the lines that a selector finds, from that moment on, in order of time.
+
+        "Query logs within a range of time": pages end in the midst of a nanosecond, so the next one begins with it.
+        """
+        start, end = since.ms * 1_000_000, time.time_ns() + _AHEAD_NS
+        limit, seen = _PAGE_LINES, set[_Line]()
+        while True:
+            asked = {"query": selector, "start": start, "end": end, "limit": limit, "direction": "forward"}
+            try:
+                found = self._queried(urlencode(asked))
+            except TryAgainError:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 8)  # lines that are so long, or a query that takes so long
+                continue
+            new = [line for line in found if line not in seen]
+            yield from ((line.nanos, line.text) for line in new)
+            if len(found) < limit:
+                return
+            last = found[-1].nanos
+            start = last if new else last + 1
+            seen = {line for line in (*seen, *new) if line.nanos == last}
+
+    def _queried(self, query: str) -> list[_Line]:
+        answer = self.check(self.client.request("GET", f"{_QUERY_PATH}?{query}", None, {}))
+        try:
+            streams = msgspec.json.decode(answer.body, type=_Answer).data.result
+            lines = [_Line(int(at), text.encode(), str(one.stream)) for one in streams for at, text, *_ in one.values]
+        except (msgspec.DecodeError, ValueError) as error:
+            raise GiveUpError(f"{self.place}: a query has an answer that cannot be read") from error
+        return sorted(lines)
+
     def _push(self, message: bytes, *, probing: bool = False) -> None:
         import cramjam
 
@@ -131,6 +173,54 @@ class LokiTarget(HttpTarget):
         answer = self.client.post(_PATH, body, "application/x-protobuf")
         if not (probing and answer.status in (400, 422)):
             self.check(answer)
+
+
+class _Line(NamedTuple):
+    nanos: int
+    text: bytes
+    stream: str
+
+
+class _Stream(msgspec.Struct):
+    stream: dict[str, str]
+    values: list[list[Any]]
+
+
+class _Result(msgspec.Struct):
+    result: list[_Stream]
+
+
+class _Answer(msgspec.Struct):
+    data: _Result
+
+
+def selectors(sink: LokiSink) -> list[str]:
+    """Selectors that find all streams of the sink, each of them once. Loki wants one label in each that is not empty.
+
+    An event may lack a label whose text is of the event alone, so it is found by the first one that it has.
+    """
+    labels = [(name, Template(text)) for name, text in sink.labels]
+    always = [(name, template) for name, template in labels if template.has_always_text]
+    if always:
+        return [f"{{{', '.join(_matcher(name, template) for name, template in always)}}}"]
+    absent = [f'{name}=""' for name, _ in labels]
+    return [
+        f"{{{', '.join([*absent[:number], _matcher(name, template)])}}}"
+        for number, (name, template) in enumerate(labels)
+        if template.pattern(str, "x")
+    ]
+
+
+def _matcher(name: str, template: Template) -> str:
+    if template.is_constant:
+        return f"{name}={_quoted(template.pattern(str, ''))}"
+    has_words = template.pattern(str, "") != ""
+    return f"{name}=~{_quoted(template.pattern(_literally, '.*') if has_words else '.+')}"
+
+
+def _literally(text: str) -> str:
+    """A text in a regular expression of Go, which takes no escapes of blanks."""
+    return re.sub(r"[.^$*+?()[\]{}|\\]", r"\\\g<0>", text)
 
 
 def _quoted(text: str) -> str:
@@ -187,4 +277,36 @@ def _warn_of_optional_labels(labels: Mapping[str, str], report: SinkReport) -> N
     )
 
 
-SINK: Final = bulk_sink_type("loki", LokiModel, LokiSink, _compile)
+def _events(sink: LokiSink, secrets: Mapping[str, str], since: Since) -> Iterator[Held]:
+    """The events of a server; lines of others are left out."""
+    target = sink.open_target(secrets)
+    try:
+        for selector in selectors(sink):
+            for nanos, line in target.lines(selector, since):
+                try:
+                    event = read_event(line)
+                except NOT_JSON:
+                    continue
+                seen_ms, time_ms = milliseconds_of(event.observed_time), nanos // 1_000_000
+                yield Held(
+                    event.event_id,
+                    event.service or "",
+                    time_ms if seen_ms is None else seen_ms,
+                    weight=event.weight,
+                    time_ms=time_ms,
+                )
+    finally:
+        target.close()
+
+
+def _hindrance(sink: LokiSink) -> str | None:
+    return None if sink.format == "event" else "has bodies alone, which say no event_id: write format: event"
+
+
+SINK: Final = bulk_sink_type(
+    "loki",
+    LokiModel,
+    LokiSink,
+    _compile,
+    read_back=ReadBack(_events, _hindrance, is_by_time=lambda _: True),
+)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from logboom.pipeline.sinks.base import CommonFields, SinkContext, SinkReport, SinkType, SinkWriter
 from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink
+from logboom.pipeline.sinks.read_back import ReadBack
 
 Model = TypeVar("Model", bound=BulkModel)
 Node = TypeVar("Node", bound=BulkSink)
@@ -23,6 +24,7 @@ def bulk_sink_type(
     *,
     needs: Callable[[Node], None] | None = None,
     writer: Callable[[Node, SinkContext], SinkWriter] | None = None,
+    read_back: ReadBack[Node] | None = None,
 ) -> SinkType[Model, Node]:
     """What the module of such a sink registers. `needs` raises PipelineError where a library that the sink needs is not
     installed. `writer` opens the sink where it is not delivered by a `BulkWriter`."""
@@ -43,4 +45,4 @@ def bulk_sink_type(
             needs(sink)
         try_target(sink, context)
 
-    return SinkType(name, model, node, compile, open_sink, connect)
+    return SinkType(name, model, node, compile, open_sink, connect, read_back)

@@ -98,6 +98,14 @@ class Template:
             texts.append(value)
         return "".join(texts)
 
+    def pattern(self, literal: Callable[[str], str], field: str) -> str:
+        """What all its texts look like: its own words as `literal` writes them, and `field` for what is of the event.
+
+        >>> Template("logs-{service}").pattern(str.upper, "*")
+        'LOGS-*'
+        """
+        return "".join(literal(part) if isinstance(part, str) else field for part in self._parts)
+
     def _literal(self, text: str) -> None:
         if "{" in text or "}" in text:
             raise TemplateError("has a brace without its other half")

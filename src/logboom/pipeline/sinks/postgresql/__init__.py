@@ -10,7 +10,7 @@ imported where the sink is opened.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -24,6 +24,7 @@ from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, secret_of, sending_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.postgresql.options import is_option, option_fault
+from logboom.pipeline.sinks.read_back import Held, ReadBack, Since, has_only_time, hindrance_of_rows
 
 if TYPE_CHECKING:
     from logboom.pipeline.sinks.bulk.target import Target
@@ -143,9 +144,22 @@ def _said_of(url: str) -> str | None:
 
 
 def _check_installed(sink: PostgresqlSink) -> None:
-    from logboom.pipeline.sinks.postgresql.target import needs_driver
+    from logboom.pipeline.sinks.postgresql.errors import needs_driver
 
     needs_driver()
 
 
-SINK: Final = bulk_sink_type("postgresql", PostgresqlModel, PostgresqlSink, _compile, needs=_check_installed)
+def _events(sink: PostgresqlSink, secrets: Mapping[str, str], since: Since) -> Iterator[Held]:
+    from logboom.pipeline.sinks.postgresql.reading import events
+
+    return events(sink, secrets, since)
+
+
+SINK: Final = bulk_sink_type(
+    "postgresql",
+    PostgresqlModel,
+    PostgresqlSink,
+    _compile,
+    needs=_check_installed,
+    read_back=ReadBack(_events, hindrance_of_rows, has_only_time),
+)

@@ -3,8 +3,6 @@
 Its rows are copied into a temporary table that has the types of the table's columns, and inserted from there, but for
 those whose id the table has. So a row is there once, however often it is sent; and a row that the database refuses
 fails its request, which is cut in halves until the row is alone.
-
-What an error means is told by its SQLSTATE (PostgreSQL's manual, appendix A).
 """
 
 from __future__ import annotations
@@ -18,18 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.event.fields import FieldReader
 from logboom.pipeline.event.record import EventRecord
-from logboom.pipeline.sinks.bulk.target import (
-    Answer,
-    Encoded,
-    GiveUpError,
-    Item,
-    RefusedWholeError,
-    TryAgainError,
-    UnfitError,
-)
+from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
+from logboom.pipeline.sinks.postgresql.errors import meaning, needs_driver
 
 if TYPE_CHECKING:
     import psycopg
@@ -39,33 +29,6 @@ if TYPE_CHECKING:
 
 _STAGING: Final = "logboom_rows"
 _CONNECT_MAX_S: Final = 10
-_ROW_STATES: Final = ("21", "22", "23", "44", "54", "0A", "P0", "P1")
-"""Classes of errors that are the fault of a row: its data, constraints, a limit, a trigger's objection."""
-_ROW_CLASSES_AGAIN: Final = ("54001",)
-"""Statement too complex: a limit of the server's stack, not of a row."""
-_NO_USE_STATES: Final = ("28", "3D", "3F", "42", "0L", "0P")
-"""Credentials, database, schema, table, column, privilege."""
-_OVERLOAD_STATES: Final = ("53", "57014", "55P03")
-_NO_USE_TEXTS: Final = (
-    "password authentication failed",
-    "no password supplied",
-    "no pg_hba.conf entry",
-    "does not exist",
-    "certificate verify failed",
-    "root certificate file",
-    "does not support SSL",
-)
-"""libpq gives no SQLSTATE where a connection is refused, so its words are looked at; others are tried again."""
-
-
-def needs_driver() -> None:
-    """PipelineError where psycopg is not installed."""
-    try:
-        import psycopg  # noqa: F401
-    except ImportError as error:
-        raise PipelineError(
-            f"the sink postgresql needs psycopg ({error}): pip install 'logboom[postgresql]'"
-        ) from error
 
 
 class PostgresqlTarget:
@@ -104,7 +67,7 @@ class PostgresqlTarget:
                 inserted = cursor.rowcount
         except psycopg.Error as error:
             self._drop(connection)
-            raise _meaning(error) from error
+            raise meaning(error) from error
         except BaseException:
             self._drop(connection)
             raise
@@ -119,7 +82,7 @@ class PostgresqlTarget:
             with connection.transaction():
                 connection.execute(_query("EXPLAIN {}", self._insert()))
         except psycopg.Error as error:
-            raise _meaning(error) from error
+            raise meaning(error) from error
         finally:
             self._drop(connection)
 
@@ -169,7 +132,7 @@ class PostgresqlTarget:
         except psycopg.Error as error:
             if connection is not None:
                 self._drop(connection)
-            raise _meaning(error) from error
+            raise meaning(error) from error
         return connection
 
     def _drop(self, connection: psycopg.Connection[Any]) -> None:
@@ -233,33 +196,6 @@ def _escaped(text: str) -> str:
         if char in text:
             text = text.replace(char, escape)
     return text
-
-
-def _meaning(error: psycopg.Error) -> Exception:
-    """The error of a target for one of the driver."""
-    state, text = error.sqlstate, _said(error)
-    if state is None:
-        if any(words in text for words in _NO_USE_TEXTS):
-            return GiveUpError(text)
-        return TryAgainError(text)
-    reason = f"{text} (SQLSTATE {state})"
-    if state == "42P10":
-        return GiveUpError(f"{reason}: the table needs a unique index on the column of event_id")
-    if state.startswith(_OVERLOAD_STATES):
-        return TryAgainError(reason, is_overload=True)
-    if state.startswith(_NO_USE_STATES):
-        return GiveUpError(reason)
-    if state.startswith(_ROW_STATES) and state not in _ROW_CLASSES_AGAIN:
-        return RefusedWholeError(reason)
-    return TryAgainError(reason)
-
-
-def _said(error: psycopg.Error) -> str:
-    """The server's own words, in one line; DETAIL is left out, since it repeats the values of a row."""
-    first = error.diag.message_primary or str(error)
-    where = error.diag.context or ""
-    where = f" ({where.splitlines()[0].partition(': ')[0]})" if where.startswith("COPY ") else ""
-    return f"PostgreSQL: {' '.join(first.split())}{where}"
 
 
 def _shut(connection: psycopg.Connection[Any]) -> None:
