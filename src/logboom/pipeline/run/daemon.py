@@ -7,15 +7,19 @@ daemon then sends them SIGHUP.
 
 It imports the kernels once: each worker is forked from it and would else spend a second of CPU time on that. What no
 kernel needs stays out, since the first batch waits for this process: pandas (see `without_pandas`) and the Kafka client
-of the driver.
+of the driver. Nor does it load pyspark from an archive where it is installed (see `worker_path`).
 """
 
 import gc
 import signal
 
-from pyspark.daemon import manager
-
 from logboom.base.without_packages import UNUSED_ANYWHERE, without_packages
+from logboom.pipeline.run.worker_path import forget_packages_of_archives, leave_out_archives
+
+if __name__ == "__main__":
+    leave_out_archives()
+
+from pyspark.daemon import manager
 
 with without_packages(*UNUSED_ANYWHERE):
     import logboom.pipeline.edge.emitter
@@ -30,6 +34,7 @@ if __name__ == "__main__":
     transform_types()
     format_types()
     decide_without_pandas()
+    forget_packages_of_archives()
     # What was imported stays shared with the workers: no collection of theirs looks at, and so copies, its pages.
     gc.freeze()
     # A blocked signal stays blocked in forked workers, although these reset its handler.
