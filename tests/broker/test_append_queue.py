@@ -31,7 +31,7 @@ from logboom.broker.partition.refused_producers import BEGUN_S, GAP_MAX_S, PRODU
 from logboom.broker.partition.replication_port import NoReplication
 from logboom.broker.partition.services import Undisputed
 from logboom.broker.partition.validation import AppendRules
-from logboom.broker.partition.waiters import AckWaiters, RunResult, Watchers, refused, tell_all
+from logboom.broker.partition.waiters import AckWaiters, RunResult, Watchers, deliver_all, refused
 from logboom.metadata import Flush, StreamConfig
 from logboom.records import read_header, record_content
 from logboom.sim.disk import SimDisk
@@ -483,7 +483,7 @@ def test_acks_keep_their_order_come_once_and_never_too_early(events: list[tuple[
             waiters.answer(reached)
             assert all(wanted[number] <= reached for number in told[before:])
         else:
-            tell_all(waiters.refuse(error, safe_end=reached))
+            deliver_all(waiters.refuse(error, safe_end=reached))
             assert len(waiters) == 0
     assert told == added[: len(told)]
     assert len(waiters) == len(added) - len(told)
@@ -506,7 +506,7 @@ def test_a_callback_that_raises_costs_no_other_its_call() -> None:
 
     result = RunResult([Offset(0)], -1, Offset(0))
     with pytest.raises(LookupError):
-        tell_all([(raises, result), (told.append, result), (raises, result), (told.append, result)])
+        deliver_all([(raises, result), (told.append, result), (raises, result), (told.append, result)])
     assert told == [result, result]
 
 

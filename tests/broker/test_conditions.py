@@ -362,7 +362,7 @@ def test_a_batch_that_is_too_large_without_its_conditions_is_refused(tmp_path: P
             squeezed = recompress(plain, header, Codec.ZSTD, 19, 1 << 26)
             limit = str(len(squeezed))
             await broker.catalog.change_stream_config("t", {"max.message.bytes": limit})
-            with pytest.raises(MessageTooLargeError, match="bytes compressed anew without the headers") as refusal:
+            with pytest.raises(MessageTooLargeError, match="bytes compressed again without the headers") as refusal:
                 await append_soon(partition, squeezed)
             assert refusal.value.limit == "max.message.bytes"
             assert partition.log_end_offset == 0
@@ -512,6 +512,6 @@ def test_a_stream_that_was_made_anew_takes_nothing_of_who_read_the_old_one(tmp_p
                 await send(partition, put(b"x", b""))
             stream_id = urlsafe_b64encode(old.bytes).rstrip(b"=")
             fault = await refused(partition, put(b"b", b"3", 5, 6, ("logboom-stream-id", stream_id)))
-            assert "a stream of this name was deleted and made anew" in str(fault)
+            assert "a stream of this name was deleted and recreated" in str(fault)
 
     run(body)

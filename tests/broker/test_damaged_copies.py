@@ -191,7 +191,7 @@ async def test_a_copy_that_is_counted_on_and_was_emptied_leaves_the_isr_again(cl
     await append(cluster.leader("orders"), b"only at the leader")
     assert cluster.assignment("orders").isr == (1,)
     copy.role.rest()
-    await cluster[2].flusher.run(partial(copy.log.truncate, Offset(0), now_ms=0, anew=True))
+    await cluster[2].flusher.run(partial(copy.log.truncate, Offset(0), now_ms=0, discard_all=True))
     copy.role.follow(BrokerId(1), cluster.assignment("orders").leader_epoch)
     await cluster.change("orders", 0, PartitionUpdate(isr=(BrokerId(1), BrokerId(2))))
     await until(lambda: cluster.assignment("orders").isr == (1,), "it is out of the ISR again")

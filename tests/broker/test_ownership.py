@@ -175,7 +175,7 @@ def test_a_partition_without_a_mark_gets_it(tmp_path: Path) -> None:
             mark.unlink() if damaged is None else mark.write_bytes(damaged)
             async with running(tmp_path) as broker:
                 assert mark.read_bytes() == written
-                assert "written anew" in said(broker)
+                assert "rewritten" in said(broker)
 
     run(body)
 
@@ -187,7 +187,7 @@ def test_a_mark_that_is_right_is_left_alone(tmp_path: Path) -> None:
         mark = tmp_path / "streams" / "orders-0" / "owner.json"
         written = mark.stat()
         async with running(tmp_path) as broker:
-            assert "written anew" not in said(broker)
+            assert "rewritten" not in said(broker)
         assert mark.stat().st_ino == written.st_ino
 
     run(body)

@@ -163,7 +163,7 @@ def test_a_log_that_is_emptied_beside_it_is_not_damaged(tmp_path: Path) -> None:
     def empty(size_bytes: int) -> None:
         steps.append(size_bytes)
         if len(steps) == 2:  # the last look at the log before the process goes on
-            log.truncate(Offset(0), now_ms=2000, anew=True)
+            log.truncate(Offset(0), now_ms=2000, discard_all=True)
 
     with process_of(Workers()) as process:
         with pytest.raises(CompactionCancelledError):

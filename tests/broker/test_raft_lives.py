@@ -86,7 +86,7 @@ def _serves_early(monkeypatch: pytest.MonkeyPatch) -> None:
     def role_changed(self: RaftGroup, role: Role, lead: NodeId, term: Term) -> None:
         changed(self, role, lead, term)
         if role is Role.LEADER:
-            self._tell(replace(self.leadership, serving=True))
+            self._announce(replace(self.leadership, serving=True))
 
     monkeypatch.setattr(RaftGroup, "_role_changed", role_changed)
 

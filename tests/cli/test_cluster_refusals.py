@@ -144,7 +144,7 @@ def test_a_broker_that_is_removed_while_it_is_frozen_ends_when_it_goes_on(cluste
         until_fenced(cluster, 4)
         ok("cluster", "remove", "4", bootstrap=cluster.one.kafka)
         assert four.end(signal.SIGCONT, WAIT_S) == 1  # it goes on, and ends by itself
-        assert "It joins anew, with --join and an empty data directory" in four.log_text()
+        assert "It joins again, with --join and an empty data directory" in four.log_text()
 
 
 def until_fenced(cluster: Brokers, number: int) -> None:

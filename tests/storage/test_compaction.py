@@ -548,7 +548,7 @@ def test_a_copy_that_begins_anew_below_what_was_clean_is_all_dirty() -> None:
     log.roll()
     log.flush(sync=True)
     log.delete_before(log.log_end_offset)
-    log.truncate(Offset(2), now_ms=2000, anew=True)
+    log.truncate(Offset(2), now_ms=2000, discard_all=True)
     put(log, ("deleted", "1"), ("a", "1"))
     put(log, ("deleted", None))
     log.roll()
@@ -576,4 +576,4 @@ def test_damage_where_there_was_damage_before_the_log_began_anew_is_told_again()
         with pytest.raises(StorageError, match="CRC of the batch is wrong"):
             clean(log)
         assert len(reports.damage) == life + 1
-        log.truncate(Offset(0), now_ms=2000, anew=True)
+        log.truncate(Offset(0), now_ms=2000, discard_all=True)

@@ -132,7 +132,7 @@ def test_a_log_that_begins_anew_is_empty_or_has_some_of_its_records_after_a_powe
             seen.append(disk.power_cut(random))
 
     disk.fault = cut
-    assert log.truncate(Offset(begin), now_ms=1000, anew=True) == begin
+    assert log.truncate(Offset(begin), now_ms=1000, discard_all=True) == begin
     disk.fault = lambda operation, path: None
     empty: object = (begin, (), [], [])
     assert known(log) == empty

@@ -135,7 +135,7 @@ def test_a_lack_of_handles_is_no_damage() -> None:
 
 
 def emptied(log: PartitionLog) -> None:
-    log.truncate(Offset(0), now_ms=1_000, anew=True)
+    log.truncate(Offset(0), now_ms=1_000, discard_all=True)
 
 
 def cut_off(log: PartitionLog) -> None:

@@ -48,11 +48,11 @@ def test_a_truncation_without_room_is_done_or_can_be_tried_again(offset: int, an
         log = a_log(disk)
         seen = lack(disk, at)
         try:
-            log.truncate(Offset(offset), now_ms=1000, anew=anew)
+            log.truncate(Offset(offset), now_ms=1000, discard_all=anew)
         except DiskFullError:
             assert log.log_end_offset == log.written_end == log.durable_end
             disk.fault = NO_FAULT
-            log.truncate(Offset(offset), now_ms=1000, anew=anew)
+            log.truncate(Offset(offset), now_ms=1000, discard_all=anew)
         disk.fault = NO_FAULT
         expected = (offset, offset) if anew else (0, offset)
         assert (log.log_start_offset, log.log_end_offset) == expected

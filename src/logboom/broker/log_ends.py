@@ -62,7 +62,7 @@ class LogEnds:
         found: dict[ReplicaKey, LogEnd] = {}
         for start in range(0, len(keys), QUESTIONS_MAX):
             some = keys[start : start + QUESTIONS_MAX]
-            told = [self._end(key) for key in some] if broker == self._own else await self._told(broker, some)
+            told = [self._end(key) for key in some] if broker == self._own else await self._ask_broker(broker, some)
             if len(told) != len(some):
                 return {}
             for key, end in zip(some, told, strict=True):
@@ -70,7 +70,7 @@ class LogEnds:
                     found[key] = LogEnd(Epoch(end[0]), Offset(end[1]))
         return found
 
-    async def _told(self, broker: BrokerId, keys: Sequence[ReplicaKey]) -> list[tuple[int, int] | None]:
+    async def _ask_broker(self, broker: BrokerId, keys: Sequence[ReplicaKey]) -> list[tuple[int, int] | None]:
         """What another broker answers; nothing where it does not, or sends what is no answer."""
         body = msgspec.msgpack.encode(list(keys))
         try:

@@ -41,14 +41,14 @@ class LostReplicas:
     def __init__(
         self,
         controller: ReplicaLossPort,
-        make_anew: Callable[[ReplicaKey], Awaitable[None]],
+        rebuild: Callable[[ReplicaKey], Awaitable[None]],
         log: FilteringBoundLogger,
     ) -> None:
-        """`make_anew` empties a replica and gives it the role that the image says."""
+        """`rebuild` empties a replica and gives it the role that the image says."""
         self._controller = controller
-        self._make_anew = make_anew
+        self._rebuild = rebuild
         self._log = log
-        self._untold: dict[ReplicaKey, bool] = {}
+        self._unreported: dict[ReplicaKey, bool] = {}
         self._known: dict[ReplicaKey, str] = {}
         """All of them, with their names."""
         self.doubted: set[ReplicaKey] = set()
@@ -59,51 +59,51 @@ class LostReplicas:
     def __contains__(self, key: object) -> bool:
         return key in self._known
 
-    def add(self, key: ReplicaKey, name: str, reason: str, *, make_anew: bool, is_new: bool = False) -> None:
-        """A replica is lost. Idempotent until it is rebuilt; without `make_anew` that is left to an administrator,
+    def add(self, key: ReplicaKey, name: str, reason: str, *, rebuild: bool, is_new: bool = False) -> None:
+        """A replica is lost. Idempotent until it is rebuilt; without `rebuild` that is left to an administrator,
         who may bring its files back. `is_new`: it had no records yet, and could not be made."""
         if key in self._known:
             return
         self.doubted.discard(key)
         self._known[key] = name
-        self._untold[key] = make_anew
+        self._unreported[key] = rebuild
         if not is_new:
             self._log.error("a replica is lost, others have its records", partition=name, why=reason)
         if self._task is None:
-            self._task = asyncio.ensure_future(self._tell())
-            self._task.add_done_callback(self._told)
+            self._task = asyncio.ensure_future(self._report())
+            self._task.add_done_callback(self._reported)
 
     def forget(self, key: ReplicaKey) -> None:
         """The replica is not here any more."""
         self.doubted.discard(key)
         self._known.pop(key, None)
-        self._untold.pop(key, None)
+        self._unreported.pop(key, None)
 
-    async def _tell(self) -> None:
-        while self._untold:
-            telling = dict(self._untold)
+    async def _report(self) -> None:
+        while self._unreported:
+            reporting = dict(self._unreported)
             try:
-                await self._controller.replicas_lost(list(telling))
+                await self._controller.replicas_lost(list(reporting))
             except LogboomError as error:
-                self._log.warning("lost replicas are not reported yet", count=len(telling), reason=str(error))
+                self._log.warning("lost replicas are not reported yet", count=len(reporting), reason=str(error))
                 await asyncio.sleep(_RETRY_S)
                 continue
-            for key, make_anew in telling.items():
-                self._untold.pop(key, None)
-                if make_anew and key in self._known:
+            for key, rebuild in reporting.items():
+                self._unreported.pop(key, None)
+                if rebuild and key in self._known:
                     await self._restore(key)
 
     async def _restore(self, key: ReplicaKey) -> None:
         name = self._known.pop(key)
         try:
-            await self._make_anew(key)
+            await self._rebuild(key)
         except (LogboomError, OSError) as error:
-            self._log.error("a replica cannot be made anew yet", partition=name, why=str(error))
+            self._log.error("a replica cannot be rebuilt yet", partition=name, why=str(error))
             self._known[key] = name
-            self._untold[key] = True
+            self._unreported[key] = True
             await asyncio.sleep(_RETRY_S)
 
-    def _told(self, task: asyncio.Task[None]) -> None:
+    def _reported(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if not task.cancelled() and (fault := task.exception()) is not None:
             self._log.error("lost replicas are not reported, on an internal error", exc_info=fault)

@@ -28,11 +28,11 @@ class RateLimitedLog:
 
     def warning(self, kind: str, event: str, **fields: object) -> None:
         """Log a warning, or count it into the next one of its kind (`more_like_this`)."""
-        self._tell(self._log.warning, kind, event, fields)
+        self._log_event(self._log.warning, kind, event, fields)
 
     def info(self, kind: str, event: str, **fields: object) -> None:
         """As `warning`, of what is nothing unusual."""
-        self._tell(self._log.info, kind, event, fields)
+        self._log_event(self._log.info, kind, event, fields)
 
     def failure(self, event: str, error: BaseException, **fields: object) -> None:
         """Log a programming error with its stack, each of them."""
@@ -43,7 +43,7 @@ class RateLimitedLog:
         self._limit_hits[limit] += 1
         self.warning(f"limit {limit}", "limit reached", limit=limit, why=why, **fields)
 
-    def _tell(self, log: Callable[..., object], kind: str, event: str, fields: Mapping[str, object]) -> None:
+    def _log_event(self, log: Callable[..., object], kind: str, event: str, fields: Mapping[str, object]) -> None:
         now_s = self._clock.monotonic_s()
         if now_s < self._next_s.get(kind, 0.0):
             self._suppressed[kind] = self._suppressed.get(kind, 0) + 1

@@ -59,7 +59,7 @@ class Replicas:
         self._failed: dict[PartitionKey, StorageError] = {}
         self._prepared: list[Partition] = []
         self._made = made
-        self._lost = LostReplicas(losses, self._make_anew, log)
+        self._lost = LostReplicas(losses, self._rebuild, log)
         self._changing = asyncio.Lock()
         self._roles = RoleKeeper(
             self._partitions,
@@ -97,8 +97,8 @@ class Replicas:
             self._partitions.update(opened)
             for (name, number), error in self._failed.items():
                 stream = image.by_name[name]
-                make_anew, never_made = isinstance(error, MissingReplicaError), (stream.id, number) in new
-                self._found_lost(stream, number, str(error), make_anew=make_anew or never_made, is_new=never_made)
+                rebuild, never_made = isinstance(error, MissingReplicaError), (stream.id, number) in new
+                self._found_lost(stream, number, str(error), rebuild=rebuild or never_made, is_new=never_made)
             if not self._made.is_noted:
                 await self._made.note(index)
             await self._follow(self._roles.take(image, opened))
@@ -218,9 +218,9 @@ class Replicas:
             for stream, keys in changed.values():
                 for key in keys:
                     if _joined_without_records(self._partitions.get(key), delta.before, stream, self._broker_id):
-                        self._found_lost(stream, key[1], "it was emptied before it joined the ISR", make_anew=True)
+                        self._found_lost(stream, key[1], "it was emptied before it joined the ISR", rebuild=True)
                     if (stream.id, key[1]) in self._lost.doubted:
-                        self._found_lost(stream, key[1], _DAMAGED, make_anew=True)
+                        self._found_lost(stream, key[1], _DAMAGED, rebuild=True)
         await self.reconfigure(key for stream in delta.reconfigured for key in _keys(stream))
 
     def _take(self, made: Iterable[Partition]) -> None:
@@ -257,7 +257,7 @@ class Replicas:
             for index in missing:
                 failure = MissingReplicaError(f"{stream.name}-{index} cannot be made: {error}")
                 self._failed[stream.name, index] = failure
-                self._found_lost(stream, index, str(failure), make_anew=True, is_new=True)
+                self._found_lost(stream, index, str(failure), rebuild=True, is_new=True)
         return bool(missing)
 
     async def _follow(self, keys: Sequence[PartitionKey]) -> None:
@@ -281,12 +281,12 @@ class Replicas:
         stream = self._image.by_name.get(StreamName(name))
         if stream is None:
             return False
-        found = self._found_lost(stream, index, _DAMAGED, make_anew=True)
+        found = self._found_lost(stream, index, _DAMAGED, rebuild=True)
         if not found:
             self._lost.doubted.add((stream.id, PartitionIndex(index)))
         return found
 
-    def _found_lost(self, stream: Stream, index: int, reason: str, *, make_anew: bool, is_new: bool = False) -> bool:
+    def _found_lost(self, stream: Stream, index: int, reason: str, *, rebuild: bool, is_new: bool = False) -> bool:
         """This broker's copy cannot be relied on: where others have the records, it is to be replaced by theirs.
         `is_new`: it never had any and could not be made, which is tried again in any case."""
         assignment, key = assignment_of(stream, index), (stream.id, PartitionIndex(index))
@@ -294,10 +294,10 @@ class Replicas:
             self._made.unmade.add(key)
         elif assignment is None or not others_have_all(assignment, self._broker_id):
             return False
-        self._lost.add(key, f"{stream.name}-{index}", reason, make_anew=make_anew, is_new=is_new)
+        self._lost.add(key, f"{stream.name}-{index}", reason, rebuild=rebuild, is_new=is_new)
         return True
 
-    async def _make_anew(self, key: ReplicaKey) -> None:
+    async def _rebuild(self, key: ReplicaKey) -> None:
         """Empty a replica that no ISR or ELR contains any more, or create one that could not be created, and let it
         follow."""
         async with self._changing:
@@ -340,7 +340,7 @@ class Replicas:
         """The log dir failed: take no appends any more, in any partition; reads go on. Others take over (rule 10)."""
         for partition in self._partitions.values():
             partition.go_offline(error)
-            self._found_lost(partition.stream, partition.index, str(error), make_anew=False)
+            self._found_lost(partition.stream, partition.index, str(error), rebuild=False)
 
     def refuse_appends(self, reason: LogboomError) -> None:
         """The broker stops: answer appends with `reason` from now on; those under way are still completed."""

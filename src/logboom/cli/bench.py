@@ -112,7 +112,7 @@ def produce(
         f"{one['client_cpu_share']:.0%} of a core"
         for one in results
     ]
-    _tell("\n".join(lines), target, outcome, as_json)
+    _print_outcome("\n".join(lines), target, outcome, as_json)
 
 
 def _produced(
@@ -154,7 +154,7 @@ def consume(
     bars = {"consume": result["mb_per_s"], "plain loopback copy": result["plain_loopback_copy_mb_per_s"]}
     values = {name: _number(value) for name, value in bars.items()}
     plots.bars(target, f"Consume, {record_bytes} B records, one connection", values, "MB/s")
-    _tell(f"{_rate(result)}, {result['ratio_to_plain_copy']:.0%} of a plain copy", target, result, as_json)
+    _print_outcome(f"{_rate(result)}, {result['ratio_to_plain_copy']:.0%} of a plain copy", target, result, as_json)
 
 
 @bench.command()
@@ -199,7 +199,7 @@ def latency(
         late = one["sent_late"]["percentiles_ms"]
         note(f"{name}: {held}; sent {late['50.0']} ms late (p99: {late['99.0']} ms) by a producer and a")
         note(f"  consumer that used {shares} of a core")
-    _tell(f"{len(results)} runs", target, results, as_json)
+    _print_outcome(f"{len(results)} runs", target, results, as_json)
 
 
 @bench.command()
@@ -231,7 +231,7 @@ def throughput(
         heading = ("bytes", "messages", "written MB/s", "read MB/s", "generator's share of a core")
         keys = ("records", "produce_mb_per_s", "consume_mb_per_s", "client_cpu_share")
         print_table(heading, [(size, *(one[key] for key in keys)) for size, one in results.items()])
-    _tell(f"{len(results)} sizes", target, {str(size): one for size, one in results.items()}, as_json)
+    _print_outcome(f"{len(results)} sizes", target, {str(size): one for size, one in results.items()}, as_json)
 
 
 @bench.command()
@@ -301,7 +301,7 @@ def pipeline(
         else f"From lines to {kind.removeprefix('pipeline-')}"
     )
     plots.bars(target, title, bars, "events/s")
-    _tell("\n".join(lines), target, result, as_json)
+    _print_outcome("\n".join(lines), target, result, as_json)
 
 
 @bench.command()
@@ -410,7 +410,7 @@ def _per_million(cpu_s: float, result: dict[str, object]) -> float:
     return round(cpu_s / (_number(result["records"]) / 1e6), 4)
 
 
-def _tell(line: str, target: Path, result: dict[str, Any], as_json: bool) -> None:
+def _print_outcome(line: str, target: Path, result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json({**result, "folder": str(target)})
     else:

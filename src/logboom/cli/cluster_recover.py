@@ -58,7 +58,7 @@ def recover(
             words = f"node {data_dir.identity.broker_id} belongs to no cluster now: start it with --join HOST:PORT"
             _say(as_json, {"node": data_dir.identity.broker_id, "rejoins": True}, words)
             return
-        copy = read_copy(disk, _tell)
+        copy = read_copy(disk, _report)
         gone = _brokers(lost)
         summary = _summary(data_dir, copy, gone)
         if not force:
@@ -93,7 +93,7 @@ def _opened(data: Path) -> Iterator[tuple[DataDir, OsDisk]]:
         data_dir.close()
 
 
-def _tell(found: Damage | Notice) -> None:
+def _report(found: Damage | Notice) -> None:
     note(str(found))
 
 

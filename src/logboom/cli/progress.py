@@ -27,7 +27,7 @@ class Progress:
         self._pauses_s = (first_s, again_s)
         self._began = time.monotonic()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._tell, name="progress", daemon=True)
+        self._thread = threading.Thread(target=self._show, name="progress", daemon=True)
         self._status = Console(stderr=True).status(what) if sys.stderr.isatty() else None
 
     def __enter__(self) -> Self:
@@ -60,7 +60,7 @@ class Progress:
             if number % _COUNTED_BY == 0:
                 self.at(f"{what}: {number:,}")
 
-    def _tell(self) -> None:
+    def _show(self) -> None:
         pause_s, again_s = self._pauses_s
         while not self._ended.wait(pause_s):
             note(f"{self._what} ({time.monotonic() - self._began:.0f} s)")

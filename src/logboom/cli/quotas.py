@@ -106,7 +106,7 @@ def set_(
         fail("say what to set: --produce, --fetch, --requests or --connections")
     whose = _whose(client, address, default, addresses)
     _alter(bootstrap, whose, changes, dry_run)
-    _tell(whose, changes, "would be set" if dry_run else "set", as_json)
+    _print_changes(whose, changes, "would be set" if dry_run else "set", as_json)
 
 
 @quotas.command("remove")
@@ -127,7 +127,7 @@ def remove(
     every = _OF_CLIENTS if whose[0] == CLIENT_ID else (CONNECTION_CREATION_RATE,)
     changes: dict[str, float | None] = dict.fromkeys(named or every)
     _alter(bootstrap, whose, changes, False)
-    _tell(whose, changes, "removed", as_json)
+    _print_changes(whose, changes, "removed", as_json)
 
 
 def _bytes(option: str, text: str | None) -> int | None:
@@ -163,7 +163,7 @@ def _alter(bootstrap: str, whose: Whose, changes: dict[str, float | None], valid
         check(result.error_code, result.error_message, "the broker refuses it")
 
 
-def _tell(whose: Whose, changes: dict[str, float | None], what: str, as_json: bool) -> None:
+def _print_changes(whose: Whose, changes: dict[str, float | None], what: str, as_json: bool) -> None:
     if as_json:
         print_json({"entity": dict([whose]), "quotas": changes})
     else:

@@ -51,7 +51,7 @@ _HELP: Final = {
     "scrubbed_bytes": "Bytes that the scrubber read and checked.",
     "advisory_records": "Records written to __advisories.",
     "failed_advisory_writes": "Attempts to write to __advisories that failed; what they held is written later.",
-    "scrub_damages": "Damaged places that the scrubber found; one that is still there, in each pass anew.",
+    "scrub_damages": "Damaged places that the scrubber found; one that is still there, again in each pass.",
 }
 
 

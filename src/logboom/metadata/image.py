@@ -289,7 +289,7 @@ class _Draft:
         self._next_broker_epoch = BrokerEpoch(record.epoch + 1)
         for stream in tuple(self._by_id.values()):
             if any(one.leader == record.id for one in stream.assignments):
-                led = [_led_anew(one) if one.leader == record.id else one for one in stream.assignments]
+                led = [_in_next_epoch(one) if one.leader == record.id else one for one in stream.assignments]
                 self._put_assignments(stream, led)
 
     def _put_assignments(self, stream: Stream, assignments: Iterable[Assignment]) -> None:
@@ -314,7 +314,7 @@ class _Draft:
         self._by_name[stream.name] = self._by_id[stream.id] = stream
 
 
-def _led_anew(one: Assignment) -> Assignment:
+def _in_next_epoch(one: Assignment) -> Assignment:
     return msgspec.structs.replace(
         one, leader_epoch=Epoch(one.leader_epoch + 1), partition_epoch=PartitionEpoch(one.partition_epoch + 1)
     )

@@ -29,7 +29,7 @@ class BrokerLeases:
         """This controllership begins: all unfenced brokers have a whole lease, since nobody knows when theirs began."""
         self._ends_s = dict.fromkeys(brokers, now_s + self._length_s)
 
-    def begin_anew(self, now_s: float) -> None:
+    def renew_all(self, now_s: float) -> None:
         """Whoever has a lease, over or not, has a whole one: the controller stood still, and has not heard of anybody
         for as long. A lease that ends later than it must is safe."""
         self.begin(tuple(self._ends_s), now_s)

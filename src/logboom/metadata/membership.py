@@ -82,7 +82,7 @@ def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple
         # What it has was given up when it was removed, and its vote too.
         raise UnknownBrokerError(
             f"broker {wanted.id} was removed from this cluster, and does not come back with its old disk: it joins "
-            "anew, with --join and an empty data directory"
+            "again, with --join and an empty data directory"
         )
     if before is not None and before.incarnation == wanted.incarnation:
         return ()  # the answer to the first request was lost
@@ -130,7 +130,7 @@ def _check_kind(before: Broker | None, wanted: Registration) -> None:
         raise InvalidRequestError(
             f"broker {before.id} is registered as {is_now}, and stays that: start it {flag} --observer; "
             f"or take it out of the cluster (logboom cluster drain {before.id}, stop it, logboom cluster "
-            f"remove {before.id}) and let it join anew with an empty folder"
+            f"remove {before.id}) and let it join again with an empty folder"
         )
 
 
@@ -222,7 +222,7 @@ def older_copy_error(broker: BrokerId) -> DuplicateBrokerError:
     return DuplicateBrokerError(
         f"the data directory of this process is an older copy: broker {broker} has run since, with another one "
         "that has what was acknowledged meanwhile. Nothing was taken from this one. Start the broker with that "
-        f"directory; if it is lost, remove the broker (logboom cluster remove {broker}), and let it join anew "
+        f"directory; if it is lost, remove the broker (logboom cluster remove {broker}), and let it join again "
         "with --join and an empty data directory"
     )
 

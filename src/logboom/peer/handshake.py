@@ -200,7 +200,7 @@ def _check(own: Introduction, hello: _Hello) -> Introduction:
         if theirs[0] == ours[0]:
             raise HandshakeError(
                 f"broker {hello.broker_id} is of generation {theirs[2] or 0} of the cluster and this one, broker "
-                f"{own.identity.broker_id}, of generation {ours[2] or 0}: the cluster was founded anew. Stop the "
+                f"{own.identity.broker_id}, of generation {ours[2] or 0}: the cluster was founded again. Stop the "
                 "one of the older generation, run logboom cluster recover --rejoin on its data directory, and start it "
                 "with --join"
             )
@@ -250,7 +250,7 @@ def _framed(message: bytes) -> bytes:
     return _LENGTH.pack(len(message)) + message
 
 
-def _tells_processes(hello: _Hello) -> bool:
+def _sends_processes(hello: _Hello) -> bool:
     """Whether the other side speaks of processes too."""
     return hello.newest_version >= _PROCESSES_SINCE
 
@@ -262,7 +262,7 @@ def _process(told: bytes) -> str:
         raise HandshakeError("it speaks of a process whose name cannot be read") from None
 
 
-def _told_process(processes: Processes, other: Introduction) -> bytes:
+def _known_process(processes: Processes, other: Introduction) -> bytes:
     return processes.registered(other.identity).encode()[:_ID_CHARS_MAX]
 
 
@@ -330,11 +330,11 @@ class DiallerHandshake:
             raise MisdirectedError(f"broker {hello.broker_id} listens there, and not broker {self._expected}")
         keys = _frame_keys(self._key, self._hello, message)
         session = Session(other, self._lane, send_key=keys[0], receive_key=keys[1])
-        if not _tells_processes(hello):
+        if not _sends_processes(hello):
             self.session = session
             return _framed(_mac(self._key, "proof of the dialler", self._hello, message))
         self._agreed, self._answer = session, message
-        told = _told_process(self._processes, other)
+        told = _known_process(self._processes, other)
         self._proof = told + _mac(self._key, "proof of the dialler", self._hello, message, told)
         return _framed(self._proof)
 
@@ -403,7 +403,7 @@ class ListenerHandshake:
         assert self._first is not None
         hello = _read_hello(self._first)
         told, proof = message[:-_PROOF_BYTES], message[-_PROOF_BYTES:]
-        both = _tells_processes(hello)
+        both = _sends_processes(hello)
         said = (self._first, self._said, told) if both else (self._first, self._said)
         if not hmac.compare_digest(proof if both else message, _mac(self._key, "proof of the dialler", *said)):
             raise HandshakeError("it has not proven that it has this cluster's key (peer.key_file)")
@@ -420,7 +420,7 @@ class ListenerHandshake:
         if self._messages.rest():
             raise HandshakeError("it speaks before it is its turn")
         before = (self._first, self._said, message)
-        known = _told_process(processes, other)
+        known = _known_process(processes, other)
         answer = known + _mac(self._key, "what the listener knows", *before, known)
         self._agreed, self._before_end = session, (*before, answer)
         return _framed(answer)

@@ -241,7 +241,7 @@ class PartitionFollowing:
             case DurableEndMoved(offset):
                 return self._durable_end_moved(offset)
             case LogStartMoved():
-                return self._tell() if self._fetching and self._reconciled else NOTHING
+                return self._report_durable_end() if self._fetching and self._reconciled else NOTHING
             case FetchFailed(number):
                 return self._fetch() if self._is_due(number) else NOTHING
             case FollowingStarted():
@@ -330,9 +330,9 @@ class PartitionFollowing:
         return self._tell_if_moved()
 
     def _tell_if_moved(self) -> tuple[Effect, ...]:
-        return NOTHING if self._reported_end >= self._durable_end else self._tell()
+        return NOTHING if self._reported_end >= self._durable_end else self._report_durable_end()
 
-    def _tell(self) -> tuple[Effect, ...]:
+    def _report_durable_end(self) -> tuple[Effect, ...]:
         self._reported_end = self._durable_end
         return (ReportDurableEnd(self._number, self.leader, self.epoch, self._durable_end, self.partition_epoch),)
 

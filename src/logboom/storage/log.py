@@ -123,7 +123,7 @@ class PartitionLog:
         """Change the settings for what is appended from now on."""
         self._state.config = self._plan.config = config
 
-    def tell_writes(self, on_written: Callable[[], object] | None) -> None:
+    def notify_of_writes(self, on_written: Callable[[], object] | None) -> None:
         """Call this whenever something was written and is going to be synced, before the sync, on the thread that
         writes; None to tell nobody."""
         self._state.on_written = on_written
@@ -282,19 +282,19 @@ class PartitionLog:
             except OSError as error:
                 raise with_cause(state.error_for(error), error) from error
 
-    def truncate(self, offset: Offset, *, now_ms: int, anew: bool = False) -> Offset:
+    def truncate(self, offset: Offset, *, now_ms: int, discard_all: bool = False) -> Offset:
         """Remove every batch that reaches to or above `offset`, staged ones first; durable on return.
 
-        With `anew` remove all of them, and let the empty log begin at `offset`, wherever that is.
+        With `discard_all` remove all of them, and let the empty log begin at `offset`, wherever that is.
 
         The new log end offset: whatever was read and kept elsewhere of offsets from there on is of batches that are
         gone. On any thread that may wait, while the loop appends nothing: an append in between is refused.
         RetriableStorageError where room or handles are lacking: nothing of the log is gone that has to stay, and it can
-        be tried again. StorageError where the disk fails or, without `anew`, the batch at `offset` is damaged.
+        be tried again. StorageError where the disk fails or, without `discard_all`, the batch at `offset` is damaged.
         """
         state = self._state
         self.abandon_staged()
-        if offset >= state.written_end and not anew:
+        if offset >= state.written_end and not discard_all:
             # A leadership that has written nothing goes too: a replica that names its epoch as that of its last batch
             # would never agree with a leader that knows nothing of it (LeaderEpochFileCache.truncateFromEnd).
             state.epochs.truncate_end(offset)
@@ -308,7 +308,7 @@ class PartitionLog:
             state.failure = f"The log {state.directory} is being truncated."
             lack = None
             try:
-                (truncation.begin_anew if anew else truncation.truncate)(state, offset, now_ms)
+                (truncation.restart_at if discard_all else truncation.truncate)(state, offset, now_ms)
             except OSError as error:
                 # Where it is half done, not even a lack of handles passes. The log stays as it is then, for readers
                 # alone, and what they meet in it is damage.

@@ -107,7 +107,7 @@ def _place_of(segment: Segment, offset: Offset) -> tuple[int, Offset]:
         raise segment.walker.damage_error(bad.position, bad.offset, bad.reason) from bad
 
 
-def begin_anew(state: LogState, offset: Offset, now_ms: int) -> None:
+def restart_at(state: LogState, offset: Offset, now_ms: int) -> None:
     """Remove every batch and every epoch; the log, empty, begins at `offset`. Nothing may be staged.
 
     A crash in between leaves the first part of the log, or none of it, where it began before, or it is done.

@@ -50,7 +50,7 @@ class VersionConflictError(TableError):
         found = f"it has version {current.version}" if current else "there is none"
         super().__init__(
             f"key {quoted(key)} of table {stream!r} was to have {wanted}, but {found}: "
-            "another writer was first; read it again and decide anew"
+            "another writer was first; read it again and decide again"
         )
         self.expected = expected
         """The version the write named, -1 for no value."""

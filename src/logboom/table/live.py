@@ -52,7 +52,7 @@ class LiveView:
         changes: dict[bytes, Change] = {}
         with self._changed:
             yield changes
-            self._tell(changes)
+            self._notify(changes)
 
     def fresh(self, known_at_s: float) -> None:
         """Everything that is not in the view yet was appended after that moment (see `Freshness`)."""
@@ -67,7 +67,7 @@ class LiveView:
             changed = view.difference(self._view) if len(self._watches) else ()
             changes = {change.key: change for change in changed}
             self._view, self.info, self._known_at_s = view, info, known_at_s
-            self._tell(changes)
+            self._notify(changes)
 
     def fail(self, error: TableError) -> None:
         """The reader has ended: so does everything that waits."""
@@ -83,7 +83,7 @@ class LiveView:
             self._watches.end()
             self._changed.notify_all()
 
-    def _tell(self, changes: dict[bytes, Change]) -> None:
+    def _notify(self, changes: dict[bytes, Change]) -> None:
         if len(self._watches) and self.info is not None:
             self._watches.offer(changes, self._position(self.info))
         self._changed.notify_all()

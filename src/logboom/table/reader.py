@@ -151,7 +151,7 @@ class Reader:
         info = self._stream.describe()
         ends = self._stream.ends(dict.fromkeys(self._stream.selected(info.partitions), 0))
         if ends.topic_id != info.topic_id:
-            raise NoSuchTableError(f"stream {self._stream.name!r} was made anew just now")
+            raise NoSuchTableError(f"stream {self._stream.name!r} was recreated just now")
         starts = self._stream.starts(ends.offsets)
         self._info, self._loading = info, ends
         self._view = TableView(ends.offsets, self._selects)
@@ -225,7 +225,7 @@ class Reader:
 
     def _consider(self, ends: Ends, starts: Mapping[int, int], info: StreamInfo | None) -> None:
         if ends.topic_id != self._info.topic_id:
-            self._distrust = "the stream was deleted and made anew"
+            self._distrust = "the stream was deleted and recreated"
             return
         if info is not None and info.topic_id == self._info.topic_id:
             self._info = replace(self._info, delete_retention_s=info.delete_retention_s)

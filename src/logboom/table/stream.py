@@ -197,15 +197,15 @@ class SharedAsking:
         try:
             answer = self._ask()
         except (KafkaException, TableError) as error:
-            self._tell(error)
+            self._notify(error)
             raise
         except BaseException:  # an interrupt of this caller, or a bug: another one asks
-            self._tell(None)
+            self._notify(None)
             raise
-        self._tell(answer)
+        self._notify(answer)
         return answer
 
-    def _tell(self, answer: Ends | KafkaException | TableError | None) -> None:
+    def _notify(self, answer: Ends | KafkaException | TableError | None) -> None:
         with self._changed:
             self._asking = False
             if answer is not None:

@@ -169,7 +169,7 @@ class EmbeddedNats:
 
 def _configuration(listen: str) -> str:
     return (
-        "# Written anew at each start of Logboom, which runs this server; change nothing here.\n"
+        "# Rewritten at each start of Logboom, which runs this server; change nothing here.\n"
         f"listen: {json.dumps(listen)}\n"
         f"max_payload: {MIB}\n"
         f"max_pending: {_PENDING_MAX_BYTES}\n"

@@ -266,7 +266,7 @@ class Liveness:
                 "this controller was paused, so every broker gets a whole lease before it may be fenced",
                 seconds=round(late_s, 3),
             )
-            leases.begin_anew(self._now_s())
+            leases.renew_all(self._now_s())
         expired = leases.expired(self._now_s())
         if self._fencing is not None and not self._fencing.done():
             return  # it looks again when it is done

@@ -61,7 +61,7 @@ def _explained(error: LogboomError) -> LogboomError:
     """The error with advice on what to do."""
     if isinstance(error, UnknownBrokerError):
         return UnknownBrokerError(
-            f"{error}: it was removed from the cluster. It joins anew, with --join and an empty data directory"
+            f"{error}: it was removed from the cluster. It joins again, with --join and an empty data directory"
         )
     return StaleBrokerEpochError(
         f"another process has started as this broker, with a copy of its data directory: {error}. Stop one of the two; "

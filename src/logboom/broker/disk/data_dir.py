@@ -37,7 +37,7 @@ _LOST_AND_FOUND: Final = "lost+found"
 NATS_SERVER_FILE: Final = "nats-server.conf"
 _REMEDY: Final = (
     "Bring it back from a backup; or remove this broker from its cluster, empty its data directory, "
-    "and let it join anew."
+    "and let it join again."
 )
 _ASKS: Final = ""
 """The cluster id of a broker that does not know it yet."""
@@ -144,7 +144,7 @@ class DataDir:
             raise DataDirError(
                 f"{self.path} is to follow cluster {left_id} beyond generation {left_generation}, and here is "
                 f"generation {generation} of cluster {cluster_id}: only brokers of an older generation rejoin. Remove "
-                f"broker {self.identity.broker_id} from the cluster, empty the directory, and let it join anew"
+                f"broker {self.identity.broker_id} from the cluster, empty the directory, and let it join again"
             )
         self.identity = replace(self.identity, cluster_id=cluster_id, generation=generation, left="")
         _write_identity(self._disk, self.identity)

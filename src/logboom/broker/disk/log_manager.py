@@ -169,7 +169,7 @@ class LogManager:
         if found == expected:
             return True
         if found is None or is_damaged(found, expected):
-            self._log.warning("the mark of a partition's directory is written anew", directory=directory)
+            self._log.warning("the mark of a partition's directory is rewritten", directory=directory)
             write_mark(self._disk, directory, expected)
             return True
         is_left_over = found.id in start.deleted and directory_of(found.stream, found.index) == directory
@@ -352,7 +352,7 @@ class LogManager:
 
     async def empty(self, partition: Partition) -> None:
         """Remove all records of a partition that has no role, durably; it begins at offset 0. Raises StorageError."""
-        cut = partial(partition.log.truncate, Offset(0), now_ms=self._clock.wall_ms(), anew=True)
+        cut = partial(partition.log.truncate, Offset(0), now_ms=self._clock.wall_ms(), discard_all=True)
         await self._flusher.run(cut)
         partition.reads.high_watermark = Offset(0)
         partition.reads.forget()

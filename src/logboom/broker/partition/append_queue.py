@@ -34,7 +34,7 @@ from logboom.broker.partition.publications import ACKS_ALL, TERM_ERRORS, Publish
 from logboom.broker.partition.publish_stage import PublishStage
 from logboom.broker.partition.refused_producers import RefusedMemory, RefusedProducers
 from logboom.broker.partition.validation import AppendRules, Checked
-from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult, refused, tell_all
+from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult, deliver_all, refused
 from logboom.records import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
 from logboom.storage import Appended, Batch, FirstSequence, LogConfig, ProducerTable, Staged, first_copy
 
@@ -373,7 +373,7 @@ class AppendQueue:
     def fail_uncommitted(self, error: LogboomError) -> None:
         """Answer all batches that wait for commit: `error` for those that are not committed. Published messages go on
         waiting: they are in the log, and an error would tell their publishers that they are not."""
-        tell_all(self._counted(self._at_commit.refuse(error, safe_end=self._committed), error))
+        deliver_all(self._counted(self._at_commit.refuse(error, safe_end=self._committed), error))
 
     def fail_staged(self, error: LogboomError, taken_back: Iterable[FirstSequence] = ()) -> None:
         """What was staged was taken back: answer it with `error`, and later what producers send after it. What lies
@@ -381,7 +381,7 @@ class AppendQueue:
         self._refused_producers.note(taken_back, error)
         end = self._log.log_end_offset
         staged = [*self._at_commit.refuse_from(end, error), *self._at_leader.refuse_from(end, error)]
-        tell_all(self._counted([*staged, *self._published.refuse_from(end, error)], error))
+        deliver_all(self._counted([*staged, *self._published.refuse_from(end, error)], error))
 
     def close(self, error: LogboomError) -> None:
         """Answer everything that waits or is enqueued with `error`, and all later appends too. Messages that are
@@ -402,7 +402,7 @@ class AppendQueue:
             published = self._counted(deleted, error)
         else:
             published = self._published.doubt(self._log.epochs.at, committed=self._committed, safe_end=self.safe_end)
-        tell_all([*self._refused_staged(error), *published, *self._counted(unstaged, error)])
+        deliver_all([*self._refused_staged(error), *published, *self._counted(unstaged, error)])
 
     def _refused_staged(self, error: LogboomError) -> list[tuple[RunDone, RunResult]]:
         at_commit = self._at_commit.refuse(error, safe_end=self._committed)
@@ -450,7 +450,7 @@ def _split(runs: Sequence[_Run], result: RunResult) -> None:
     for run, _, done in runs:
         answers.append((done, RunResult(outcomes[at : at + len(run)], time_ms, start)))
         at += len(run)
-    tell_all(answers)
+    deliver_all(answers)
 
 
 def _untaken(one: _Run | PublishRun | _Held, error: LogboomError) -> tuple[RunDone, RunResult]:

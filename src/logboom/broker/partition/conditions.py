@@ -84,13 +84,13 @@ class Condition:
         if self.stream_id is not None and self.stream_id != stream:
             return (
                 f"header {_STREAM_ID} names the stream {_shown(self.stream_id)}, and this one has the id "
-                f"{stream.decode()}: a stream of this name was deleted and made anew"
+                f"{stream.decode()}: a stream of this name was deleted and recreated"
             )
         for name, offset in ((_EXPECTED, self.expected + 1), (_READ_TO, self.read_to or 0)):
             if offset > span.end:
                 return (
                     f"header {name} is beyond the end of the partition at offset {span.end}: it was read before the "
-                    "stream was made anew, or is of another partition"
+                    "stream was recreated, or is of another partition"
                 )
         for name, known in ((_EXPECTED, self.expected), (_READ_TO, self.read_to)):
             if known is not None and NO_RECORD != known < span.start:

@@ -274,8 +274,8 @@ class Follower:
                 case following.Truncate(offset, below_high_watermark):
                     self._truncate(offset, below_high_watermark)
                 case following.StartAt(offset):
-                    self._logger.info("a copy begins anew", partition=str(self._target), offset=offset)
-                    self._cut(partial(self._log.truncate, offset, now_ms=self._clock.wall_ms(), anew=True))
+                    self._logger.info("a copy starts over", partition=str(self._target), offset=offset)
+                    self._cut(partial(self._log.truncate, offset, now_ms=self._clock.wall_ms(), discard_all=True))
 
     def _fetch(self, request: following.Fetch) -> None:
         if self._lacks_room:

@@ -78,7 +78,7 @@ class LedLog(Protocol):
 
     @property
     def epochs(self) -> LeaderEpochs: ...
-    def tell_writes(self, on_written: Callable[[], object] | None) -> None: ...
+    def notify_of_writes(self, on_written: Callable[[], object] | None) -> None: ...
 
 
 class Readable(Protocol):
@@ -218,14 +218,14 @@ class Leader:
         self._core.step(LeadershipEnded())
         if self._has_followers:
             self._has_followers = False
-            self._log.tell_writes(None)
+            self._log.notify_of_writes(None)
             self._replication.leads(self._key, False)
 
     def _set_followers(self, leading: Leading) -> None:
         has_followers = len(leading.replicas | leading.isr | leading.observers) > 1
         if has_followers != self._has_followers:
             self._has_followers = has_followers
-            self._log.tell_writes(self._written_soon() if has_followers else None)
+            self._log.notify_of_writes(self._written_soon() if has_followers else None)
             self._replication.leads(self._key, has_followers)
 
     def _written_soon(self) -> Callable[[], object]:

@@ -92,7 +92,7 @@ class AppendRules:
             if self.codec is not None and header.codec is not self.codec:
                 records, header = self._recompressed(records, header, self.codec)
             elif conditional is not None:
-                self._check_stored_size(records, "compressed anew without the headers of its conditions")
+                self._check_stored_size(records, "compressed again without the headers of its conditions")
             if self.stamps_append_time:
                 stamp_append_time(records, 0, now_ms)
                 header = read_header(records)

@@ -53,7 +53,7 @@ def refused(result: RunResult, error: LogboomError, *, safe_end: int) -> RunResu
     return RunResult(outcomes, result.log_append_time_ms, result.log_start_offset)
 
 
-def tell_all(answers: Iterable[tuple[RunDone, RunResult]]) -> None:
+def deliver_all(answers: Iterable[tuple[RunDone, RunResult]]) -> None:
     """Call every callback even if one raises; the first exception is raised at the end."""
     fault: Exception | None = None
     for done, result in answers:

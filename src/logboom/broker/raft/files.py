@@ -481,7 +481,7 @@ def _ignore(found: Damage | Notice) -> None:
 def _damaged(directory: str, reason: str) -> StorageError:
     return StorageError(
         f"The cluster's log in {directory} is damaged: {reason.rstrip('.')}. This broker must not vote again: remove "
-        "it from its cluster, empty its data directory, and let it join anew. A broker that is alone needs its "
+        "it from its cluster, empty its data directory, and let it join again. A broker that is alone needs its "
         "metadata directory from a backup."
     )
 

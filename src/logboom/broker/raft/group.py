@@ -284,7 +284,7 @@ class RaftGroup:
                 fail(self._started, error)
             for waiter in self._configured:
                 fail(waiter, error)
-            self._tell(Leadership(None, self.leadership.term))
+            self._announce(Leadership(None, self.leadership.term))
 
     # --- what is asked of it --------------------------------------------------------------------------------------
 
@@ -423,9 +423,9 @@ class RaftGroup:
         led, self._leads = self._leads, role is Role.LEADER
         if led and (not self._leads or term != self.leadership.term):
             self._reads.leadership_lost()
-        self._tell(Leadership(None if lead == NOBODY else lead, term))
+        self._announce(Leadership(None if lead == NOBODY else lead, term))
 
-    def _tell(self, leadership: Leadership) -> None:
+    def _announce(self, leadership: Leadership) -> None:
         if leadership != self.leadership:
             self.leadership = leadership
             if self._machine is not None:
@@ -459,7 +459,7 @@ class RaftGroup:
             return
         leadership = self.leadership
         if self._leads and not leadership.serving and entry.term == leadership.term:
-            self._tell(replace(leadership, serving=True))
+            self._announce(replace(leadership, serving=True))
         self._proposals.applied(entry)
         self._reads.applied(entry.index)
 
