@@ -104,15 +104,7 @@ class Broker:
         self._read_cache = ReadCache(config.shared_read_bytes)
         self.window_memory = WindowMemory(self._config)
         self.id_memory = IdMemory(self._config, clock, self.counters)
-        self.flusher = Flusher(
-            runtime=runtime,
-            threads=config.flush_threads,
-            counters=self.counters,
-            log=log,
-            on_failure=self._log_dir_failed,
-            staged_bytes_max=config.max_staged_bytes,
-            inline=config.inline_flush and disk.start_async_syncs(),
-        )
+        self.flusher = self._new_flusher(config)
         self.leadership_changes = LeadershipChanges()
         self.isolation = Isolation()
         self.open_files = OpenFiles(config.max_open_log_files)
@@ -144,9 +136,20 @@ class Broker:
         self.groups = GroupService(self._config, internal_streams, self.cluster.registration, runtime=runtime, log=log)
         self.advisories = _advisories_of(self, internal_streams)
         self.expelled: asyncio.Future[LogboomError] = asyncio.get_running_loop().create_future()
-        """Why the cluster takes no part of this process any more, once that is so: it has to end."""
+        """Done with the reason once the cluster has expelled this process, which has to end then."""
         self._background: list[asyncio.Task[None]] = []
         self._config.subscribe(self._settings_changed)
+
+    def _new_flusher(self, config: BrokerConfig) -> Flusher:
+        return Flusher(
+            runtime=self.runtime,
+            threads=config.flush_threads,
+            counters=self.counters,
+            log=self.log,
+            on_failure=self._log_dir_failed,
+            staged_bytes_max=config.max_staged_bytes,
+            inline=config.inline_flush and self._disk.start_async_syncs(),
+        )
 
     def _cluster_member(
         self,
