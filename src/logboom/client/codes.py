@@ -1,7 +1,7 @@
 """What the error codes of a broker mean for a batch of an idempotent producer.
 
-Source: Kafka's `Errors`, as kio has them; KIP-98 and KIP-360 for the sequences. What is done about a code is its
-reader's affair: the collector and the router promise different things.
+Source: Kafka's `Errors`, as kio has them; KIP-98 and KIP-360 for the sequences. The caller decides what to do about a
+code: the collector and the router promise different things.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ TAKEN: Final = frozenset((ErrorCode.none, ErrorCode.duplicate_sequence_number))
 """The batch is in the log, by this request or an earlier one."""
 
 OUT_OF_ORDER: Final = ErrorCode.out_of_order_sequence_number
-"""Something before the batch is missing. Where nothing is, the broker has lost the producer."""
+"""A batch before this one is missing. If none is, the broker has lost the producer's state."""
 
 PRODUCER_LOST: Final = frozenset(
     (
@@ -24,10 +24,10 @@ PRODUCER_LOST: Final = frozenset(
         ErrorCode.producer_fenced,
     )
 )
-"""The producer's id and sequences are of no use any more."""
+"""The producer id and its sequences are no longer valid."""
 
 TOO_LARGE: Final = frozenset((ErrorCode.message_too_large, ErrorCode.record_list_too_large))
-"""The stream takes smaller batches only."""
+"""The stream accepts smaller batches only."""
 
 REFUSED: Final = TOO_LARGE | {
     ErrorCode.invalid_topic_exception,

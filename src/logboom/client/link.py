@@ -21,7 +21,7 @@ from logboom.client.messages import Api
 ANSWER_S: Final = 60.0
 """A connection with an answer outstanding this long is closed."""
 _LINK_CONNECT_S: Final = 2.0
-"""Nothing else is done meanwhile."""
+"""The time to connect, during which nothing else is done."""
 _DIALOGUE_CONNECT_S: Final = 10.0
 _PORT: Final = 9092
 _READ_BYTES: Final = 256 * KIB
@@ -80,7 +80,7 @@ class Link:
         self._write()
 
     def is_overdue(self, now_s: float) -> bool:
-        """Whether an answer is owed for too long."""
+        """Whether an answer is overdue."""
         return bool(self._waiting) and now_s - self._waiting[0][1] > ANSWER_S
 
     def serve(self, events: int) -> None:
@@ -174,7 +174,7 @@ class Dialogue:
         return self._link
 
     def hang_up(self) -> None:
-        """Give the connection up, where an answer made no sense; the next question makes another."""
+        """Drop the connection after a malformed answer; the next request makes another one."""
         link, self._link = self._link, None
         if link is not None:
             link.close()

@@ -42,7 +42,7 @@ _PARTITION_BYTES: Final = _PARTITION.size + 2 * _INT_BYTES
 _PRODUCER_ASKED: Final = Struct(">hi")
 _PRODUCER: Final = Struct(">ihqh")
 _TRANSACTION_TIMEOUT_MS: Final = 0x7FFFFFFF
-"""Brokers ignore it without transactions; the Java client sends the same."""
+"""Brokers ignore it without transactions; the Java client sends the same value."""
 
 
 class AnswerError(LogboomError):
@@ -81,7 +81,7 @@ class ClusterMetadata:
 
 
 class ProducerId(NamedTuple):
-    """By which the log knows repeats."""
+    """Identifies the producer, so that the log recognises repeats."""
 
     number: int
     epoch: int
@@ -124,7 +124,7 @@ def _text(text: str) -> bytes:
 
 
 def produce_answer(body: Bytes) -> dict[TopicPartition, ErrorCode]:
-    """What became of each partition's batch."""
+    """The outcome of each partition's batch."""
     answer = _Answer(body)
     errors: dict[TopicPartition, ErrorCode] = {}
     for _ in range(answer.count(_PRODUCED_STREAM_BYTES)):

@@ -28,16 +28,16 @@ from logboom.client.codes import OUT_OF_ORDER, PRODUCER_LOST, REFUSED, TAKEN, Er
 from logboom.records import add_to_sequence
 
 MAX_IN_FLIGHT: Final = 5
-"""So many batches of a producer a broker remembers."""
+"""The number of batches of a producer that a broker remembers."""
 
 _SOMETHING_BEFORE_IS_MISSING: Final = frozenset((OUT_OF_ORDER, ErrorCode.unknown_producer_id))
-"""Said of a batch whose predecessor was not taken: the second where that was the first one of its producer."""
+"""Errors for a batch whose predecessor was not accepted: the second one if that was the first batch of its producer."""
 
 Content = TypeVar("Content")
 
 
 class Outcome(Enum):
-    """What an answer leaves to be done."""
+    """What to do after an answer."""
 
     GOING_ON = auto()
     """Nothing: send what `next_to_send` has."""
@@ -55,7 +55,7 @@ class SequencedBatch(Generic[Content]):
 
     content: Content
     count: int
-    """Records; so many sequence numbers it takes."""
+    """The number of its records, and of the sequence numbers that it takes."""
     sequence: int
     under_way: bool = False
     acknowledged: bool = False
@@ -82,7 +82,7 @@ class PartitionProducer(Generic[Content]):
     """Oldest first."""
     next_sequence: int = 0
     _draining: bool = False
-    """Something failed: nothing is sent until the answers to all that is under way are there."""
+    """Something failed: nothing is sent until all batches in flight are answered."""
 
     @property
     def is_full(self) -> bool:
@@ -91,7 +91,7 @@ class PartitionProducer(Generic[Content]):
 
     @property
     def is_draining(self) -> bool:
-        """Whether answers have to come before anything is sent."""
+        """Whether batches in flight have to be answered before anything is sent."""
         return self._draining
 
     def append(self, content: Content, count: int) -> SequencedBatch[Content]:
@@ -108,11 +108,11 @@ class PartitionProducer(Generic[Content]):
         return next((batch for batch in self.batches if not batch.under_way and not batch.acknowledged), None)
 
     def sent(self, batch: SequencedBatch[Content]) -> None:
-        """The batch is under way."""
+        """The batch is in flight."""
         batch.under_way, batch.refusal = True, None
 
     def answered(self, batch: SequencedBatch[Content], code: ErrorCode) -> Step[Content]:
-        """The broker said this of a batch."""
+        """The broker answered a batch with this code."""
         batch.under_way = False
         first = next((one for one in self.batches if not one.acknowledged), None)
         if code in TAKEN:
@@ -159,7 +159,7 @@ class PartitionProducer(Generic[Content]):
         return batches
 
     def restart(self) -> None:
-        """Everything that is left is sent with a new producer id, whose sequences begin at 0."""
+        """Send everything that is left with a new producer id, whose sequences begin at 0."""
         self._draining = False
         self.next_sequence = 0
         for batch in self.batches:

@@ -74,7 +74,7 @@ class Agent:
     # --- life ---
 
     def open(self) -> None:
-        """Take the data directory, the files, the sockets and the way out. Any of them may say no, by its own error."""
+        """Open the data directory, the files, the sockets and the client. Each may raise an error of its own."""
         self._data_dir = DataDir.open(Path(self.config.data_dir))
         saved = self._data_dir.load()
         output = self.config.output
@@ -114,9 +114,9 @@ class Agent:
             signal.signal(number, lambda *_: self.stop())
 
     def run(self, *, every_s: float | None = None) -> None:
-        """Until it is asked to stop or everything there is was sent; `every_s` seconds it says how far it is.
+        """Run until asked to stop, or until everything is sent; logs its progress every `every_s` seconds.
 
-        Raises CollectorError where a thread of it has died.
+        Raises CollectorError if one of its threads has died.
         """
         next_line_s = time.monotonic() + (every_s or 0.0)
         self._intake.start()
@@ -133,7 +133,7 @@ class Agent:
                 raise CollectorError("The intake of sockets and standard input has died; see the log.")
 
     def close(self) -> None:
-        """Take what has arrived, wait a while for acknowledgements, write the positions down, give everything back."""
+        """Accept what has arrived, wait a while for acknowledgements, save the positions, release everything."""
         self._intake.stop()
         deadline_s = time.monotonic() + self.config.drain_ms / 1000
         while time.monotonic() < deadline_s and self._drain_turn():
@@ -151,7 +151,7 @@ class Agent:
             self._log.warning("stopped_with_unacknowledged_records", records_to_resend=left)
 
     def snapshot(self) -> Snapshot:
-        """What it says of itself. From any thread."""
+        """The current statistics. From any thread."""
         return take_snapshot(
             self.delivery,
             self.files,
@@ -163,7 +163,7 @@ class Agent:
     # --- a turn ---
 
     def _turn(self) -> bool:
-        """Move some lines; whether there were any."""
+        """Move some lines; returns whether there were any."""
         now_ms = time.monotonic_ns() // 1_000_000
         for one in self.files.values():
             one.poll(now_ms)
@@ -179,7 +179,7 @@ class Agent:
         return moved
 
     def _drain_turn(self) -> bool:
-        """Move what the buffers have; whether anything was not acknowledged before."""
+        """Move what the buffers have; returns whether anything is not acknowledged yet."""
         for name, buffered_input in self.buffered_inputs.items():
             while self.delivery.has_room and not self.delivery.is_blocked(self.config.stream_of(name)):
                 if not self._move_buffered(name, buffered_input):

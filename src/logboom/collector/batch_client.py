@@ -31,7 +31,7 @@ _REFRESH_S: Final = 300.0
 _RETRY_S: Final = 0.1
 _RETRY_MAX_S: Final = 1.0
 _UNKNOWN_FOR_S: Final = 5.0
-"""A stream that is not there for this long is not about to be made."""
+"""A stream that has been missing for this long is not about to be created."""
 
 _TRANSPORT: Final = KafkaError._TRANSPORT  # noqa: SLF001
 _FATAL: Final = KafkaError._FATAL  # noqa: SLF001
@@ -44,12 +44,12 @@ OPTIONS: Final = frozenset({"client.id", "compression.type", "compression.codec"
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """What is known of a stream: its partitions, once somebody has said."""
+    """The partitions of a stream, once the broker has named them."""
 
     name: str
     queues: dict[int, PartitionQueue] = field(default_factory=dict)
     waiting: list[RecordRange] = field(default_factory=list)
-    """Before that."""
+    """A stream of which nothing is known yet."""
     asked_for_since_s: float = 0.0
 
 
@@ -185,7 +185,7 @@ class BatchClient:
         return self._link(address, now_s)
 
     def _link(self, address: str, now_s: float) -> Link | None:
-        """A connection, made where there is none, unless that failed a moment ago."""
+        """A connection, made if there is none, unless that failed a moment ago."""
         link = self._links.get(address)
         if link is None and now_s >= self._not_before_s.get(address, 0.0):
             try:
@@ -237,7 +237,7 @@ class BatchClient:
     # --- who and where ---
 
     def _ask(self, now_s: float) -> None:
-        """For a producer id and for the places of streams, where they are not known or no longer sure."""
+        """Ask for a producer id and for the leaders of streams, if they are unknown or no longer certain."""
         if self._dead or now_s < self._ask_again_s or not self._streams:
             return
         places_due = (self._places_due or now_s >= self._refresh_s) and not self._asking_for_places
@@ -335,6 +335,6 @@ def _code_of(codes: Mapping[TopicPartition, ErrorCode], tp: TopicPartition) -> E
 
 
 def can_serve(options: Mapping[str, Any]) -> bool:
-    """Whether this client is enough for what the user asks of librdkafka."""
+    """Whether this client supports the librdkafka options that the user sets."""
     codec = options.get("compression.codec", options.get("compression.type", "zstd"))
     return options.keys() <= OPTIONS and codec in CODECS

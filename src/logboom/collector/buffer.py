@@ -57,7 +57,7 @@ class DiskBuffer:
         self._log = PartitionLog.open(disk, directory, log_config, now_ms=now_ms, report=report)
         start = Offset(max(reading_from, self._log.log_start_offset))
         self.lost_its_log = start > self._log.durable_end
-        """Whether its offsets count from the start again, since what was there is gone."""
+        """Whether its offsets start over, since the earlier contents are gone."""
         if self.lost_its_log:
             start = self._log.log_start_offset
         self._next = start
@@ -76,7 +76,7 @@ class DiskBuffer:
         return self._log.size_bytes + self._staged_bytes >= self._full_bytes
 
     def stage(self, lines: Lines, time_ms: int) -> None:
-        """Lines for the next commit."""
+        """Stage lines for the next commit."""
         batch: list[Record] = []
         size = 0
         for index, value in enumerate(lines.values):
@@ -113,7 +113,7 @@ class DiskBuffer:
         self._staged_bytes = 0
 
     def drop(self) -> int:
-        """Give up what is staged; how many lines that were."""
+        """Drop what is staged; returns the number of lines."""
         dropped = sum(map(len, self._staged))
         self._staged.clear()
         self._staged_bytes = 0

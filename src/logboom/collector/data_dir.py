@@ -36,7 +36,7 @@ class DataDirInUseError(DataDirError):
 
 
 class SavedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """Where reading of one file's content stands."""
+    """The read position of one file's content."""
 
     path: str
     device: int

@@ -38,12 +38,12 @@ REFUSED: Final = frozenset(
         KafkaError.INVALID_RECORD,
     }
 )
-"""A broker says these of a record for what it is; sending it again would not help."""
+"""Errors about the content of a record; sending it again would not help."""
 
 
 @dataclass(slots=True)
 class DeliveryCounters:
-    """What the delivery says of itself."""
+    """Statistics of the delivery."""
 
     records: int = 0
     bytes: int = 0
@@ -76,7 +76,7 @@ class _Stream:
 
     @property
     def pending(self) -> bool:
-        """Whether anything of it is under way."""
+        """Whether any of its records are in flight."""
         return any(pending_send.pending for source in self.sources for pending_send in source.outstanding)
 
 
@@ -102,14 +102,14 @@ class Client(Protocol):
         """Give up everything that is not acknowledged; each pending send hears of it, here or in `poll`."""
 
     def close(self) -> None:
-        """Let go of all it holds."""
+        """Release everything it holds."""
 
 
 OnError = Callable[[KafkaError], None]
 
 
 class Delivery:
-    """The way out. Life: made, `send` and `poll` again and again, `close`."""
+    """Delivers lines. Life: made, `send` and `poll` again and again, `close`."""
 
     def __init__(
         self, make_client: Callable[[OnError], Client], max_in_flight_bytes: int, log: FilteringBoundLogger
@@ -210,7 +210,7 @@ class Delivery:
                 self._search_on(source, stream)
 
     def _hand_back(self, source: OrderedSource, stream: _Stream) -> None:
-        """In order, tell the source of every pending send that is safe."""
+        """Notify the source of every pending send that is safe, in order."""
         while source.outstanding and source.outstanding[0].complete:
             pending_send = source.outstanding.popleft()
             self.in_flight_bytes -= pending_send.size_bytes
@@ -324,7 +324,7 @@ class Delivery:
             self._settled.append(pending_send)
 
     def _say(self, event: str, **fields: Any) -> None:
-        """One line per kind of trouble and half minute, however often it happens."""
+        """Log at most one line for each kind of problem in half a minute."""
         self.waiting = True
         now_s = time.monotonic()
         if now_s - self._said.get(event, -_SAY_EVERY_S) >= _SAY_EVERY_S:

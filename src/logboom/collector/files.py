@@ -98,7 +98,7 @@ class FileInput:
 
     @property
     def counters(self) -> FileCounters:
-        """What was counted since the collector started."""
+        """The counters since the collector started."""
         return self._lifecycle.counters
 
     @property

@@ -147,7 +147,7 @@ class Intake:
         self._selector.close()
 
     def _turn(self, timeout_s: float) -> bool:
-        """Whether anything was ready."""
+        """One turn; returns whether anything was ready."""
         ready = [key.data for key, _ in self._selector.select(timeout_s) if key.data is not None]
         now_ms = time.monotonic_ns() // 1_000_000
         for buffered_input, source in ready:
@@ -266,7 +266,7 @@ class Intake:
         self._take(buffered_input, source.close(time.monotonic_ns() // 1_000_000))
 
     def _say(self, event: str, buffered_input: BufferedInput, **fields: object) -> None:
-        """One line per kind of trouble, input and half minute."""
+        """Log at most one line for each kind of problem and input in half a minute."""
         now_s = time.monotonic()
         if now_s - self._said.get(event + buffered_input.name, -_SAY_EVERY_S) >= _SAY_EVERY_S:
             self._said[event + buffered_input.name] = now_s

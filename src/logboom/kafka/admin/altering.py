@@ -70,7 +70,8 @@ async def alter_all(
 
 
 def _changes_for(kind: int, changes: Callable[[], Changes]) -> Changes | Callable[[], Changes]:
-    """What is to be changed; of a stream as a function, since it may rest on settings that others change meanwhile."""
+    """The changes to make; for a stream as a function, since they may depend on settings that others change
+    meanwhile."""
     if kind == ResourceType.TOPIC:
         return changes
     return _without_fixed(changes()) if kind == ResourceType.BROKER else changes()

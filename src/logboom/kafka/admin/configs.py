@@ -82,7 +82,7 @@ def describe_stream(broker: Broker, stream: Stream) -> Iterator[Described]:
 
 
 def _compaction_state(broker: Broker, stream: Stream) -> Described:
-    """What compaction has come to, read-only among the settings: where people look, since the protocol has no place."""
+    """The state of compaction, as read-only settings: people look here, and the protocol has no other place."""
     return Described(
         name="logboom.compaction.state",
         value=broker.cleaner.state.sentence_of(stream.name),

@@ -23,7 +23,7 @@ _VALUES: Final[Mapping[str | None, bool]] = {"true": True, "false": False, None:
 
 
 def is_draining(broker: Broker) -> bool:
-    """Whether this broker is."""
+    """Whether this broker is being drained."""
     own = broker.catalog.image.brokers.get(broker.identity.broker_id)
     return own is not None and own.draining
 

@@ -65,7 +65,7 @@ class MetadataCache:
         return len(image.by_name), found[1]
 
     def _look(self) -> None:
-        """Forget everything where other brokers are there."""
+        """Forget everything if the set of brokers has changed."""
         alive, lost = there = self._cluster.alive, self._cluster.lost
         if alive is not self._there[0] or lost is not self._there[1]:
             self._there = there

@@ -26,7 +26,7 @@ _ENDPOINTS_TAG: Final = 0
 
 
 class CurrentLeaders:
-    """The leaders that one response tells. For versions that have the fields; ask for `endpoints` last."""
+    """The leaders that one response names. For versions that have the fields; ask for `endpoints` last."""
 
     __slots__ = ("_catalog", "_cluster", "_nodes", "_tag")
 

@@ -65,7 +65,7 @@ class ReadReplicas:
         return replica
 
     def connection_closed(self, connection: Hashable) -> None:
-        """Nobody comes back on this one."""
+        """Forget a closed connection."""
         self._sent.pop(connection, None)
 
     def _may_observe(self, partition: Partition, connection: Hashable) -> bool:

@@ -42,17 +42,17 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """A partition as clients are told of it."""
+    """A partition as clients see it."""
 
     error: LogboomError | None
-    """Why it has no leader, where it has none."""
+    """Why it has no leader; None if it has one."""
     leader: BrokerId
     assignment: Assignment
     offline: Replicas
     """Replicas that nobody can reach."""
 
     def offline_holders(self, alive: frozenset[BrokerId]) -> Replicas:
-        """Those, and observers that nobody can reach."""
+        """Offline replicas and offline observers."""
         return (*self.offline, *(one for one in self.assignment.observers if one not in alive))
 
 
@@ -94,7 +94,7 @@ class ClusterView:
 
     @property
     def alive(self) -> frozenset[BrokerId]:
-        """Their ids; the same object as long as they are the same, for caches."""
+        """The ids of `nodes`; the same object as long as they do not change, for caches."""
         self.nodes()
         return self._alive
 
@@ -116,7 +116,7 @@ class ClusterView:
 
     @property
     def lost(self) -> frozenset[BrokerId]:
-        """Those of them that have gone from here just now; the same object as long as they are the same, for caches."""
+        """Named brokers that were lost just now; the same object as long as they do not change, for caches."""
         lost = frozenset(one for one in self.alive if self.is_lost(one))
         if lost != self._lost:
             self._lost = lost
@@ -124,7 +124,7 @@ class ClusterView:
         return self._lost
 
     def is_lost(self, broker: BrokerId) -> bool:
-        """Whether it is one of those."""
+        """Whether a broker was lost just now."""
         return broker != self._own and self._broker.cluster.suspected.lost_lately(broker)
 
     def fenced(self) -> list[Node]:
@@ -134,7 +134,8 @@ class ClusterView:
         return [node for one in brokers if one.id not in nodes and (node := self._node(one))]
 
     def _node(self, one: RegisteredBroker) -> Node | None:
-        """None for one that listens for no clients. This one knows its own address, whatever port it was given."""
+        """None if the broker has no listener for clients. This broker knows its own address, whatever port it was
+        given."""
         address = self._advertised() if one.id == self._own else one.listeners.get(LISTENER)
         return None if address is None else Node(one.id, *address, one.rack)
 
@@ -161,7 +162,7 @@ class ClusterView:
     # --- partitions ---------------------------------------------------------------------------------------------
 
     def assignment(self, stream: Stream, index: int) -> Assignment:
-        """Who holds a partition that the stream has."""
+        """The assignment of an existing partition."""
         if stream.assignments:
             return stream.assignments[index]
         failed = (stream.name, PartitionIndex(index)) in self._broker.replicas.failed

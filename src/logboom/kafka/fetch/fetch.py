@@ -104,7 +104,7 @@ class Fetch:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> EncodedResponse | DeferredReply:
-        """The response, or where it will be."""
+        """Returns the response, or the DeferredReply that will have it."""
         found = self._read_cached()
         if found is not None and (self._is_enough(found) or not self._delay()):
             return self._encode()
@@ -218,7 +218,7 @@ class Fetch:
             self._wake()
 
     def on_expiration(self) -> None:
-        """The time is over: answer with what there is."""
+        """The wait is over: answer with what there is."""
         self._min_bytes = 0
         self._wake()
 

@@ -38,7 +38,7 @@ class PartitionFetch:
     last_segment_bytes: int = 0
     """Its size at that time: growth since then is new."""
     failure: LogboomError | None = None
-    """Why the partition takes no more writes, if so, and whether this broker leads it: as of that time, too."""
+    """As of that time: why the partition accepts no more writes, if it does not, and whether this broker leads it."""
     led: bool = False
 
     @property
@@ -61,7 +61,7 @@ class PartitionFetch:
         self.high_watermark = self.log_start_offset = -1
 
     def prepare(self, *, note_size: bool) -> bool:
-        """Note where the partition stands; False where there is nothing to read.
+        """Note the state of the partition; returns False if there is nothing to read.
 
         Most partitions of a large fetch are at their end every time; that is found out without asking the log.
         """
@@ -95,7 +95,8 @@ class PartitionFetch:
         return (role.failure is not None or position.offset != high_watermark) and not self.redirected
 
     def _may_answer(self, partition: Partition) -> bool:
-        """Whether this broker may say that it has nothing at the position. What is committed is given as ever."""
+        """Whether this broker may answer that it has nothing at the position. Committed records are served in any
+        case."""
         leader = partition.role.leader
         if not leader.has_lease:
             return False  # others may lead by now, and the consumer would wait here without end

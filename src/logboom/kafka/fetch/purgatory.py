@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DelayedOperation(Protocol):
-    """What waits in the purgatory."""
+    """An operation that waits in the purgatory."""
 
     def try_complete(self) -> None:
         """A watched partition has changed; called at most once per turn of the loop."""

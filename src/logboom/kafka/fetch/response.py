@@ -31,7 +31,7 @@ SESSION_ERRORS: Final = {
 
 _TOPIC: Final = attrgetter("position.topic")
 _HEAD: Final = {False: Struct(">i"), True: Struct(">ihi")}
-"""By whether the version has sessions (7 and later): throttle time, error code, session id."""
+"""The header, by whether the version has sessions (7 and later): throttle time, error code, session id."""
 _PART_V4: Final = Struct(">ihqqii")
 _PART_V5: Final = Struct(">ihqqqii")
 _PART_V11: Final = Struct(">ihqqqiii")

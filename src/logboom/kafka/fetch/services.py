@@ -34,7 +34,7 @@ class FetchServices:
     budget: ReplyBudget
 
     def connection_closed(self, connection: Hashable) -> None:
-        """Forget what concerns it alone."""
+        """Forget the state of a closed connection."""
         self.sessions.connection_closed(connection)
         self.read_replicas.connection_closed(connection)
 

@@ -73,7 +73,7 @@ class PartitionResult(Protocol):
 
     @property
     def redirected(self) -> bool:
-        """Whether the consumer is told to read from another replica (KIP-392)."""
+        """Whether the consumer is redirected to another replica (KIP-392)."""
 
 
 F = TypeVar("F", bound=PartitionResult)
@@ -240,7 +240,7 @@ class FetchSessions:
     # --- room ---------------------------------------------------------------------------------------------------
 
     def _make_room(self, partitions: int, sessions: int, now_ms: int) -> bool:
-        """Evict less useful sessions; whether there is room for this many more partitions and sessions then."""
+        """Evict less useful sessions; returns whether there is room then for this many more partitions and sessions."""
         if partitions > self.partitions_max:
             return False
         while (
@@ -323,7 +323,7 @@ def _update(positions: dict[Key, Position], request: SessionRequest) -> None:
 
 
 def _note_sent(result: PartitionResult) -> bool:
-    """Remember what is sent for a partition; whether that differs from what was sent last."""
+    """Remember what is sent for a partition; returns whether that differs from what was sent last."""
     position = result.position
     # An error is sent every time, and what follows it is a change again.
     high_watermark = NEVER_SENT if result.failed else result.high_watermark

@@ -53,7 +53,7 @@ def writable_partition(context: RequestContext, topic: Any, index: int) -> Parti
 
 
 def current_leaders(context: RequestContext) -> CurrentLeaders:
-    """What a response tells with its refusals."""
+    """The current leaders that a response names with its refusals."""
     return CurrentLeaders(context.broker.catalog, context.server.cluster, tag=LEADER_TAG)
 
 

@@ -38,7 +38,7 @@ _I32: Final = Struct(">i")
 _ACKS: Final = Struct(">hi")
 _RESPONSE_HEAD: Final = Struct(">ii")
 _NO_TAGS: Final = bytes(3)
-"""Behind the records of a flexible request: no tagged fields of the partition, of the topic, of the request."""
+"""What follows the records of a flexible request: no tagged fields of the partition, the topic, the request."""
 _NO_RESULT: Final = RunResult((), -1, Offset(-1))
 
 
