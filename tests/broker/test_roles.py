@@ -122,6 +122,9 @@ class Recorded:
     def propose(self, key: ReplicaKey) -> None:
         self.proposals += 1
 
+    def forget(self, key: ReplicaKey) -> None:
+        """Nothing is kept here."""
+
 
 @pytest.fixture
 def commit() -> ImmediateCommit:

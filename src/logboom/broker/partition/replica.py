@@ -288,6 +288,7 @@ class Partition:
         self.reads.close(error)
         self.role.failure = error
         self.role.fail(error)
+        self._services.replication.forget((self.stream.id, self.index))
         self._end(error)
 
     def _end(self, error: LogboomError) -> None:

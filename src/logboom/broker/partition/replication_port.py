@@ -31,6 +31,9 @@ class Replication(Protocol):
     def propose(self, key: ReplicaKey) -> None:
         """The leader of a partition has a proposal for the controller."""
 
+    def forget(self, key: ReplicaKey) -> None:
+        """A partition is gone from this broker: it was deleted, or others hold it."""
+
 
 class NoReplication:
     """Of a broker that is alone: no partition has another replica."""
@@ -53,3 +56,6 @@ class NoReplication:
 
     def propose(self, key: ReplicaKey) -> None:
         """There is no other member."""
+
+    def forget(self, key: ReplicaKey) -> None:
+        """Nothing was kept of it."""

@@ -225,6 +225,17 @@ class FetchSession:
             del self.pending[key]
             self.ahead.forget(key)
 
+    def forget(self, key: ReplicaKey) -> None:
+        """The partition is gone. A fetch that waits for it is looked at once more, to be refused."""
+        self.ahead.forget(key)
+        self.sent_marks.pop(key, None)
+        self.ends.pop(key, None)
+        self.mark_due.discard(key)
+        self.behind.pop(key, None)
+        self.held.pop(key, None)
+        if key in self.pending:
+            self.look_at(key)
+
     def end(self) -> None:
         if self.mark_timer is not None:
             self.mark_timer.cancel()

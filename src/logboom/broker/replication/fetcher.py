@@ -115,7 +115,7 @@ class Fetcher:
         self._send_soon()
 
     def drop(self, key: ReplicaKey) -> None:
-        """The partition follows another leader."""
+        """The partition follows another leader, or is gone from this broker."""
         self._wanted.pop(key, None)
         self._sent.pop(key, None)
         self._ends.pop(key, None)

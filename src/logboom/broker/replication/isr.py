@@ -67,6 +67,11 @@ class IsrKeeper:
         if self._ticking is None and not self._stopped:
             self._ticking = self._started(self._tick())
 
+    def forget(self, key: ReplicaKey) -> None:
+        """A partition is gone from this broker."""
+        self._led.pop(key, None)
+        self._due.pop(key, None)
+
     def propose(self, key: ReplicaKey) -> None:
         """The leader of a partition has a proposal."""
         self._due[key] = None

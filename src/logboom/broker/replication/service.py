@@ -130,6 +130,16 @@ class ReplicationService:
         """A leader has a proposal for the controller."""
         self._isr.propose(key)
 
+    def forget(self, key: ReplicaKey) -> None:
+        """A partition is gone from this broker."""
+        source = self._source_of.pop(key, None)
+        if source is not None:
+            self._fetcher(source).drop(key)
+        self._held.pop(key, None)
+        self._fetching.forget(key)
+        self._isr.forget(key)
+        self._serving.forget(key)
+
     def brokers_changed(self) -> None:
         """The metadata says something else of the brokers than before."""
         self._isr.look_now()

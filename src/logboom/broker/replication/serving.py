@@ -378,6 +378,11 @@ class FetchServing:
             elif partition.log.written_end > item.offset or session.is_behind(key, partition):
                 self._send_mark_later(session, key)
 
+    def forget(self, key: ReplicaKey) -> None:
+        """A partition is gone from this broker: fetches that wait for it are refused, and nothing is known of it."""
+        for session in self._sessions.values():
+            session.forget(key)
+
     def _is_mark_due(self, session: FetchSession, key: ReplicaKey, partition: Partition) -> bool:
         if not session.is_behind(key, partition):
             return False

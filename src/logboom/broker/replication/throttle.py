@@ -101,6 +101,11 @@ class ReplicationThrottle:
         self._debt += owed - self._owed.get(key, 0)
         self._owed[key] = owed
 
+    def forget(self, key: ReplicaKey) -> None:
+        """A partition is gone from this broker."""
+        self.came(key, 0)
+        self._named.pop(key[0], None)
+
     def came(self, key: ReplicaKey, size_bytes: int) -> bool:
         """So many came; whether they were asked for under the throttle."""
         owed = self._owed.pop(key, None)
