@@ -1,7 +1,7 @@
 """What is to be done about some things a while from now, unless something else happens to them before."""
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -17,6 +17,10 @@ class Deadlines(Generic[Key]):
 
     def __contains__(self, key: Key) -> bool:
         return key in self._timers
+
+    def __iter__(self) -> Iterator[Key]:
+        """The keys that have one."""
+        return iter(self._timers)
 
     def set(self, key: Key, action: Callable[[], None]) -> None:
         """Do that once the time is over; the key is not there any more then."""

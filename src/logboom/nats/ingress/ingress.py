@@ -6,7 +6,9 @@ That a leadership has ended is seen at once, before what waited for it is answer
 A subscription is ended only after what it still brings has been handed to its intake, also where its stream has no
 subjects any more: in a queue the server may have given it messages that nobody else gets. What then belongs to a
 partition that another broker leads is held for that one (`handover`), for a while. So a stream whose subjects were
-taken away counts as attached, to none, for as long: its leader may change meanwhile.
+taken away counts as attached, to none, for as long: its leader may change meanwhile. One that is deleted stays
+subscribed for a while where brokers hear what they leave to others: these may have heard of the deletion before, or
+not yet, and a message that each leaves to another one would have no answer.
 """
 
 import asyncio
@@ -25,7 +27,14 @@ from logboom.nats.ingress.deadlines import Deadlines
 from logboom.nats.ingress.handover import Gained, Handover
 from logboom.nats.ingress.holding import HeldMessages, HoldingState
 from logboom.nats.ingress.intake import Intake
-from logboom.nats.ingress.plan import Attached, Wish, are_chosen_apart, cannot_be_grouped, wishes
+from logboom.nats.ingress.plan import (
+    Attached,
+    Wish,
+    are_chosen_apart,
+    are_chosen_by_brokers,
+    cannot_be_grouped,
+    wishes,
+)
 from logboom.nats.ingress.predecessors import Predecessors
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.ingress.subscriptions import StreamSubscriptions
@@ -35,6 +44,9 @@ from logboom.nats.wire.messages import Reader
 HOLD_S: Final = 5.0
 """How long a broker that does not lead a partition any more keeps messages for the next leader, and its publishers
 without an answer."""
+
+_DELETED_S: Final = 0.5
+"""How long it may take until each broker has heard that a stream is deleted."""
 
 _REPARTITIONED: Final = (
     "brokers learn of it one after the other: plain messages of that moment may be missing, or be in two partitions"
@@ -57,6 +69,8 @@ class Ingress:
         self._expiries = Deadlines[HeldMessages](HOLD_S)
         self._retired = Deadlines[StreamId](HOLD_S)
         """Streams that have no subjects any more."""
+        self._deleted = Deadlines[StreamId](_DELETED_S)
+        """Streams whose publishers are told so."""
         self._changed: set[StreamId] = set()
         self._reconfigured: set[StreamId] = set()
         """Attached streams that are new, or have other settings or partitions than their intake knows."""
@@ -71,7 +85,7 @@ class Ingress:
             self._take(stream)
         self._catalog.watch(self._image_changed)
         self._services.leadership_changes.watch(self._look_at)
-        self._services.isolation.watch(self._look_at_all)
+        self._services.isolation.watch(lambda: self._look_at(*self._attached))
         self._services.peers.serve(FrameKind.HANDOVER, self._handover.asked)
 
     async def handed_over(self) -> None:
@@ -86,6 +100,7 @@ class Ingress:
             task.cancel()
         self._expiries.clear()
         self._retired.clear()
+        self._deleted.clear()
         for stream_id, holdings in self._holdings.items():
             for holding in tuple(holdings.values()):
                 if not holding.is_publishing:  # others may have stored what it holds
@@ -100,10 +115,7 @@ class Ingress:
         if self._stopped:
             return
         for stream in delta.deleted:
-            intake = self._intakes.get(stream.id)
-            if intake is not None:
-                intake.end(UnknownStreamError(f"stream {stream.name} was deleted"))
-            self._detach(stream.id)
+            self._delete(stream)
         for stream in {each.id: each for each in (*delta.reconfigured, *(new for new, _ in delta.grown))}.values():
             self._take(stream)
         for stream in delta.reassigned:
@@ -112,24 +124,41 @@ class Ingress:
                 self._predecessors.note(stream)
                 self._look_at(stream.id)
 
-    def _look_at(self, stream_id: StreamId) -> None:
-        """What is led of a stream may be other than before. What is led no more is taken note of at once, all else once
+    def _look_at(self, *stream_ids: StreamId) -> None:
+        """What is led of streams may be other than before. What is led no more is taken note of at once, all else once
         this turn of the loop has ended."""
-        if self._stopped or (stream_id not in self._attached and stream_id not in self._subscribed):
-            return
-        for holding in tuple(self._holdings.get(stream_id, {}).values()) if stream_id in self._attached else ():
-            if not holding.is_handing_over and self._leading(stream_id, holding.index) is None:
-                self._lose(stream_id, holding)
-        if not self._changed:
-            asyncio.get_running_loop().call_soon(self._follow)
-        self._changed.add(stream_id)
+        for stream_id in stream_ids:
+            if self._stopped or (stream_id not in self._attached and stream_id not in self._subscribed):
+                continue
+            for holding in tuple(self._holdings.get(stream_id, {}).values()) if stream_id in self._attached else ():
+                if not holding.is_handing_over and self._leading(stream_id, holding.index) is None:
+                    self._lose(stream_id, holding)
+            if not self._changed:
+                asyncio.get_running_loop().call_soon(self._follow)
+            self._changed.add(stream_id)
 
-    def _look_at_all(self) -> None:
-        for stream_id in self._attached:
-            self._look_at(stream_id)
+    def _delete(self, stream: Stream) -> None:
+        """Tell publishers of a stream that it is deleted. Of what other brokers led as well, once these have all heard
+        of that: until then they tell, or have stored it."""
+        intake, known = self._intakes.get(stream.id), self._attached.get(stream.id)
+        error = UnknownStreamError(f"stream {stream.name} was deleted")
+        stays = intake is not None and known is not None and are_chosen_by_brokers(known[1])
+        if intake is not None:
+            intake.end(error, for_others=not stays)
+        if not stays:
+            self._detach(stream.id)
+            return
+
+        def tell_all() -> None:
+            assert intake is not None
+            intake.end(error, for_others=True)
+            self._deleted.set(stream.id, partial(self._detach, stream.id))
+
+        self._deleted.set(stream.id, tell_all)
 
     def _detach(self, stream_id: StreamId) -> None:
         self._retired.cancel(stream_id)
+        self._deleted.cancel(stream_id)
         self._attached.pop(stream_id, None)
         self._reconfigured.discard(stream_id)
         self._predecessors.forget(stream_id)
@@ -154,6 +183,8 @@ class Ingress:
             self._retire(stream.id)
             return
         self._retired.cancel(stream.id)
+        for before_id in [one for one in self._deleted if self._attached[one][0].name == stream.name]:
+            self._detach(before_id)  # it is there again: what comes now is for the new one
         attached = Attached(
             stream.id,
             stream.name,
@@ -216,8 +247,8 @@ class Ingress:
     def _leading(self, stream_id: StreamId, index: int) -> Partition | None:
         """A partition, if this broker leads it."""
         known = self._attached.get(stream_id)
-        if known is None:
-            return None
+        if known is None or stream_id in self._deleted:
+            return None  # under its name there may be another stream by now
         try:
             partition = self._services.replicas.find(known[0].name, index)
         except LogboomError:

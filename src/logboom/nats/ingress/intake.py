@@ -67,17 +67,20 @@ class Intake:
         """What its publishers are told."""
         self._services = services
         self._ended: LogboomError | None = None
+        self._answers_for_others = False
 
-    def end(self, error: LogboomError) -> None:
-        """Refuse what still comes: there is nowhere to store it."""
-        self._ended = error
+    def end(self, error: LogboomError, *, for_others: bool) -> None:
+        """Refuse what still comes: there is nowhere to store it. `for_others`: also what belongs to partitions of other
+        brokers, who do not hear it any more."""
+        self._ended, self._answers_for_others = error, for_others
 
     def receive(self, index: int | None, by_all: bool, messages: Run) -> None:
         """Take messages for one partition; None: for those that the partitioner chooses. `by_all`: whether the server
         gives them to all who subscribe."""
         self._count(messages)
         if self._ended is not None:
-            self._refuse_unread(messages, self._ended)
+            own = messages if index is not None or self._answers_for_others else self._own(messages)
+            self._refuse_unread(own, self._ended)
             return
         if index is not None and self._holding(index, by_all=by_all) is None:
             holding = self._holdings.get(index)
@@ -153,6 +156,21 @@ class Intake:
             metrics.received_bytes += sum(map(len, messages.payloads))
         else:
             metrics.received_bytes += sum([len(message.payload) + len(message.header) for message in messages])
+
+    def _own(self, messages: Run) -> Sequence[Delivery]:
+        """Those of the partitions that this broker takes messages for, and those that belong to none."""
+        own: list[Delivery] = []
+        takes = self._holdings.__contains__
+        for message in messages:
+            _, subject, reply, header, payload = message
+            try:
+                read = self._reader.read(subject, reply, header, payload, partition=None, takes=takes)
+            except LogboomError:
+                own.append(message)
+            else:
+                own += () if read is None else (message,)
+        self._services.metrics.elsewhere += len(messages) - len(own)
+        return own
 
     # --- into the partition, and back ---------------------------------------------------------------------------
 

@@ -80,6 +80,11 @@ def are_chosen_apart(before: Attached, after: Attached) -> bool:
     return changed and plain and after.partitions > 1 and not by_server
 
 
+def are_chosen_by_brokers(stream: Attached) -> bool:
+    """Whether brokers hear messages that they leave to others, each by what it knows of partitions and leaders."""
+    return any(wish.partition is None for wish in wishes(stream, range(stream.partitions)))
+
+
 def cannot_be_grouped(stream: Attached) -> bool:
     """Whether the stream is in a group, and has more partitions than a group can be split over."""
     plain = any(PARTITION_TOKEN not in subject for subject in stream.subjects)
