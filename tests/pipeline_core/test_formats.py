@@ -1,5 +1,6 @@
 """Every format on lines as programs write them, whole and broken."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,7 +8,10 @@ import pyarrow as pa
 import pytest
 from tests.pipeline_core.batches import NOON, events, parser, raw, read
 
+from logboom.base.settings import SettingsError
+from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.schema import EVENT_SCHEMA
+from logboom.pipeline.registry import read_plan
 
 
 def moment(text: str) -> datetime:
@@ -316,6 +320,74 @@ def test_body_read_once_more() -> None:
     assert row["attributes"]["a"] == 1
     kept = one("syslog_rfc3164", "<34>Oct 11 22:14:15 h app[1]: {broken", body_format="json")
     assert kept["body"] == "{broken"
+
+
+COMBINED = '192.0.2.7 - ann [20/Nov/2026:12:34:56 +0100] "GET /a?b=1 HTTP/1.1" 503 12 "-" "curl/8"'
+
+
+@pytest.mark.parametrize(
+    ("form", "line"),
+    [
+        ("nginx_access", COMBINED),
+        ("access_common", COMBINED.partition(' "-"')[0]),
+        ("apache_error", "[Fri Nov 20 12:34:56.789 2026] [core:error] [pid 7:tid 8] [client 192.0.2.7:1] no file"),
+        ("nginx_error", "2026/11/20 12:34:56 [warn] 7#8: *9 upstream is slow, client: 192.0.2.7, server: a"),
+        ("log4j", "2026-11-20 12:34:56,789 ERROR [main] org.example.Shop - no money"),
+        ("zookeeper", "2026-11-20 12:34:56,789 - WARN  [main:QuorumPeer@7] - no leader"),
+        ("openstack", "2026-11-20 12:34:56.789 7 ERROR nova.api [req-1 u] no host"),
+        ("postgresql", "2026-11-20 12:34:56.789 UTC [7] ann@shop ERROR:  no table"),
+        ("dpkg", "2026-11-20 12:34:56 status installed bash:amd64 5.2"),
+        ("syslog_rfc3164", "<11>Nov 20 12:34:56 h sshd[7]: no key"),
+        ("syslog_rfc5424", "<11>1 2026-11-20T12:34:56.789Z h sshd 7 - - no key"),
+    ],
+)
+def test_a_line_of_a_program_inside_json_says_what_it_says_alone(form: str, line: str) -> None:
+    """As agents of containers write it: the line in `log` or `message`, and what they know beside it."""
+    alone = one(form, line)
+    envelope = {"log": f"{line}\n", "level": "info", "@timestamp": "2026-11-21T00:00:00Z", "kubernetes": {"pod": "p"}}
+    row = one("json", json.dumps(envelope), body_format=form)
+    said = ("time", "body", "service", "host", "severity_number")
+    assert {name: row[name] for name in said if alone[name]} == {name: alone[name] for name in said if alone[name]}
+    assert row["attributes"].items() >= {**alone["attributes"], "kubernetes": {"pod": "p"}}.items()
+    other = one("json", json.dumps({**envelope, "log": "# no such line"}), body_format=form)
+    assert (other["body"], other["severity_number"], other["time"].day) == ("# no such line", 9, 21)
+
+
+def test_a_body_is_read_by_a_pattern_of_ones_own() -> None:
+    pattern = ["%{LOGLEVEL:severity} order %{INT:order:int}: %{GREEDYDATA:body}", "tick %{INT:tick:int}"]
+    row = one("json", '{"message": "ERROR order 7: no money", "service": "shop"}', body_pattern=pattern)
+    assert (row["body"], row["severity_number"], row["service"]) == ("no money", 17, "shop")
+    assert row["attributes"] == {"order": 7}
+    assert one("json", '{"message": "tick 8"}', body_pattern=pattern)["attributes"] == {"tick": 8}
+    assert one("json", '{"message": "else"}', body_pattern=pattern)["body"] == "else"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("body_format: klog", "body_format: unknown format of a body 'klog'"),
+        ("body_format: text", "body_format: unknown format of a body 'text'"),
+        ("body_pattern: '%{NOSUCH:a}'", "body_pattern: pattern "),
+        ("body_pattern: []", "body_pattern: is empty"),
+        ("body_format: json, body_pattern: '.*'", "body_pattern: says how bodies are read, and so does body_format"),
+    ],
+)
+def test_what_cannot_read_bodies_is_refused(keys: str, message: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        compile_pipeline(_with_rule(keys), "p.yaml")
+    assert message in str(refused.value)
+
+
+def test_a_plan_keeps_how_bodies_are_read() -> None:
+    plan = compile_pipeline(_with_rule("body_pattern: '%{INT:n:int}'"), "p.yaml")
+    assert read_plan(plan.to_json()) == plan
+
+
+def _with_rule(keys: str) -> str:
+    return (
+        "name: p\nsources: {s: {type: stream, stream: s}}\nsinks: {k: {type: console, inputs: [x]}}\n"
+        f"transforms: {{x: {{type: parse, inputs: [s], rules: [{{format: json, {keys}}}]}}}}\n"
+    )
 
 
 # --- access and error logs --------------------------------------------------------------------------------------

@@ -283,7 +283,10 @@ def reload(
     from logboom.pipeline.plan.paths import checkpoint_of
     from logboom.pipeline.run.reloading import ask_running
 
-    plan = _compiled(file)
+    try:
+        plan = _compiled(file)
+    except SettingsError as error:
+        fail(f"{error}\nthe running pipeline was not asked, and goes on as it was")
     answer = ask_running(checkpoint_of(plan), timeout, drop_state or ())
     if answer.problem is not None:
         fail(f"{plan.name} {answer.message}")

@@ -173,7 +173,7 @@ def _read_rows(
 
 def _read_columns(rule: ParseRule, part: pa.RecordBatch) -> list[NormalisedColumns]:
     """The lines that the format can read by columns: nearly all JSON of programs is flat and of few forms."""
-    if rule.body_format is not None:  # a body is opened in the row that it belongs to
+    if rule.of_bodies is not None:  # a body is opened in the row that it belongs to
         return []
     read = rule.format.read_columns(_binary(part.column("value")))
     pieces = (normalise_columns(rule, columns, part) for columns in read)

@@ -1,7 +1,10 @@
 """A rule of a parse, as it is in the plan. Knows settings and that a format reads lines; no particular format."""
 
+import msgspec
+
 from logboom.pipeline.normalise.mapping import EventMapping
 from logboom.pipeline.parse.formats.base import Format
+from logboom.pipeline.parse.formats.registry import format_types
 
 
 class ParseRule(EventMapping, frozen=True, kw_only=True):
@@ -17,3 +20,14 @@ class ParseRule(EventMapping, frozen=True, kw_only=True):
     """The boolean column that carries the value of `when`; Spark computes it before the kernel runs."""
     body_format: str | None = None
     """Name of a format. Read the body once more where it parses as this; its fields join the event's."""
+    body_pattern: Format | msgspec.UnsetType = msgspec.UNSET
+    """The same with expressions of the file."""
+
+    @property
+    def of_bodies(self) -> Format | None:
+        """What reads bodies; None where they stay as they are."""
+        if self.body_format is None:
+            return None if self.body_pattern is msgspec.UNSET else self.body_pattern
+        of_bodies = format_types()[self.body_format].of_bodies
+        assert of_bodies is not None, "the compiler refuses a format that reads no bodies"
+        return of_bodies()

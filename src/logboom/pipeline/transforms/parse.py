@@ -20,7 +20,8 @@ from logboom.pipeline.normalise.fields import SLOTS
 from logboom.pipeline.normalise.severity import severity_of_name
 from logboom.pipeline.normalise.times import TimeFormatError, compile_time_format
 from logboom.pipeline.parse.batch import LeftOver, parse_batch
-from logboom.pipeline.parse.formats.base import RuleModel
+from logboom.pipeline.parse.formats.base import NO_DEFAULTS, RuleModel
+from logboom.pipeline.parse.formats.pattern import PatternFormat, compile_patterns
 from logboom.pipeline.parse.formats.registry import format_types, read_format
 from logboom.pipeline.parse.record_fields import HEADER, RECORD_PARTS, with_record_fields
 from logboom.pipeline.parse.rule import ParseRule
@@ -188,10 +189,12 @@ def _rule(value: object, part: Part, when_column: str) -> ParseRule | None:
         part.expression("when", model.when, WHEN_COLUMNS)
     # A misspelt format has been reported, and `model` is then that of the nearest one.
     kind = kinds[model.format]
-    form = kind.compile(model, part)
+    form, body_pattern = kind.compile(model, part), _body_pattern(model, part)
     if form is None or not part.findings.is_sound(part.path):
         return None
+    inner = kinds[model.body_format].defaults if model.body_format is not None else NO_DEFAULTS
     mapping = {field: tuple(names) for field, names in model.map.items()}
+    scale = kind.defaults.severity_scale if inner.severity_scale == "otel" else inner.severity_scale
     return ParseRule(
         label=model.name or model.format,
         line=part.line,
@@ -201,12 +204,23 @@ def _rule(value: object, part: Part, when_column: str) -> ParseRule | None:
         when_column=when_column if model.when is not None else None,
         time_formats=tuple(model.time_format or kind.defaults.time_formats),
         timezone=model.timezone or "UTC",
-        mapping=tuple({**dict(kind.defaults.mapping), **mapping}.items()),
+        mapping=tuple({**dict(inner.mapping), **dict(kind.defaults.mapping), **mapping}.items()),
         defaults=tuple(model.defaults.items()),
         severity_texts=texts,
-        severity_scale=model.severity.numbers or kind.defaults.severity_scale,
+        severity_scale=model.severity.numbers or scale,
         body_format=model.body_format,
+        body_pattern=msgspec.UNSET if body_pattern is None else body_pattern,
     )
+
+
+def _body_pattern(model: RuleModel, part: Part) -> PatternFormat | None:
+    if model.body_pattern is None:
+        return None
+    if model.body_format is not None:
+        part.problem("body_pattern", "says how bodies are read, and so does body_format: leave one out")
+    if not model.body_pattern:
+        part.problem("body_pattern", "is empty: give an expression, or leave the key out")
+    return compile_patterns("body_pattern", tuple(model.body_pattern), part.patterns, part.at("body_pattern"))
 
 
 def _check_names(model: RuleModel, part: Part) -> None:
@@ -216,7 +230,7 @@ def _check_names(model: RuleModel, part: Part) -> None:
     for field in model.defaults:
         if field not in DEFAULT_FIELDS:
             part.unknown(("defaults", field), "field", field, DEFAULT_FIELDS)
-    inner = [name for name, kind in format_types().items() if kind.read_body is not None]
+    inner = [name for name, kind in format_types().items() if kind.of_bodies is not None]
     if model.body_format is not None and model.body_format not in inner:
         part.unknown("body_format", "format of a body", model.body_format, inner)
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from logboom.base.settings import Settings, Texts
 from logboom.pipeline.findings import Part
-from logboom.pipeline.normalise.rows import Fields, LineColumns, Row
+from logboom.pipeline.normalise.rows import LineColumns, Row
 from logboom.pipeline.normalise.severity import Scale
 from logboom.pipeline.plan.nodes import AbstractStruct
 
@@ -62,7 +62,10 @@ class RuleModel(Settings):
     """How severities are read."""
 
     body_format: str | None = None
-    """Read the body once more, where it parses as this: `json` or `logfmt`."""
+    """Read the body once more, where it parses as this: `json`, `logfmt`, or lines of a program (`nginx_access`)."""
+
+    body_pattern: Texts | None = None
+    """Read the body once more by an expression of your own, or by the first of several that matches all of it."""
 
 
 class Format(ABC):
@@ -114,10 +117,11 @@ class FormatType(Generic[Model]):
     """The node of a rule, or None once a problem was reported that leaves no node to make."""
     defaults: RuleDefaults = NO_DEFAULTS
     """For formats whose times and severities are known."""
-    read_body: Callable[[str], Fields | None] | None = None
-    """Reads one text as this format, None where it is none; for formats that may be named in `body_format`."""
+    of_bodies: Callable[[], Format] | None = None
+    """The node that reads bodies; for formats that may be named in `body_format`."""
 
 
-def plain_format(name: str, node: Any, **options: Any) -> FormatType[RuleModel]:
+def plain_format(name: str, node: Any, *, of_bodies: bool = True) -> FormatType[RuleModel]:
     """A format without keys of its own; `node` is what all its rules have."""
-    return FormatType(name, RuleModel, type(node), lambda model, part: node, **options)
+    reader = (lambda: node) if of_bodies else None
+    return FormatType(name, RuleModel, type(node), lambda model, part: node, of_bodies=reader)

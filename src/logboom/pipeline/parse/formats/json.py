@@ -4,9 +4,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from logboom.pipeline.normalise.rows import Fields, LineColumns, Row
+from logboom.pipeline.normalise.rows import LineColumns, Row
 from logboom.pipeline.parse.formats.base import FormatNode, plain_format
-from logboom.pipeline.parse.json_lines import object_of, read_json
+from logboom.pipeline.parse.json_lines import read_json
 from logboom.pipeline.parse.json_spans import read_json_columns
 
 
@@ -20,8 +20,4 @@ class JsonFormat(FormatNode, frozen=True, tag="json"):
         return read_json_columns(values)
 
 
-def _read_body(text: str) -> Fields | None:
-    return object_of(text.encode(errors="replace")) if text.startswith("{") else None
-
-
-FORMATS: Final = (plain_format("json", JsonFormat(), read_body=_read_body),)
+FORMATS: Final = (plain_format("json", JsonFormat()),)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from logboom.pipeline.normalise.rows import Fields, Row
+from logboom.pipeline.normalise.rows import Row
 from logboom.pipeline.parse.escapes import unescape
 from logboom.pipeline.parse.formats.base import FormatNode, plain_format
 from logboom.pipeline.parse.lines import EMPTY, NO_FIRST_PAIR, NO_VALUE, text_lines
@@ -27,11 +27,6 @@ class LogfmtFormat(FormatNode, frozen=True, tag="logfmt"):
 
     def read_rows(self, values: pa.Array) -> list[Row]:
         return [_logfmt(line) for line in text_lines(values).to_pylist()]
-
-
-def _read_body(text: str) -> Fields | None:
-    found = _logfmt(text)
-    return found if isinstance(found, dict) else None
 
 
 def _logfmt(line: str | None) -> Row:
@@ -57,4 +52,4 @@ def _logfmt(line: str | None) -> Row:
     return fields or EMPTY
 
 
-FORMATS: Final = (plain_format("logfmt", LogfmtFormat(), read_body=_read_body),)
+FORMATS: Final = (plain_format("logfmt", LogfmtFormat()),)

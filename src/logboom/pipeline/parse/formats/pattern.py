@@ -4,7 +4,7 @@ It knows expressions and the types of their groups. It must not know what a fiel
 one; where several groups have one name the first that is not empty wins.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from logboom.base.settings import Texts
 from logboom.pipeline.findings import Part
 from logboom.pipeline.normalise.rows import Fields, Row
 from logboom.pipeline.parse.formats.base import FormatNode, FormatType, RuleModel
-from logboom.pipeline.parse.grok import PatternError, PatternField, compile_line
+from logboom.pipeline.parse.grok import Expanded, PatternError, PatternField, compile_line
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
 
 
@@ -50,12 +50,17 @@ def compile_patterns(label: str, patterns: tuple[str, ...], own: Mapping[str, st
             part.problem(index if len(patterns) > 1 else (), f"pattern {error}")
             continue
         expanded.append(found)
-    if len(expanded) != len(patterns):
-        return None
+    return _format_of(label, expanded) if len(expanded) == len(patterns) else None
+
+
+def own_patterns(label: str, patterns: tuple[str, ...]) -> PatternFormat:
+    """The format of expressions of this program, which are right."""
+    return _format_of(label, [compile_line(pattern, {}) for pattern in patterns])
+
+
+def _format_of(label: str, found: Sequence[Expanded]) -> PatternFormat:
     return PatternFormat(
-        expressions=tuple(each.expression for each in expanded),
-        fields=tuple(each.fields for each in expanded),
-        label=label,
+        expressions=tuple(each.expression for each in found), fields=tuple(each.fields for each in found), label=label
     )
 
 

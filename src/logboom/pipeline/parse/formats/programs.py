@@ -3,11 +3,12 @@ r"""Ready-made formats: the lines of well-known programs, as patterns over the l
 It knows layouts and where they come from. A program that needs no more than patterns is one entry here.
 """
 
+from functools import lru_cache, partial
 from typing import Final, Literal, NamedTuple
 
 from logboom.pipeline.findings import Part
 from logboom.pipeline.parse.formats.base import Format, FormatType, RuleDefaults, RuleModel
-from logboom.pipeline.parse.formats.pattern import PatternFormat, compile_patterns
+from logboom.pipeline.parse.formats.pattern import PatternFormat, compile_patterns, own_patterns
 
 
 class Layout(NamedTuple):
@@ -162,12 +163,22 @@ LAYOUTS: Final[dict[str, Layout]] = {
 }
 
 
+_TIMES_OF_ONES_OWN: Final = ("hdfs", "klog", "redis")
+"""Their times are not recognised where nothing says how they are written, as nothing does of the time of a body."""
+
+
 def _format_type(name: str, layout: Layout) -> FormatType[RuleModel]:
     def compile_layout(model: RuleModel, part: Part) -> Format | None:
         return compile_patterns(name, layout.patterns, {}, part)
 
     defaults = RuleDefaults(layout.time_formats, layout.mapping, layout.severity_scale)
-    return FormatType(name, RuleModel, PatternFormat, compile_layout, defaults)
+    of_bodies = None if name in _TIMES_OF_ONES_OWN else partial(_node, name)
+    return FormatType(name, RuleModel, PatternFormat, compile_layout, defaults, of_bodies)
+
+
+@lru_cache
+def _node(name: str) -> Format:
+    return own_patterns(name, LAYOUTS[name].patterns)
 
 
 FORMATS: Final = tuple(_format_type(name, layout) for name, layout in LAYOUTS.items())

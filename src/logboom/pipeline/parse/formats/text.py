@@ -18,4 +18,4 @@ class TextFormat(FormatNode, frozen=True, tag="text"):
         ]
 
 
-FORMATS: Final = (plain_format("text", TextFormat()),)
+FORMATS: Final = (plain_format("text", TextFormat(), of_bodies=False),)
