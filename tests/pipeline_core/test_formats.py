@@ -316,10 +316,19 @@ def test_rfc5424_examples() -> None:
 
 def test_body_read_once_more() -> None:
     row = one("syslog_rfc3164", '<34>Oct 11 22:14:15 h app[1]: {"msg":"in","level":"warn","a":1}', body_format="json")
-    assert (row["body"], row["severity_number"], row["service"]) == ("in", 18, "app")
+    assert (row["body"], row["severity_number"], row["service"]) == ("in", 13, "app")
     assert row["attributes"]["a"] == 1
     kept = one("syslog_rfc3164", "<34>Oct 11 22:14:15 h app[1]: {broken", body_format="json")
-    assert kept["body"] == "{broken"
+    assert (kept["body"], kept["severity_number"]) == ("{broken", 18)
+
+
+def test_what_a_body_says_wins_over_what_stands_around_it_under_another_name() -> None:
+    """Docker's `time` is when it read the line; the priority of its syslog driver is the same for all lines."""
+    inner = {"ts": "2026-11-20T08:00:00Z", "lvl": "error", "msg": "no money", "app": "shop", "host": {"cpu": 1}}
+    envelope = {"log": json.dumps(inner), "time": "2026-11-20T09:00:00Z", "severity_number": 9, "hostname": "h", "n": 1}
+    row = one("json", json.dumps(envelope), body_format="json")
+    assert (row["time"].hour, row["severity_number"], row["service"], row["body"]) == (8, 17, "shop", "no money")
+    assert (row["host"], row["attributes"]) == ("h", {"n": 1, "host": {"cpu": 1}})
 
 
 COMBINED = '192.0.2.7 - ann [20/Nov/2026:12:34:56 +0100] "GET /a?b=1 HTTP/1.1" 503 12 "-" "curl/8"'

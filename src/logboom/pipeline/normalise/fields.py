@@ -67,6 +67,7 @@ _COMMON: Final[dict[str, tuple[str, ...]]] = {
     "span_id": ("span_id", "spanId", "spanID", "span.id", "otelSpanID", "SpanId"),
     "traceparent": ("traceparent",),
 }
+_SEVERITY: Final = ("severity", "severity_number", "severity_text")
 _SHAPES_MAX: Final = 4096
 _NESTED: Final = (dict, list)
 _UNUSABLE: Final = frozenset((dict, list, type(None)))
@@ -256,6 +257,17 @@ def extractor_for(rule: EventMapping) -> SlotExtractor:
 def body_names(rule: EventMapping) -> tuple[str, ...]:
     """Names of fields on the top level that may hold the body, best first."""
     return tuple(dict.fromkeys((*dict(rule.mapping).get("body", ()), *_COMMON["body"])))
+
+
+def rival_names(rule: EventMapping) -> dict[str, tuple[str, ...]]:
+    """By the name of a field on the top level that may hold something else than the body: all names that may hold the
+    same. What is said of a severity under any of them is one thing."""
+    found: dict[str, tuple[str, ...]] = {}
+    for slots in (*((slot,) for slot in SLOTS if slot != "body" and slot not in _SEVERITY), _SEVERITY):
+        mapped = (name for slot in slots for name in dict(rule.mapping).get(slot, ()))
+        names = tuple(dict.fromkeys((*mapped, *(name for slot in slots for name in _COMMON[slot]))))
+        found |= dict.fromkeys(names, names)
+    return found
 
 
 def _paths(names: Sequence[str]) -> tuple[Path, ...]:

@@ -4,11 +4,17 @@ It knows rows. It must not know any particular format, nor what other fields mea
 text.
 """
 
+from collections.abc import Mapping
+from typing import Final
+
 import pyarrow as pa
 
-from logboom.pipeline.normalise.fields import body_names
+from logboom.pipeline.normalise.fields import body_names, rival_names
 from logboom.pipeline.normalise.rows import Fields, Row
 from logboom.pipeline.parse.rule import ParseRule
+
+_PLAIN: Final = frozenset((str, int, float, bool))
+"""What an object under such a name says is something else."""
 
 
 def open_bodies(rule: ParseRule, rows: list[Row]) -> None:
@@ -16,20 +22,27 @@ def open_bodies(rule: ParseRule, rows: list[Row]) -> None:
     form = rule.of_bodies
     if form is None:
         return
-    names = body_names(rule)
+    names, rivals = body_names(rule), rival_names(rule)
     found = [(row, name) for row in rows if isinstance(row, dict) and (name := _body_of(row, names)) is not None]
     texts = pa.array([row[name].strip().encode(errors="replace") for row, name in found], pa.binary())
     for (row, name), inner in zip(found, form.read_rows(texts), strict=True):
         if isinstance(inner, dict):
-            _open(row, name, inner, names)
+            if any(name in inner for name in names):
+                del row[name]
+            _give_way(row, inner, rivals)
+            row.update(inner)
 
 
 def _body_of(row: Fields, names: tuple[str, ...]) -> str | None:
     return next((name for name in names if type(row.get(name)) is str), None)
 
 
-def _open(row: Fields, name: str, inner: Fields, names: tuple[str, ...]) -> None:
-    """The inner fields win over those around them; where there is no body among them the text stays the body."""
-    if any(name in inner for name in names):
-        del row[name]
-    row.update(inner)
+def _give_way(row: Fields, inner: Fields, rivals: Mapping[str, tuple[str, ...]]) -> None:
+    """What the body itself says of its time, severity, service and the like takes the place of what stands around it,
+    also under another name: an agent writes when it read a line, and one severity for all that comes from stderr."""
+    for said in inner.keys() & rivals.keys():
+        if type(inner[said]) not in _PLAIN:
+            continue
+        for name in rivals[said]:
+            if type(row.get(name)) in _PLAIN:
+                del row[name]
