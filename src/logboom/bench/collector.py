@@ -51,22 +51,22 @@ class _Run:
     broker_cpu_s: float
 
 
-def log_line(chance: random.Random, line_bytes: int) -> bytes:
+def log_line(rng: random.Random, line_bytes: int) -> bytes:
     """A line as services write them, its newline included."""
     text = (
-        f"2026-11-20T16:{chance.randrange(60):02d}:{chance.randrange(60):02d}.{chance.randrange(1000):03d}Z "
-        f"{chance.choice(('INFO', 'INFO', 'WARN'))} shop.web request id={chance.getrandbits(32):08x} "
-        f"path=/items/{chance.randrange(100_000)} status={chance.choice((200, 200, 404))} ms={chance.randrange(900)} "
+        f"2026-11-20T16:{rng.randrange(60):02d}:{rng.randrange(60):02d}.{rng.randrange(1000):03d}Z "
+        f"{rng.choice(('INFO', 'INFO', 'WARN'))} shop.web request id={rng.getrandbits(32):08x} "
+        f"path=/items/{rng.randrange(100_000)} status={rng.choice((200, 200, 404))} ms={rng.randrange(900)} "
     )
-    filler = "".join(chance.choices(string.ascii_lowercase + " ", k=max(0, line_bytes - 1 - len(text))))
+    filler = "".join(rng.choices(string.ascii_lowercase + " ", k=max(0, line_bytes - 1 - len(text))))
     return (text + filler)[: line_bytes - 1].encode() + b"\n"
 
 
 def write_lines(path: Path, line_bytes: int, megabytes: float) -> int:
     """Write a file of about that many megabytes; its number of lines."""
-    chance = random.Random(line_bytes)  # noqa: S311  # made-up input, nothing secret
+    rng = random.Random(line_bytes)  # noqa: S311  # made-up input, nothing secret
     total = max(1, round(megabytes * 1e6 / line_bytes))
-    block = [log_line(chance, line_bytes) for _ in range(min(total, _DISTINCT_LINES))]
+    block = [log_line(rng, line_bytes) for _ in range(min(total, _DISTINCT_LINES))]
     with path.open("wb") as file:
         for _ in range(total // len(block)):
             file.writelines(block)

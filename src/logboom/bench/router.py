@@ -159,28 +159,28 @@ class RouterLoad:
 
 def json_lines(count: int, seed: int = 7) -> Iterator[bytes]:
     """`count` JSON log lines of some 400 bytes, the same for the same seed; a part carries addresses and cards."""
-    chance = random.Random(seed)  # noqa: S311  # made-up input, nothing secret
+    rng = random.Random(seed)  # noqa: S311  # made-up input, nothing secret
     levels = (("info",) * 86, ("warn",) * 8, ("error",) * 4, ("debug",) * 2)
     flat = [level for group in levels for level in group]
     for number in range(count):
-        body = f"request {number} took {chance.randrange(1, 900)} ms over shard {chance.randrange(64)} of the cluster"
+        body = f"request {number} took {rng.randrange(1, 900)} ms over shard {rng.randrange(64)} of the cluster"
         if number % 10 == 0:
-            body += f", user.{chance.randrange(10_000)}@example.org from 203.0.113.{chance.randrange(255)}"
+            body += f", user.{rng.randrange(10_000)}@example.org from 203.0.113.{rng.randrange(255)}"
         if number % 50 == 0:
             body += ", paid with 4111 1111 1111 1111"
         clock = f"{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}.{number % 1000:03d}"
         line = {
             "time": f"2026-11-20T{clock}Z",
-            "level": chance.choice(flat),
-            "service": chance.choice(("checkout", "payments", "gateway", "search")),
+            "level": rng.choice(flat),
+            "service": rng.choice(("checkout", "payments", "gateway", "search")),
             "message": body,
-            "trace_id": f"{chance.getrandbits(128) | 1:032x}",
-            "span_id": f"{chance.getrandbits(64) | 1:016x}",
-            "http.request.method": chance.choice(("GET", "POST")),
-            "url.path": f"/v2/orders/{chance.randrange(1 << 32):08x}/items",
-            "http.response.status_code": chance.choice((200, 201, 404, 500)),
-            "duration_ms": chance.randrange(900),
-            "host.name": f"node-{chance.randrange(40):03d}.eu-west.example.net",
+            "trace_id": f"{rng.getrandbits(128) | 1:032x}",
+            "span_id": f"{rng.getrandbits(64) | 1:016x}",
+            "http.request.method": rng.choice(("GET", "POST")),
+            "url.path": f"/v2/orders/{rng.randrange(1 << 32):08x}/items",
+            "http.response.status_code": rng.choice((200, 201, 404, 500)),
+            "duration_ms": rng.randrange(900),
+            "host.name": f"node-{rng.randrange(40):03d}.eu-west.example.net",
         }
         yield json.dumps(line).encode()
 

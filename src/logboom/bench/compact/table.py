@@ -33,8 +33,8 @@ def batches_of(keys: Sequence[int], record_bytes: int, batch_bytes: int) -> list
 
 def updates(keys: int, megabytes: int, record_bytes: int) -> list[int]:
     """The keys of this many megabytes of records; the same ones each time."""
-    chance = random.Random(2)  # noqa: S311
-    return [chance.randrange(keys) for _ in range(megabytes * 1_000_000 // record_bytes)]
+    rng = random.Random(2)  # noqa: S311
+    return [rng.randrange(keys) for _ in range(megabytes * 1_000_000 // record_bytes)]
 
 
 class Table:

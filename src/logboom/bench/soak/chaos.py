@@ -25,9 +25,9 @@ def restart_at_times(server: Server, load: SoakLoad, ledger: Ledger, restarts: R
 
     Everything stops with such an end: there is no use in load on a broker that is gone.
     """
-    chance = random.Random(load.seed)  # noqa: S311 - when to kill is no secret
+    rng = random.Random(load.seed)  # noqa: S311 - when to kill is no secret
     began = time.monotonic()
-    next_s, gently = chance.uniform(0.5, 1.0) * load.restart_every_s, False
+    next_s, gently = rng.uniform(0.5, 1.0) * load.restart_every_s, False
     while not stop.wait(LOOK_EVERY_S):
         if not server.running:
             ledger.fault("the broker ended by itself")
@@ -37,7 +37,7 @@ def restart_at_times(server: Server, load: SoakLoad, ledger: Ledger, restarts: R
         if now_s >= next_s and now_s < load.last_restart_s:
             _restart(server, gently, ledger, restarts, now_s)
             gently = not gently
-            next_s = now_s + chance.uniform(0.7, 1.3) * load.restart_every_s
+            next_s = now_s + rng.uniform(0.7, 1.3) * load.restart_every_s
 
 
 def _restart(server: Server, gently: bool, ledger: Ledger, restarts: Restarts, now_s: float) -> None:

@@ -89,10 +89,10 @@ class Group:
         self._flows = {flow.stream: flow for flow in flows}
         self._ledger = ledger
 
-    def member(self, bootstrap: str, life_s: tuple[float, float], chance: random.Random, stop: threading.Event) -> None:
+    def member(self, bootstrap: str, life_s: tuple[float, float], rng: random.Random, stop: threading.Event) -> None:
         """Thread: one member after another."""
         while not stop.is_set():
-            ends = time.monotonic() + chance.uniform(*life_s)
+            ends = time.monotonic() + rng.uniform(*life_s)
             self._live(bootstrap, lambda ends=ends: stop.is_set() or time.monotonic() > ends)  # type: ignore[misc]
 
     def _live(self, bootstrap: str, over: Callable[[], bool]) -> None:

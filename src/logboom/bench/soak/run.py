@@ -100,7 +100,7 @@ def run_soak(load: SoakLoad, directory: Path, note: Callable[[str], None]) -> So
 def _soaked(load: SoakLoad, server: LogboomServer, note: Callable[[str], None]) -> SoakOutcome:
     ledger, samples, restarts = Ledger(), Samples(), chaos.Restarts()
     writing, over = threading.Event(), threading.Event()
-    address, chance = server.address, random.Random(load.seed)  # noqa: S311 - lives of members are no secret
+    address, rng = server.address, random.Random(load.seed)  # noqa: S311 - lives of members are no secret
     groups = (readers.Group("soak-all", FLOWS, ledger), readers.Group("soak-some", FLOWS[:2], ledger))
     write, read = _Crew(ledger), _Crew(ledger)
     read.start("sampler", lambda: sample(server, ledger.total_acked, samples, over))
@@ -108,7 +108,7 @@ def _soaked(load: SoakLoad, server: LogboomServer, note: Callable[[str], None]) 
     read.start("slow reader", lambda: readers.read_slowly(address, FLOWS[0], ledger, over))
     for group in groups:
         for number in range(load.group_members):
-            own = random.Random(chance.random())  # noqa: S311 - as above
+            own = random.Random(rng.random())  # noqa: S311 - as above
             life = load.member_life_s
             read.start(f"{group.name} {number}", lambda g=group, o=own, s=life: g.member(address, s, o, over))  # type: ignore[misc]
     for flow in FLOWS:
