@@ -107,10 +107,9 @@ class SqlCheck:
             return _TOO_DEEP
 
     def _parsed(self, expression: Expression) -> Any:
-        parsed = self._catalyst.parse(expression.sql)
         if ("attributes", "variant") not in expression.columns:
-            return parsed
-        return PlainAttributes(self._tree).rewrite(parsed)
+            return self._catalyst.parse(expression.sql)
+        return PlainAttributes(self._tree).parsed(expression.sql)
 
     def _types_fault(self, expression: Expression) -> str | None:
         """What ANSI does not take by its types. A failure inside an expression is told from null by evaluating it as

@@ -29,6 +29,12 @@ class PlainAttributes:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
+    def parsed(self, sql: str) -> Any:
+        """The expression that a text says, rewritten."""
+        parsed = self._tree.parse(sql)
+        # Without the word there is none, and a walk through the tree asks the JVM some hundred times.
+        return self.rewrite(parsed) if _ATTRIBUTES in sql.lower() else parsed
+
     def rewrite(self, node: Any) -> Any:
         """The expression with every attribute that is named plainly replaced by what reads it."""
         return self._rewritten(node, "text")

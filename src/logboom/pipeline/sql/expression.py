@@ -24,7 +24,7 @@ _WRITTEN_OUT: Final = {
 def plain_expression(tree: Tree, sql: str) -> Any:
     """The expression with attributes read plainly, and its regular expressions as they were written: two compiled
     patterns are never equal, so this is what can be compared with another expression."""
-    return _written_out(tree, PlainAttributes(tree).rewrite(tree.parse(sql)))
+    return _written_out(tree, PlainAttributes(tree).parsed(sql))
 
 
 def record_expression(tree: Tree, sql: str) -> Any:
