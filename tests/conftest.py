@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.support.jvm_options import JVM_OPTIONS
 from tests.support.spark_jvms import SparkJvms
 from tests.support.thoroughness import THOROUGH, TURN, fewer_examples, in_turn
 
@@ -23,8 +24,7 @@ sys.dont_write_bytecode = False
 # kio loads hypothesis wherever that is installed. What this works out takes a second; it keeps that in the directory in
 # which a process runs, and for many tests that is a new one.
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(__file__).parent.parent / ".hypothesis"))
-# The JVM of a test lives for seconds: its second compiler costs more than it gives.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
 
 # How long an example takes says nothing on a busy machine, where a process may stand still for seconds.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])

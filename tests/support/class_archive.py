@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.pipeline.support import Said, make_stream, publish
+from tests.support.jvm_options import JVM_OPTIONS
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S
 
@@ -65,5 +66,5 @@ def _run(directory: Path, broker: BrokerProcess, options: RunOptions) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # as tests/conftest.py has it
+    os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
     write()
