@@ -171,7 +171,13 @@ def _hurried(seed: int, *, cuts: bool = False) -> ClusterScenario:
     schedule = [*lane(OPERATOR_LANE, ("reassign", "elect", "elect"), 0.5, 0.0)]
     schedule += lane(NATS_LANE, ("nats-cut",), 0.8, 2.5) if cuts else ()
     return replace(
-        _FEED, consumers=0, partitions=1, troubled_s=_HURRIED_S, publishers=("plain",) * 8, schedule=tuple(schedule)
+        _FEED,
+        consumers=0,
+        partitions=1,
+        troubled_s=_HURRIED_S,
+        publishers=("plain",) * 8,
+        schedule=tuple(schedule),
+        rest_chance=0.0,  # it is about the haste
     )
 
 
