@@ -145,8 +145,8 @@ def compare(
     admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     _check_readable(plan, sinks, admin)
     if set(sinks[0].inputs) != set(sinks[1].inputs):
-        one, other = (f"{sink.name} takes {', '.join(sink.inputs)}" for sink in sinks)
-        note(f"{one}, {other}: what one of them lacks may be as it should")
+        inputs = ", ".join(f"{sink.name} takes {', '.join(sink.inputs)}" for sink in sinks)
+        note(f"{inputs}: what one of them lacks may be as it should")
     span = Span(since_ms, until_ms, by_time=any(map(is_by_time, sinks)))
     secret = partial(read_secret, environ=os.environ, directory=Path(plan.file).parent)
     with Progress("reading sinks") as progress:
