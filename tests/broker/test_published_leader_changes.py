@@ -103,6 +103,7 @@ async def test_of_a_deleted_stream_nothing_is_in_doubt(cluster: Cluster) -> None
     compared = publish_soon(broker, partition, Message(b"3", end=2))  # with a record that is not committed
     assert outcomes(await at_leader) == [2]
     again = publish_soon(broker, partition, Message(b"0", id=b"zero"), Message(b"1", id=b"one"))
+    await asyncio.sleep(0.05)  # longer than few messages wait for the commit that is under way
     deletion = asyncio.create_task(cluster[1].catalog.delete_stream("orders"))
     assert outcomes(await uncommitted) == [UnknownStreamError]
     assert outcomes(await compared) == [UnknownStreamError]

@@ -101,6 +101,7 @@ class Leader:
         "_readable",
         "_replication",
         "_standing",
+        "on_commit",
         "watchers",
     )
 
@@ -119,6 +120,9 @@ class Leader:
     ) -> None:
         self.watchers = Watchers()
         """Called whenever the high-water mark moved; the partition calls them on other news."""
+        self.on_commit: Callable[[], None] = _nothing
+        """Called first whenever the high-water mark moved: what has waited for that is written while clients are
+        answered."""
         self._name = name
         self._key = key
         self._broker_id = broker_id
@@ -310,6 +314,7 @@ class Leader:
                 case HighWatermarkMoved(offset):
                     # Readable first: an ack may be followed at once by a fetch of what it acked.
                     self._readable.high_watermark = offset
+                    self.on_commit()
                     self._queue.committed(offset)
                     self.watchers.call()
                     if self._has_followers:
@@ -332,6 +337,10 @@ class Leader:
                             "they may yet be"
                         )
                     )
+
+
+def _nothing() -> None:
+    """Nothing waits for commits."""
 
 
 def _not_enough_replicas(name: str, core: PartitionLeadership) -> LogboomError:

@@ -143,8 +143,8 @@ class Publications:
 
     __slots__ = ("_clock", "_enqueued", "_queue")
 
-    def __init__(self, queue: _Queue, clock: Clock, enqueued: Callable[[int], None]) -> None:
-        """`enqueued` has the group commit drain the partition at the end of this turn, for this many bytes."""
+    def __init__(self, queue: _Queue, clock: Clock, enqueued: Callable[[int, int], None]) -> None:
+        """`enqueued` is told that this many bytes are in the queue, with these acks."""
         self._queue = queue
         self._clock = clock
         self._enqueued = enqueued
@@ -152,14 +152,15 @@ class Publications:
     def append(self, contents: Sequence[bytes], terms: Mapping[int, Terms], *, acks: int, done: PublishDone) -> None:
         """Append messages that came together, each a `records.record_content`, some with terms, by their places.
 
-        They are staged at the end of this turn of the loop, in order with all else that arrives for the partition; each
-        is taken or refused on its own. `done` is called, later than this returns, when acks is served for all that were
-        taken: -1 at commit, 1 when the leader's own disk has them, 0 once they are staged. Of duplicates it is their
-        first copy that has to be so safe. The records have the time of this call as their timestamp.
+        They are staged at the end of this turn of the loop, or a little later (`gathering`), in order with all that
+        arrives for the partition; each is taken or refused on its own. `done` is called, later than this returns, when
+        acks is served for all that were taken: -1 at commit, 1 when the leader's own disk has them, 0 once they are
+        staged. Of duplicates it is their first copy that has to be so safe. The records have the time of this call as
+        their timestamp.
 
         Where this broker ceases to lead before that, each message is answered with what is certain: an error if it was
         not appended, AppendInDoubtError if it was; UnknownStreamError where the stream was deleted. As long as it
         leads, an answer may take as long as a commit takes.
         """
         self._queue.publish(PublishRun(contents, terms, acks, self._clock.wall_ms(), done))
-        self._enqueued(sum(map(len, contents)))
+        self._enqueued(sum(map(len, contents)), acks)

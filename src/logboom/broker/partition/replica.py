@@ -1,8 +1,8 @@
 """One partition of this broker: a log, this broker's role in it, and everything that waits for either.
 
-The way of an append is straight: `append_run` -> AppendQueue -> (end of the turn) `drain` -> flusher -> `flushed` ->
-Leader -> high-water mark -> acks and watchers. Everything here runs on the loop. Knows nothing of requests and
-connections.
+The way of an append is straight: `append_run` -> AppendQueue -> AppendGathering -> (end of the turn) `drain` -> flusher
+-> `flushed` -> Leader -> high-water mark -> acks and watchers. Everything here runs on the loop. Knows nothing of
+requests and connections.
 
 Life: made around an open log, in no role; `role` leads, follows or rests as the committed metadata says, any number of
 times, until the partition goes offline (reads go on) or is closed for good.
@@ -19,6 +19,7 @@ from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.condition_check import ConditionCheck
 from logboom.broker.partition.deletion import RecordDeletion
 from logboom.broker.partition.follower import Follower
+from logboom.broker.partition.gathering import AppendGathering
 from logboom.broker.partition.id_scan import IdLimits
 from logboom.broker.partition.leader import Leader
 from logboom.broker.partition.message_ids import MessageIds
@@ -70,6 +71,7 @@ class Partition:
     __slots__ = (
         "_conditions",
         "_follower",
+        "_gathering",
         "_ids",
         "_leader",
         "_queue",
@@ -118,9 +120,11 @@ class Partition:
         self._queue = AppendQueue(
             log, rules, self._conditions, self._ids, services.clock, services.counters, services.refused_memory
         )
-        self.publications = Publications(self._queue, services.clock, partial(services.flusher.enqueue, self))
-        """Appends of messages, of which this broker makes the batches."""
         self._leader = self._new_leader()
+        self._gathering = AppendGathering(self._leader, log, partial(services.flusher.enqueue, self))
+        self._leader.on_commit = self._gathering.release
+        self.publications = Publications(self._queue, services.clock, self._gathering.arrived)
+        """Appends of messages, of which this broker makes the batches."""
         self._follower = Follower(
             self,
             (stream.id, index),
@@ -210,12 +214,12 @@ class Partition:
     def append_run(self, run: Sequence[bytearray | memoryview], *, acks: int, done: RunDone) -> None:
         """Append batches that came together, whose memory is the partition's from now on (it is patched in place).
 
-        They are staged at the end of this turn of the loop, with all others that arrived in it; each is taken or
-        refused on its own. `done` is called when acks is served for all that were taken: -1 at commit, 1 when the
-        leader's own disk has them, 0 at once.
+        They are staged at the end of this turn of the loop, with all others that arrived in it, or a little later
+        (`gathering`); each is taken or refused on its own. `done` is called when acks is served for all that were
+        taken: -1 at commit, 1 when the leader's own disk has them, 0 at once.
         """
         self._queue.enqueue(run, acks, done)
-        self._services.flusher.enqueue(self, sum(map(len, run)))
+        self._gathering.arrived(sum(map(len, run)), acks)
 
     @property
     def syncs(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from logboom.base.ids import BrokerEpoch, BrokerId, Offset, PartitionEpoch
+from logboom.broker.partition.gathering import FEW_BYTES
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.replication import wire
@@ -19,9 +20,6 @@ from logboom.broker.replication import wire
 _AHEAD_BYTES_MAX: Final = 4 << 20
 """Bytes that may have been sent for the standing fetches of a session and are not yet reported durable by the
 follower."""
-_FEW_BYTES: Final = 8 << 10
-"""Fewer bytes of records than this wait while others of their partition are in flight: less than one request of a
-producer with Kafka's default batch size (16 KiB)."""
 _ABOVE_ALL: Final = Offset(2**63 - 1)
 """The log start of a follower that does not report one: nobody waits until it has deleted something."""
 
@@ -197,7 +195,7 @@ class FetchSession:
         if partition.log.written_end <= item.offset:
             return False
         behind = self.ahead.bytes_behind(key, partition)
-        return behind is None or behind >= _FEW_BYTES
+        return behind is None or behind >= FEW_BYTES
 
     def stand(
         self, key: ReplicaKey, item: wire.FetchItem, partition: Partition, size_bytes: int, end: Offset | None

@@ -1,0 +1,81 @@
+"""Small appends to a replicated partition wait while earlier ones are being committed, and are written with each other.
+
+A record that every in-sync replica has to sync is committed one exchange with the followers after it was written. What
+arrives during that exchange would be sent with the next one, whether or not it is written before. To write and sync it
+at once would only cost this broker a round of its disk for each few records, and the followers time at the processor
+and the disk where they share either. So such records are enqueued when the high-water mark moves, all in one round: the
+rule by which TCP holds small segments while others are not acknowledged (Nagle, RFC 896).
+
+Only what waits for commit is held, only a few bytes of it, and not for long. On the loop; knows nothing of the log but
+where it ends.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from logboom.base.ids import BrokerId, Offset
+from logboom.broker.partition.publications import ACKS_ALL
+
+FEW_BYTES: Final = 8 << 10
+"""Fewer bytes of records than this wait: less than one request of a producer with Kafka's default batch size
+(16 KiB)."""
+_HELD_MAX_S: Final = 0.02
+"""A follower that stands still for longer than this must not keep records out of the leader's own log."""
+
+
+class Commits(Protocol):
+    """What a leader knows of commits."""
+
+    @property
+    def isr(self) -> frozenset[BrokerId]:
+        """The in-sync replicas; empty where this broker does not lead."""
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Everything below is committed."""
+
+
+class AppendedLog(Protocol):
+    """What a log knows of appends."""
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """Where the next record goes; what is staged counts."""
+
+
+class AppendGathering:
+    """See the module. Life: that of the partition."""
+
+    __slots__ = ("_commits", "_enqueue", "_held_bytes", "_log", "_timer")
+
+    def __init__(self, commits: Commits, log: AppendedLog, enqueue: Callable[[int], None]) -> None:
+        """`enqueue` has the group commit drain the partition at the end of this turn of the loop, for so many bytes."""
+        self._commits = commits
+        self._log = log
+        self._enqueue = enqueue
+        self._held_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def arrived(self, size_bytes: int, acks: int) -> None:
+        """So many bytes are in the append queue, with these acks. All that is held goes with what is not."""
+        self._held_bytes += size_bytes
+        if acks != ACKS_ALL or self._held_bytes >= FEW_BYTES or not self._is_committing:
+            self.release()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_HELD_MAX_S, self.release)
+
+    @property
+    def _is_committing(self) -> bool:
+        """Whether something waits for followers, whose next answer moves the high-water mark."""
+        commits = self._commits
+        return len(commits.isr) > 1 and commits.high_watermark < self._log.log_end_offset
+
+    def release(self) -> None:
+        """The high-water mark has moved, or nothing may be held any longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._held_bytes:
+            held_bytes, self._held_bytes = self._held_bytes, 0
+            self._enqueue(held_bytes)
