@@ -60,12 +60,25 @@ def test_replicas_are_asked_for_and_shown(broker: BrokerProcess, name: Name) -> 
     assert "replication factor of 3" in refused("streams", "create", name(), "--replicas", "3", bootstrap=broker.kafka)
 
 
-def test_what_cannot_be_created_is_explained(broker: BrokerProcess, name: Name) -> None:
+def test_a_stream_may_be_created_again_with_what_it_has(broker: BrokerProcess, name: Name) -> None:
     stream = name()
-    ok("streams", "create", stream, bootstrap=broker.kafka)
-    assert "it exists already" in refused("streams", "create", stream, bootstrap=broker.kafka)
-    again = ok("streams", "create", stream, "--if-not-exists", "--json", bootstrap=broker.kafka).json
-    assert again == {"stream": stream, "partitions": 1, "created": False}
+    asked = ("streams", "create", stream, "--config", "retention.ms=5000", "--subject", f"{stream}.>")
+    ok(*asked, "--partitions", "2", bootstrap=broker.kafka)
+    for again in ((), ("--partitions", "2", "--replicas", "1")):
+        assert ok(*asked, *again, "--json", bootstrap=broker.kafka).json == {
+            "stream": stream,
+            "partitions": 2,
+            "created": False,
+        }
+    other = ("streams", "create", stream, "--partitions", "3", "--replicas", "2", "--config", "retention.ms=7000")
+    differences = "2 partitions (not 3) and 1 replica (not 2) and retention.ms=5000 (not 7000)"
+    assert f"{stream!r} exists, with {differences}: " in refused(*other, bootstrap=broker.kafka)
+    left = ok(*other, "--if-not-exists", bootstrap=broker.kafka)
+    assert left.out == f"exists: {stream} (2 partitions)\n"
+    assert f"with {differences}; it is left as it is" in left.err
+
+
+def test_what_cannot_be_created_is_explained(broker: BrokerProcess, name: Name) -> None:
     assert "did you mean 'segment.bytes'" in refused(
         "streams", "create", name(), "--config", "segment.byte=1", bootstrap=broker.kafka
     )

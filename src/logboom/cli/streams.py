@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
     NewTopic,
     PartitionMetadata,
     ResourceType,
+    TopicMetadata,
 )
 
 from logboom.cli.client import ANSWER_TIMEOUT_S, Bounds, admin, bounds, find_stream, metadata, sentence
@@ -79,11 +80,13 @@ def create(
         list[str] | None,
         typer.Option("--config", metavar="KEY=VALUE", help="A setting, such as segment.bytes=16777216; repeatable."),
     ] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Be content if it is there.")] = False,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Be content if it is there, whatever its settings.")
+    ] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Create a stream."""
+    """Create a stream. It is no error if one exists that has everything that is asked for."""
     client = admin(bootstrap)
     settings = attachment_settings(subject, service, group, ack, key, partitioner) | split_settings(config)
     if observers is not None:
@@ -93,14 +96,35 @@ def create(
         client.create_topics([topic], request_timeout=ANSWER_TIMEOUT_S)[stream].result()
         created = True
     except KafkaException as error:
-        if not (if_not_exists and error.args[0].name() == "TOPIC_ALREADY_EXISTS"):
+        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
             fail(f"cannot create stream {stream!r}: {_reason(error)}")
         created = False
-    count = len(find_stream(client, bootstrap, stream).partitions)
+    found = find_stream(client, bootstrap, stream)
+    if not created and (others := _differences(client, bootstrap, found, topic, settings)):
+        differs = f"stream {stream!r} exists, with {' and '.join(others)}"
+        if not if_not_exists:
+            fail(f"{differs}: `logboom streams alter` changes settings, --if-not-exists leaves the stream as it is")
+        note(f"{differs}; it is left as it is")
+    count = len(found.partitions)
     if as_json:
         print_json({"stream": stream, "partitions": count, "created": created})
     else:
         typer.echo(f"{'created' if created else 'exists:'} {stream} ({plural(count, 'partition')})")
+
+
+def _differences(
+    client: AdminClient, bootstrap: str, found: TopicMetadata, wanted: NewTopic, settings: dict[str, str]
+) -> list[str]:
+    """What a stream has that is not as wanted; what was left to the broker does not count."""
+    name = wanted.topic
+    counts = {"partition": (len(found.partitions), wanted.num_partitions)}
+    if wanted.replication_factor > 0:
+        held = _replicas(bootstrap, name).get((name, 0), tuple(found.partitions[0].replicas))
+        counts["replica"] = len(held), wanted.replication_factor
+    others = [f"{plural(has, what)} (not {want})" for what, (has, want) in counts.items() if want not in (has, -1)]
+    entries = _config(client, name) if settings else {}
+    has = {key: entries[key]["value"] if key in entries else None for key in settings}
+    return others + [f"{key}={has[key]} (not {value})" for key, value in settings.items() if has[key] != value]
 
 
 def split_settings(pairs: list[str] | None) -> dict[str, str]:
