@@ -121,8 +121,8 @@ class Leader:
         self.watchers = Watchers()
         """Called whenever the high-water mark moved; the partition calls them on other news."""
         self.on_commit: Callable[[], None] = _nothing
-        """Called first whenever the high-water mark moved: what has waited for that is written while clients are
-        answered."""
+        """Called last whenever the high-water mark moved: what has waited for that is written once those who wait for the
+        commit are answered."""
         self._name = name
         self._key = key
         self._broker_id = broker_id
@@ -314,9 +314,9 @@ class Leader:
                 case HighWatermarkMoved(offset):
                     # Readable first: an ack may be followed at once by a fetch of what it acked.
                     self._readable.high_watermark = offset
-                    self.on_commit()
                     self._queue.committed(offset)
                     self.watchers.call()
+                    self.on_commit()
                     if self._has_followers:
                         self._replication.moved(self._key)
                 case RecordsDeleted():
