@@ -382,6 +382,9 @@ class AppendQueue:
         end = self._log.log_end_offset
         staged = [*self._at_commit.refuse_from(end, error), *self._at_leader.refuse_from(end, error)]
         deliver_all(self._counted([*staged, *self._published.refuse_from(end, error)], error))
+        # Runs of which a part was taken back wait for less than before, which may be safe by now.
+        self.local_end_moved(self.safe_end)
+        self.committed(self._committed)
 
     def close(self, error: LogboomError) -> None:
         """Answer everything that waits or is enqueued with `error`, and all later appends too. Messages that are
