@@ -121,8 +121,8 @@ class Leader:
         self.watchers = Watchers()
         """Called whenever the high-water mark moved; the partition calls them on other news."""
         self.on_commit: Callable[[], None] = _nothing
-        """Called last whenever the high-water mark moved: what has waited for that is written once those who wait for the
-        commit are answered."""
+        """Called last whenever the high-water mark moved: what was gathered is staged once waiting appends and fetches
+        are answered."""
         self._name = name
         self._key = key
         self._broker_id = broker_id
