@@ -40,7 +40,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.rejections import WriteRejections
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.metrics import Counters
-from logboom.broker.partition import refused_producers
+from logboom.broker.partition import gathering, refused_producers
 from logboom.broker.partition.condition_check import WindowMemory
 from logboom.broker.partition.id_memory import IdMemory
 from logboom.broker.partition.leader import Leading
@@ -124,6 +124,12 @@ class Recorded:
 
     def forget(self, key: ReplicaKey) -> None:
         """Nothing is kept here."""
+
+
+@pytest.fixture(autouse=True)
+def no_append_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for followers is enqueued at once; `test_gathering` is about the rest."""
+    monkeypatch.setattr(gathering, "FEW_BYTES", 0)
 
 
 @pytest.fixture
