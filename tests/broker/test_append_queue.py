@@ -177,7 +177,7 @@ def test_what_a_full_disk_has_taken_before_goes_on_to_wait_for_its_commit(bench:
     content, published = record_content(None, b"m", ()), list[tuple[str, Sequence[Offset | LogboomError]]]()
 
     def publish(name: str) -> None:
-        run = PublishRun([content], {}, -1, NOW_MS, lambda one: published.append((name, one.outcomes)))
+        run = PublishRun([content], {}, -1, NOW_MS, lambda one: published.append((name, list(one.outcomes))))
         bench.queue.publish(run)
 
     publish("kept")

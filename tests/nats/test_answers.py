@@ -1,5 +1,6 @@
 """Acks that are made together are those that are made alone."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,3 +15,11 @@ def test_acks_made_together_are_those_made_alone(replies: list[bytes], first: in
         offsets = list(range(start, start + len(replies)))
         alone = [commands.publish(reply, ack("s.1", at)) for reply, at in zip(replies, offsets, strict=True) if reply]
         assert acks_of("s.1", replies, offsets) == b"".join(alone)
+        assert acks_of("s.1", replies, range(start, start + len(replies))) == b"".join(alone)
+
+
+@pytest.mark.parametrize("first", [0, 998, 999, 1_000, 1_998, 99_999, 123_456])
+def test_acks_of_offsets_that_follow_each_other(first: int) -> None:
+    replies = [b"_INBOX.%d" % place for place in range(2_500)]
+    alone = [commands.publish(reply, ack("s", first + place)) for place, reply in enumerate(replies)]
+    assert acks_of("s", replies, range(first, first + len(replies))) == b"".join(alone)

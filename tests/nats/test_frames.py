@@ -62,6 +62,9 @@ def fed(pieces: list[bytes]) -> list[Delivery | Notice]:
     for piece in pieces:
         for event in reader.feed(piece):
             found += event if isinstance(event, list | Alike) else [event]
+            if isinstance(event, Alike):
+                sizes = [(len(one.reply), len(one.payload)) for one in event]
+                assert (event.are_of_one_size, event.size_bytes) == (len(set(sizes)) == 1, sum(of for _, of in sizes))
     return found
 
 
@@ -149,6 +152,10 @@ def test_rows_of_one_size_before_others_come_as_one_run() -> None:
     assert isinstance(run, Alike)
     assert run.replies == [b"r.%d" % n for n in range(960, 1_040)]
     assert run.payloads == [b"%03d" % (n % 1_000) for n in range(960, 1_040)]
+    assert (run.are_of_one_size, run.size_bytes) == (False, 240)
+    (run,) = FrameReader().feed(stream[: stream.index(b"r.1000") - len(b"MSG a 1 ")])
+    assert isinstance(run, Alike)
+    assert (run.are_of_one_size, run.size_bytes) == (True, 120)
 
 
 def test_a_burst_of_one_subject_comes_as_one_run() -> None:
@@ -156,6 +163,7 @@ def test_a_burst_of_one_subject_comes_as_one_run() -> None:
     (run,) = FrameReader().feed(stream)
     assert isinstance(run, Alike)
     assert len(run) == 1_000
+    assert (run.are_of_one_size, run.size_bytes) == (False, 3_000)
     assert run[9] == Delivery(1, b"a", b"r", b"", b"009")
     assert [one.payload for one in run[5:7]] == [b"005", b"006"]
     assert run[-1].payload == b"999"

@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from logboom.base.errors import CorruptBatchError
 from logboom.base.ids import Offset
 from logboom.records import (
+    AlikeContents,
     Codec,
     Record,
     RecordLimits,
     batch_bytes_max,
     batch_of,
     build_batch,
+    contents_bytes,
     has_key,
     header_values,
     iter_records,
@@ -49,6 +51,22 @@ def test_any_number_of_records(count: int) -> None:
     batch = batch_of([record_content(None, b"%d" % n) for n in range(count)], 5)
     header = validate_produced(batch, LIMITS).header
     assert [one.value for one in iter_records(batch, 0, header, 1 << 30)] == [b"%d" % n for n in range(count)]
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from([1, 2, 63, 64, 65, 200, 8_191, 8_192, 8_193]), st.lists(st.integers(0, 300), max_size=3), st.data()
+)
+def test_a_batch_of_columns_is_the_batch_of_their_contents(count: int, sizes: list[int], data: st.DataObject) -> None:
+    texts = [data.draw(st.binary(max_size=5)) for _ in range(len(sizes) + 2)]
+    columns = [[bytes((place % 251,)) * size for place in range(count)] for size in (*sizes, 4)]
+    fields_ = list(zip(texts, columns, strict=False))
+    alike = AlikeContents(fields_, texts[-1])
+    contents = [b"".join([text + column[at] for text, column in fields_]) + texts[-1] for at in range(count)]
+    assert list(alike) == contents
+    assert alike[1:3] == contents[1:3]
+    assert contents_bytes(alike) == contents_bytes(contents) == sum(map(len, contents))
+    assert batch_of(alike, 7) == batch_of(contents, 7)
 
 
 @given(st.lists(fields, min_size=1, max_size=12), st.sampled_from([Codec.NONE, Codec.GZIP]))

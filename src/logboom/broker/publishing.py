@@ -13,6 +13,7 @@ from logboom.broker.partition.publications import NO_TERMS, PublishDone, Publish
 from logboom.broker.partition.replica import Partition
 from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.metadata import check_client_may_write
+from logboom.records import contents_bytes
 
 
 class Staging(Protocol):
@@ -52,7 +53,7 @@ class Publishing:
         """
         try:
             check_client_may_write(partition.stream)
-            self._check_load(sum(map(len, contents)), client_id)
+            self._check_load(contents_bytes(contents), client_id)
         except LogboomError as error:
             done(Published([error.with_traceback(None)] * len(contents), frozenset()))
             return

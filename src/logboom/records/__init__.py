@@ -21,6 +21,7 @@ Kafka's, one content after another, and finds one header in many records.
 It knows bytes. It must not know partitions, files, or what the wire around a batch looks like.
 """
 
+from logboom.records.alike_contents import AlikeContents, contents_bytes
 from logboom.records.codec import compress, decompress
 from logboom.records.conditions import EXPECTED_OFFSET, READ_TO, STREAM_ID, ConditionHeaders, take_conditions
 from logboom.records.contents import (
@@ -92,6 +93,7 @@ __all__ = [
     "READ_TO",
     "STREAM_ID",
     "TRANSACTIONAL_BIT",
+    "AlikeContents",
     "BatchHeader",
     "Codec",
     "ConditionHeaders",
@@ -109,6 +111,7 @@ __all__ = [
     "build_batch",
     "check_timestamps",
     "compress",
+    "contents_bytes",
     "crc_ok",
     "decompress",
     "gap_batch",

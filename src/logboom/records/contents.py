@@ -6,9 +6,10 @@ message costs no object beside its bytes, and one that is left out costs the oth
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, cast
 
 from logboom.base.errors import CorruptBatchError
+from logboom.records.alike_contents import AlikeContents, contents_bytes
 from logboom.records.columns import DELTAS, ONE_BYTE_DELTAS
 from logboom.records.header import HEADER_BYTES
 from logboom.records.record import seal_batch
@@ -25,6 +26,7 @@ _NO_KEY: Final = _NULL[0]
 _FRAME_BYTES_MAX: Final = 5 + 2 + 5
 """Of a record beside its content: its length, attributes and timestamp delta, offset delta."""
 _HEADS_MAX: Final = 8192
+_DELTAS_OF_ONE_SIZE: Final = ((0, ONE_BYTE_DELTAS), (ONE_BYTE_DELTAS, len(DELTAS)))
 
 
 class _Heads(dict[int, bytes]):
@@ -67,13 +69,20 @@ def has_key(content: bytes) -> bool:
 
 def batch_bytes_max(contents: Sequence[bytes]) -> int:
     """How large a batch of these can be at most."""
-    return HEADER_BYTES + sum(map(len, contents)) + _FRAME_BYTES_MAX * len(contents)
+    return HEADER_BYTES + contents_bytes(contents) + _FRAME_BYTES_MAX * len(contents)
 
 
 def batch_of(contents: Sequence[bytes], timestamp_ms: int) -> bytearray:
     """One batch, not compressed, of at least one record; all have the same timestamp."""
+    alike = isinstance(contents, AlikeContents) and len(contents) <= len(DELTAS)
+    pieces = _pieces_of_columns(cast("AlikeContents", contents)) if alike else _pieces_of(contents)
+    return seal_batch(b"".join(pieces), len(contents), times_ms=(timestamp_ms, timestamp_ms))
+
+
+def _pieces_of(contents: Sequence[bytes]) -> list[bytes]:
+    """What the records are put together from."""
     pieces: list[bytes] = []
-    for start, stop in ((0, ONE_BYTE_DELTAS), (ONE_BYTE_DELTAS, len(DELTAS))):
+    for start, stop in _DELTAS_OF_ONE_SIZE:
         heads = _HEADS[len(DELTAS[start])]
         part = contents[start:stop]
         # Only as many deltas as there are records: to copy all 8,192 touches half a megabyte, most of a core's cache.
@@ -87,7 +96,27 @@ def batch_of(contents: Sequence[bytes], timestamp_ms: int) -> bytearray:
     for place in range(len(DELTAS), len(contents)):
         delta, content = varint(place), contents[place]
         pieces += (_HEADS[len(delta)][len(content)], delta, content)
-    return seal_batch(b"".join(pieces), len(contents), times_ms=(timestamp_ms, timestamp_ms))
+    return pieces
+
+
+def _pieces_of_columns(contents: AlikeContents) -> list[bytes]:
+    """The same without a content of each record, in a third of the time. No more than there are `DELTAS`."""
+    pieces: list[bytes] = []
+    step = 2 + 2 * len(contents.columns)
+    for start, end in _DELTAS_OF_ONE_SIZE:
+        stop = min(end, len(contents))
+        if start >= stop:
+            break
+        # What ends a record and what begins the next one are one piece.
+        records = [contents.behind + _HEADS[len(DELTAS[start])][contents.content_bytes]] * (step * (stop - start))
+        records[1::step] = DELTAS[start:stop]
+        for place, (text, column) in enumerate(zip(contents.texts, contents.columns, strict=True)):
+            records[2 + 2 * place :: step] = [text] * (stop - start)
+            records[3 + 2 * place :: step] = column[start:stop]
+        pieces += records
+    pieces[0] = pieces[0][len(contents.behind) :]
+    pieces.append(contents.behind)
+    return pieces
 
 
 def header_values(body: bytes, count: int, name: bytes) -> Iterator[tuple[int, int, bytes]]:

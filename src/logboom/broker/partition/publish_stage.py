@@ -4,7 +4,7 @@ Decided one after another, in the order of the log: a message is compared with e
 those of its own run included. A refused message is left out, and the others do not notice. On the loop.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, cast
 
 from logboom.base.errors import (
@@ -55,8 +55,9 @@ class PublishStage:
 
     def stage(
         self, run: PublishRun, rules: AppendRules, *, leader_epoch: Epoch, now_ms: int
-    ) -> list[Offset | LogboomError]:
-        """Stage what can be taken of a run; for each message its offset, or why it was not taken."""
+    ) -> Sequence[Offset | LogboomError]:
+        """Stage what can be taken of a run; for each message its offset, or why it was not taken. A `range` where all
+        are taken together."""
         limit = min(rules.limits.max_batch_bytes, self._log.config.segment_bytes)
         fits_one_batch = len(run.contents) <= rules.limits.max_records and batch_bytes_max(run.contents) <= limit
         if fits_one_batch and not run.terms and not rules.needs_keys:
@@ -81,13 +82,13 @@ class PublishStage:
 
     def _stage_all(
         self, run: PublishRun, rules: AppendRules, *, leader_epoch: Epoch, now_ms: int
-    ) -> list[Offset | LogboomError]:
+    ) -> Sequence[Offset | LogboomError]:
         """Stage as one batch what is not to be decided about message by message, which is most of what comes."""
         base, count = self._log.log_end_offset, len(run.contents)
         failure = self._append(rules.batch_of(run.contents, run.received_ms, now_ms), (), leader_epoch, now_ms)
         if failure is not None:
             return [failure] * count
-        return list(cast("Iterable[Offset]", range(base, base + count)))
+        return cast("Sequence[Offset]", range(base, base + count))
 
     def _append(
         self, batch: Batch, ids: Sequence[tuple[int, bytes]], leader_epoch: Epoch, now_ms: int

@@ -7,6 +7,7 @@ from logboom.nats.ingress.holding import MESSAGE_BYTES, HeldMessages, Unstored
 from logboom.nats.link.frames import Delivery
 from logboom.nats.wire.envelope import Sealed
 from logboom.nats.wire.messages import Message
+from logboom.records import contents_bytes
 
 
 class InflightRun:
@@ -20,7 +21,7 @@ class InflightRun:
         acks: int,
         by_all: bool,
         messages: Sequence[Delivery],
-        contents: list[bytes],
+        contents: Sequence[bytes],
         replies: Sequence[bytes],
     ) -> None:
         """`by_all`: whether the server gave them to all who subscribe."""
@@ -39,7 +40,7 @@ class InflightRun:
     def weigh(self) -> int:
         """The memory that they take from now on."""
         # Twice, as it came and as it is stored: what the next leader has to store gets there as it came.
-        self.size_bytes = 2 * sum(map(len, self.contents)) + MESSAGE_BYTES * len(self.contents)
+        self.size_bytes = 2 * contents_bytes(self.contents) + MESSAGE_BYTES * len(self.contents)
         return self.size_bytes
 
     def unstored(self, place: int) -> Unstored:
@@ -50,20 +51,21 @@ class InflightRun:
 class MixedRun(InflightRun):
     """A run that is put together message by message."""
 
-    __slots__ = ("_messages", "_replies")
+    __slots__ = ("_contents", "_messages", "_replies")
 
     def __init__(self, holding: HeldMessages, acks: int, by_all: bool) -> None:
         self._messages: list[Delivery] = []
+        self._contents: list[bytes] = []
         self._replies: list[bytes] = []
-        super().__init__(holding, acks, by_all, self._messages, [], self._replies)
+        super().__init__(holding, acks, by_all, self._messages, self._contents, self._replies)
 
     def add(self, message: Delivery, read: Message, sealed: Sealed | None) -> None:
         """One message more."""
-        place = len(self.contents)
+        place = len(self._contents)
         if read.terms is not None:
             self.terms[place] = read.terms
         if sealed is not None:
             self.sealed[place] = sealed
         self._messages.append(message)
-        self.contents.append(read.content)
+        self._contents.append(read.content)
         self._replies.append(read.reply)

@@ -135,7 +135,12 @@ class Intake:
     def _take_alike(self, index: int | None, by_all: bool, messages: Alike, holdings: _Holdings) -> bool:
         """Take messages of one subject all at once; False where they have to be looked at one by one."""
         read = self._reader.read_alike(
-            messages.subject, messages.replies, messages.payloads, partition=index, takes=holdings.takes
+            messages.subject,
+            messages.replies,
+            messages.payloads,
+            of_one_size=messages.are_of_one_size,
+            partition=index,
+            takes=holdings.takes,
         )
         if read is None:
             return False
@@ -153,7 +158,7 @@ class Intake:
         metrics = self._services.metrics
         metrics.received += len(messages)
         if not isinstance(messages, list):
-            metrics.received_bytes += sum(map(len, messages.payloads))
+            metrics.received_bytes += messages.size_bytes
         else:
             metrics.received_bytes += sum([len(message.payload) + len(message.header) for message in messages])
 
@@ -217,9 +222,11 @@ class Intake:
         self._services.budget.gave(run.size_bytes)
         refused: list[tuple[int, LogboomError]] = []
         doubted: list[tuple[int, AppendInDoubtError]] = []
-        if run.sealed or published.duplicates or set(map(type, published.outcomes)) != {int}:
+        outcomes = published.outcomes
+        are_stored = isinstance(outcomes, range) or (not published.duplicates and set(map(type, outcomes)) == {int})
+        if run.sealed or not are_stored:
             answers: list[bytes] = []
-            for place, outcome in enumerate(published.outcomes):
+            for place, outcome in enumerate(outcomes):
                 if isinstance(outcome, AppendInDoubtError):
                     doubted.append((place, outcome))
                 elif isinstance(outcome, LogboomError):
@@ -228,7 +235,7 @@ class Intake:
                     answers.append(self.replies.ack(run, place, outcome, place in published.duplicates))
             acks, count = b"".join(answers), len(answers)
         else:
-            acks = acks_of(self._name, run.replies, cast("Sequence[Offset]", published.outcomes))
+            acks = acks_of(self._name, run.replies, cast("Sequence[Offset]", outcomes))
             count = len(run.replies) - run.replies.count(b"")
         metrics.duplicates += len(published.duplicates)
         metrics.stored += len(run.replies) - len(refused) - len(doubted) - len(published.duplicates)

@@ -57,13 +57,28 @@ class Delivery(NamedTuple):
 class Alike(Sequence[Delivery]):
     """Messages of one subscription and one subject, without headers, in their order; kept as columns."""
 
-    __slots__ = ("payloads", "replies", "sid", "subject")
+    __slots__ = ("are_of_one_size", "payloads", "replies", "sid", "size_bytes", "subject")
 
     def __init__(self, sid: int, subject: bytes) -> None:
         self.sid = sid
         self.subject = subject
         self.replies: list[bytes] = []
         self.payloads: list[bytes] = []
+        self.size_bytes = 0
+        """Of all payloads."""
+        self.are_of_one_size = True
+        """Whether all replies are of one size, none where one has none, and all payloads."""
+
+    def add(self, replies: Sequence[bytes], payloads: Sequence[bytes], *, of_one_size: bool) -> None:
+        """More messages, at least one. `of_one_size`: whether these are."""
+        if self.are_of_one_size:
+            self.are_of_one_size = of_one_size and (
+                not self.payloads
+                or (len(self.payloads[0]) == len(payloads[0]) and len(self.replies[0]) == len(replies[0]))
+            )
+        self.size_bytes += len(payloads) * len(payloads[0]) if of_one_size else sum(map(len, payloads))
+        self.replies += replies
+        self.payloads += payloads
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -201,8 +216,7 @@ def _read_messages(buffer: bytes, at: int, read: list[Run | Notice]) -> tuple[in
                 continue
         at = body_end + 2
         if open_ is not None and start and sid == open_.sid and subject == open_.subject:
-            open_.replies.append(reply)
-            open_.payloads.append(buffer[body:body_end])
+            open_.add((reply,), (buffer[body:body_end],), of_one_size=True)
             continue
         open_, split = None, body + header_size
         run.append(make((sid, subject, reply, buffer[body:split], buffer[split:body_end])))
@@ -257,26 +271,24 @@ def _take_rows(buffer: bytes, at: int, start: bytes, head: "_Head", rows_max: in
     cells = list(chain.from_iterable(iter_unpack(row, memoryview(buffer)[at:end])))
     if not _are_words(cells[::2]):
         return at
-    alike.replies += cells[::2]
-    alike.payloads += cells[1::2]
+    alike.add(cells[::2], cells[1::2], of_one_size=True)
     return end
 
 
 def _take_columns(pieces: list[bytes], alike: Alike) -> int:
     """Add messages, each without the start of its line: how many, up to the first that is no whole message, since
     what separates messages may be in its payload."""
-    columns = _columns_of_one_size(pieces) or _columns(pieces)
+    of_one_size = _columns_of_one_size(pieces)
+    columns = of_one_size or _columns(pieces)
     if columns is not None and _are_words(columns[0]):
-        alike.replies += columns[0]
-        alike.payloads += columns[1]
+        alike.add(*columns, of_one_size=of_one_size is not None)
         return len(pieces)
     for taken, piece in enumerate(pieces):
         line, between, payload = piece.partition(_END)
         reply, _, size = line.rpartition(b" ")
         if not between or not size.isdigit() or int(size) != len(payload) or not _are_words((reply,)):
             return taken
-        alike.replies.append(reply)
-        alike.payloads.append(payload)
+        alike.add((reply,), (payload,), of_one_size=True)
     return len(pieces)
 
 
