@@ -287,24 +287,11 @@ class AppendQueue:
         outcomes = self._stage.stage(run, self.rules, leader_epoch=self.leader_epoch, now_ms=now_ms)
         self._ids.settled()
         self._counters.duplicate_messages += len(run.duplicates)
-        needed, acks = self._needed(outcomes, run.acks)
+        needed, acks = _needed(outcomes, run.acks, self._log.log_end_offset, self._counters)
         if self._is_served(needed, before, acks):
             run.answer(self._result(outcomes, now_ms))
         else:
             self._published.of(acks).add(needed, run.answer, self._result(outcomes, now_ms))
-
-    def _needed(self, outcomes: Sequence[Offset | LogboomError], acks: int) -> tuple[int, int]:
-        """Below which offset the log has to be safe for messages to be answered, and for which acks."""
-        if isinstance(outcomes, range):
-            return outcomes.stop, acks
-        if set(map(type, outcomes)) == {int}:
-            return max(cast("Sequence[Offset]", outcomes)) + 1, acks
-        failed = [one for one in outcomes if isinstance(one, LogboomError)]
-        self._counters.refused_appends += len(failed)
-        if any(isinstance(one, TERM_ERRORS) for one in failed):
-            # What they were compared with is certain once it is committed: until then another leader may take them.
-            return self._log.log_end_offset, ACKS_ALL
-        return max([one for one in outcomes if not isinstance(one, LogboomError)], default=-2) + 1, acks
 
     def _append_one(self, one: Checked, now_ms: int) -> Appended | LogboomError:
         if isinstance(one, LogboomError):
@@ -434,6 +421,21 @@ def _first_sequences(batches: Sequence[object]) -> Iterator[FirstSequence]:
             header = batch[1] if isinstance(batch, tuple) else None
         if header is not None and header.producer_id >= 0:
             yield FirstSequence(header.producer_id, header.producer_epoch, header.base_sequence)
+
+
+def _needed(outcomes: Sequence[Offset | LogboomError], acks: int, end: Offset, counters: Counters) -> tuple[int, int]:
+    """Below which offset the log, which ends at `end`, has to be safe before messages are answered, and for which acks.
+    What was refused is counted."""
+    if isinstance(outcomes, range):
+        return outcomes.stop, acks
+    if set(map(type, outcomes)) == {int}:
+        return max(cast("Sequence[Offset]", outcomes)) + 1, acks
+    failed = [one for one in outcomes if isinstance(one, LogboomError)]
+    counters.refused_appends += len(failed)
+    if any(isinstance(one, TERM_ERRORS) for one in failed):
+        # What they were compared with is certain once it is committed: until then another leader may take them.
+        return end, ACKS_ALL
+    return max([one for one in outcomes if not isinstance(one, LogboomError)], default=-2) + 1, acks
 
 
 def _no_doubt() -> None:
