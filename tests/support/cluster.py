@@ -3,6 +3,7 @@
 Knows the command line and nothing of what is behind it.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -18,6 +19,9 @@ from typing import Any, Self
 from tests.support.commands import LogboomProcess, run_logboom
 from tests.support.waiting import WAIT_S
 
+from logboom.base.settings import split_address
+from logboom.host.tcp_ports import hold_port
+
 
 class ClusterProcess:
     """`logboom cluster up` in `folder`, and the commands that are given to it.
@@ -27,7 +31,8 @@ class ClusterProcess:
             cluster.kill(2)
             cluster.start(2)
 
-    The logs of all nodes are in the file `log_path`; its end is printed where the `with` block fails.
+    The logs of all nodes are in the file `log_path`; its end is printed where the `with` block fails. The ports
+    stay the cluster's while it is down.
     """
 
     def __init__(
@@ -90,6 +95,8 @@ class ClusterProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             raise
+        finally:
+            self._hold_ports()
 
     def do(self, what: str, *arguments: object) -> dict[str, Any]:
         """A command of `logboom cluster` in this folder; its answer."""
@@ -116,6 +123,13 @@ class ClusterProcess:
     def log_text(self) -> str:
         """All that its nodes have logged."""
         return self.log_path.read_text(errors="replace")
+
+    def _hold_ports(self) -> None:
+        """Until this process ends, since a supervisor may come back to them."""
+        for node in self.ready.get("nodes", ()):
+            for address in filter(None, (node["kafka"], node["peer"], node["http"])):
+                with contextlib.suppress(OSError):  # a node that a test has left alive still listens
+                    hold_port(*split_address(address)).detach()
 
     def _first_line(self) -> bytes:
         assert self.process.stdout is not None

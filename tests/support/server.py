@@ -3,18 +3,14 @@
 Knows the command line of `logboom serve` and nothing of what is behind it.
 """
 
-import atexit
 import contextlib
 import json
 import os
-import random
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +18,8 @@ from typing import Self
 
 from tests.support.commands import LogboomProcess
 from tests.support.waiting import WAIT_S
+
+from logboom.host.tcp_ports import hold_free_port, port_of
 
 
 class BrokerStartError(Exception):
@@ -170,37 +168,9 @@ class BrokerProcess:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on, below those the system gives to outgoing connections.
-
-    A port from the system's own range could be taken by a client's connection while the broker is down between two
-    lives; a client that tries that very port again and again can even connect to itself. Neither this process nor
-    another one that runs tests at the same time is given the same port soon: who was given it may listen later.
-    """
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    chance = random.SystemRandom()  # tests seed the common generator alike in every process
-    for _ in range(1_000):
-        port = chance.randrange(max(1_024, lowest - 20_000), lowest)
-        with contextlib.ExitStack() as until_kept, socket.socket() as probe:
-            reservation = until_kept.enter_context(socket.socket(socket.AF_UNIX))
-            try:
-                reservation.bind(f"\0logboom tests, port {port}")
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            until_kept.pop_all()
-            _reservations.append(reservation)
-            if len(_reservations) > _RESERVED_MAX:
-                _reservations.popleft().close()
-            return port
-    raise BrokerStartError("no free port was found")
-
-
-_RESERVED_MAX = 200
-_reservations: deque[socket.socket] = deque()
-"""Sockets of this process whose names say which ports it was given last; the system lets no other socket have them."""
-
-
-@atexit.register
-def _end_reservations() -> None:
-    while _reservations:
-        _reservations.pop().close()
+    """A port of 127.0.0.1 that nobody listens on. It is held until this process ends, so that no other test is given
+    it, in whatever process, while its server is not up yet or is down between two lives."""
+    held = hold_free_port("127.0.0.1")
+    port = port_of(held)
+    held.detach()
+    return port

@@ -14,7 +14,7 @@ import typer
 
 from logboom.app.config import LogConfig, LogFormat, NodeConfig
 from logboom.app.log import open_log
-from logboom.app.supervisor.folder import FOLDER_DEFAULT, NATS_SERVER_FILE, Folder, Place, is_free
+from logboom.app.supervisor.folder import FOLDER_DEFAULT, NATS_SERVER_FILE, Folder, Place
 from logboom.app.supervisor.nats_server import EmbeddedNats
 from logboom.app.supervisor.run import Plan, run_nodes
 from logboom.base.settings import join_address, split_address
@@ -42,13 +42,13 @@ class Common:
     """Addresses that the first node tells others to connect to, by their settings; the ports of the others follow."""
 
 
-def check_ports(places: Sequence[Place]) -> None:
-    """End the command where an address is taken, before anything is started."""
+def hold_ports(folder: Folder, places: Sequence[Place]) -> None:
+    """Keep the ports of these places for their nodes. Ends the command where one is taken, before anything starts."""
     taken = [
         f"{address} (node {place.id}, {listener})"
         for place in places
         for listener, address in (("Kafka", place.kafka), ("peers", place.peer), ("HTTP", place.http))
-        if address is not None and not is_free(*split_address(address))
+        if address is not None and not folder.hold(address)
     ]
     if taken:
         fail(f"taken by another program: {', '.join(taken)}; choose other ports, or port 0 for free ones")

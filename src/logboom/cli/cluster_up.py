@@ -64,7 +64,7 @@ def up(
         keep = not free_ports and kafka_port is None and peer_port is None and http_port is None
         node_ids = range(1, count + 1)
         folder.lay_out(node_ids, listeners, keep=keep)
-        cluster_nodes.check_ports(folder.places)
+        cluster_nodes.hold_ports(folder, folder.places)
         if not folder.founded:
             found_in(folder, node_ids[0], checked.broker, checked.log)
     except BaseException:

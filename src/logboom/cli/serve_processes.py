@@ -35,7 +35,7 @@ def serve_processes(
         node_ids = range(config.broker.broker_id, config.broker.broker_id + count)
         folder.lay_out(node_ids, listeners, keep=False)
         places = [folder.place(node_id) for node_id in node_ids]
-        cluster_nodes.check_ports(places)
+        cluster_nodes.hold_ports(folder, places)
         if not folder.founded and not config.broker.join:
             found_in(folder, node_ids[0], config.broker, config.log)
     except BaseException:

@@ -7,6 +7,7 @@
   removed, given back a piece at a time.
 - `idle_poll`: an event loop that looks for the next piece of work for a moment before it sleeps.
 - `clock`, `ids`, `workers`: time, random ids, threads; `loops`: an event loop on a thread of its own.
+- `tcp_ports`: ports that are held for servers which do not listen yet.
 - `helper`: a process of this program beside it.
 - `allocator`: settings of glibc's malloc for a process that reads and frees large buffers all the time.
 

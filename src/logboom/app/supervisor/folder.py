@@ -8,11 +8,9 @@
 Must not know what a node does with any of it.
 """
 
-import contextlib
 import fcntl
 import json
 import os
-import random
 import secrets
 import socket
 from collections.abc import Iterator, Sequence
@@ -22,6 +20,7 @@ from typing import Any, Final, Self
 
 from logboom.base.errors import LogboomError
 from logboom.base.settings import join_address, split_address
+from logboom.host.tcp_ports import hold_free_port, hold_port, port_of
 from logboom.peer.key import KEY_BYTES, format_cluster_key
 
 FOLDER_DEFAULT: Final = Path("logboom-cluster")
@@ -34,11 +33,6 @@ _LOCK_NAME: Final = ".cluster.lock"
 _BEFORE_THE_LIST: Final = (KEY_NAME, f".{KEY_NAME}.new", f".{LIST_NAME}.new", _LOCK_NAME, NATS_SERVER_FILE)
 """Files that a first start leaves if it does not complete."""
 _VERSION: Final = 1
-_PORT_TRIES: Final = 1_000
-_PORT_MIN: Final = 1_024
-_PORTS_BELOW_EPHEMERAL: Final = 20_000
-_EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_EPHEMERAL_MIN_DEFAULT: Final = 32_768
 
 
 class FolderError(LogboomError):
@@ -76,6 +70,8 @@ class Folder:
         self.founded = founded
         """Whether the first node has founded the cluster; from then on every node is given the others."""
         self._lock = lock
+        self._held: list[socket.socket] = []
+        """One for each port of the nodes: it is theirs also before they listen and while they are down."""
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -96,7 +92,8 @@ class Folder:
         return cls(path, lock, places_of(listing), founded=bool(listing["founded"]))
 
     def lay_out(self, node_ids: Sequence[int], listeners: Listeners, *, keep: bool) -> None:
-        """Give each of the nodes its place, the n-th the n-th ports. With `keep` those that have one stay there."""
+        """Give each of the nodes its place, the n-th the n-th ports. With `keep` those that have one stay there.
+        Raises FolderError where there are no free ports."""
         before = {place.id: place for place in self.places}
         used = {split_address(each)[1] for place in self.places for each in _addresses(place)}
         for number, node_id in enumerate(node_ids):
@@ -105,14 +102,22 @@ class Folder:
                 continue
             before[node_id] = Place(
                 node_id,
-                _nth(listeners.kafka, number, None if old is None else old.kafka, used),
-                _nth(listeners.peer, number, None if old is None else old.peer, used),
-                _nth(listeners.http, number, None if old is None else old.http, used)
+                self._nth(listeners.kafka, number, None if old is None else old.kafka, used),
+                self._nth(listeners.peer, number, None if old is None else old.peer, used),
+                self._nth(listeners.http, number, None if old is None else old.http, used)
                 if listeners.http is not None
                 else None,
                 str(self.path / f"node-{node_id}"),
             )
         self.places = sorted(before.values(), key=lambda place: place.id)
+
+    def hold(self, address: str) -> bool:
+        """Keep the port of an address for its node until `close`. False where another program listens there."""
+        try:
+            self._held.append(hold_port(*split_address(address)))
+        except OSError:
+            return False
+        return True
 
     def place(self, node_id: int) -> Place:
         """The place of a node that has to be in the list."""
@@ -144,8 +149,26 @@ class Folder:
         fresh.replace(self.path / LIST_NAME)
 
     def close(self) -> None:
-        """Let others use the folder."""
+        """Let others use the folder and the ports."""
+        for held in self._held:
+            held.close()
         os.close(self._lock)
+
+    def _nth(self, first: str, number: int, old: str | None, used: set[int]) -> str:
+        host, port = split_address(first)
+        if port:
+            return join_address(host, port + number)
+        if old is not None and split_address(old)[0] == host:
+            return old
+        while port == 0 or port in used:  # one that a node of this folder has which is down
+            try:
+                held = hold_free_port(host)
+            except OSError as error:
+                raise FolderError(f"no free port was found at {host}: {error}") from None
+            self._held.append(held)
+            port = port_of(held)
+        used.add(port)
+        return join_address(host, port)
 
 
 def read_list(path: Path) -> dict[str, Any]:
@@ -178,40 +201,3 @@ def places_of(listing: dict[str, Any]) -> list[Place]:
 
 def _addresses(place: Place) -> Iterator[str]:
     yield from (each for each in (place.kafka, place.peer, place.http) if each is not None)
-
-
-def _nth(first: str, number: int, old: str | None, used: set[int]) -> str:
-    host, port = split_address(first)
-    if port:
-        return join_address(host, port + number)
-    if old is not None and split_address(old)[0] == host:
-        return old
-    port = _free_port(host, used)
-    used.add(port)
-    return join_address(host, port)
-
-
-def _free_port(host: str, used: set[int]) -> int:
-    """A port that nobody listens on, below those the system gives to outgoing connections, which could take it while
-    its node is down. Raises FolderError."""
-    lowest = _EPHEMERAL_MIN_DEFAULT
-    with contextlib.suppress(OSError, ValueError):
-        lowest = int(_EPHEMERAL_RANGE.read_text().split()[0])
-    chance = random.SystemRandom()
-    for _ in range(_PORT_TRIES):
-        port = chance.randrange(max(_PORT_MIN, lowest - _PORTS_BELOW_EPHEMERAL), max(lowest, _PORT_MIN + 1))
-        if port not in used and is_free(host, port):
-            return port
-    raise FolderError(f"no free port was found at {host}")
-
-
-def is_free(host: str, port: int) -> bool:
-    """Whether nobody listens on a port."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True

@@ -18,10 +18,10 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from logboom.app.supervisor.child import Child, how_it_ended
-from logboom.app.supervisor.folder import is_free
 from logboom.base.errors import LogboomError
 from logboom.base.settings import join_address, split_address
 from logboom.base.units import MIB
+from logboom.host.tcp_ports import hold_free_port, hold_port, port_of
 
 _PROGRAM: Final = "nats-server"
 _ALSO_IN: Final = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "~/go/bin")
@@ -74,6 +74,8 @@ class EmbeddedNats:
         self._child: Child | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._address = ("", 0)
+        self._held: socket.socket | None = None
+        """Keeps the port also before it listens and while it is down."""
         self.restarts = 0
         self.slow_consumers = 0
         """How often it has said that it cut off a client which did not read."""
@@ -94,12 +96,14 @@ class EmbeddedNats:
         """Start it and keep it running. Raises NatsServerError or OSError where it does not come up."""
         program = find_nats_server()
         host, port = split_address(self._listen)
-        if port and not is_free(host, port):
+        try:
+            self._held = hold_port(host, port) if port else hold_free_port(host)
+        except OSError:
             raise NatsServerError(
                 f"nats-server cannot listen on {self._listen}, which another program has: nats.embedded_listen names "
                 "another port, --nats nats://HOST:PORT takes from a server that runs already"
-            )
-        self._address = host or "127.0.0.1", port or _free_port(host)
+            ) from None
+        self._address = host or "127.0.0.1", port_of(self._held)
         self._config_file.parent.mkdir(parents=True, exist_ok=True)
         self._config_file.write_text(_configuration(join_address(host or "0.0.0.0", self._address[1])))  # noqa: S104
         command = [program, "-c", str(self._config_file)]
@@ -113,6 +117,8 @@ class EmbeddedNats:
             await asyncio.gather(self._keeper, return_exceptions=True)
         if self._child is not None:
             await self._end(self._child)
+        if self._held is not None:
+            self._held.close()
 
     async def _start_child(self, command: list[str]) -> None:
         last_line = ""
@@ -177,12 +183,6 @@ def _configuration(listen: str) -> str:
         f'ping_interval: "{_PING_S}s"\n'
         f"ping_max: {_PINGS_MAX}\n"
     )
-
-
-def _free_port(host: str) -> int:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 async def _greets(host: str, port: int) -> bool:

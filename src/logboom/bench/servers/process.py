@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -15,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from logboom.bench.wire import BenchError
+from logboom.host.tcp_ports import hold_free_port, port_of
 
 STOP_TIMEOUT_S = 60
 
@@ -24,19 +24,14 @@ class UnavailableError(BenchError):
 
 
 def free_port() -> int:
-    """A free port of 127.0.0.1 below the range of ephemeral ports. UnavailableError where there is none."""
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    start = max(1_024, lowest - 20_000)
-    offset = int.from_bytes(os.urandom(4), "big")
-    for step in range(lowest - start):
-        port = start + (offset + step) % (lowest - start)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise UnavailableError("no free port of 127.0.0.1 was found")
+    """A free port of 127.0.0.1, held until this process ends. UnavailableError where there is none."""
+    try:
+        held = hold_free_port("127.0.0.1")
+    except OSError as error:
+        raise UnavailableError(f"no free port of 127.0.0.1 was found: {error}") from None
+    port = port_of(held)
+    held.detach()
+    return port
 
 
 class Server(ABC):
