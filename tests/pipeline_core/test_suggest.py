@@ -68,6 +68,18 @@ def test_severities_padded_to_one_width_are_one_header(padded: str) -> None:
     assert rows[1]["attributes"] == {"basket": 1, "ms": 1}
 
 
+def test_severities_share_the_pattern_of_their_message() -> None:
+    """One for each severity, all of them alike, was proposed where it is the first word behind the time."""
+    lines = [
+        f"2026-11-26 12:{number:02}:00,123 {level} [worker-{number % 9}] cache miss key=cart:{number} size={number}KB"
+        for number, level in enumerate(("INFO", "ERROR", "WARN", "DEBUG") * 10)
+    ]
+    found, rows = proposed(lines)
+    assert found.yaml.count("cache miss") == 1
+    assert [row["severity_number"] for row in rows[:4]] == [9, 17, 13, 5]
+    assert rows[5]["attributes"] == {"worker": 5, "cart": 5, "size": 5}
+
+
 @pytest.mark.parametrize("delimiter", ["|", ";", "\t"])
 def test_lines_of_columns_become_columns(delimiter: str) -> None:
     lines = [

@@ -102,6 +102,16 @@ def without_padding(lines: Sequence[Sequence[str]], level: int) -> tuple[list[Se
     return found, any(len(line) < len(padded) for line, padded in zip(found, lines, strict=True))
 
 
+def with_one_level(lines: Sequence[Sequence[str]], level: int) -> list[Sequence[str]]:
+    """The lines with one word for all severities: what a program says at several of them is one template."""
+    return [
+        [*line[:level], _LEVEL.sub(r"\1info\3", line[level]), *line[level + 1 :]]
+        if len(line) > level and is_level(line[level])
+        else line
+        for line in lines
+    ]
+
+
 def is_level(word: str) -> bool:
     """Whether a word is a severity, with up to two signs on each side."""
     return _LEVEL.fullmatch(word) is not None

@@ -18,7 +18,15 @@ from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.schema import HEADERS
 from logboom.pipeline.parse.formats.registry import format_types
 from logboom.pipeline.suggest.delimited import columns_of
-from logboom.pipeline.suggest.header import Header, header_of, level_parts, level_place, without_padding, words_behind
+from logboom.pipeline.suggest.header import (
+    Header,
+    header_of,
+    level_parts,
+    level_place,
+    with_one_level,
+    without_padding,
+    words_behind,
+)
 from logboom.pipeline.suggest.templates import Template, templates_of
 from logboom.pipeline.transforms.parse import ParseTransform
 
@@ -38,12 +46,14 @@ _UNITS: Final = {
     **dict.fromkeys(("s", "sec", "secs"), "seconds"),
 }
 """What a number in front of one is called, where nothing else names it."""
+_WITH_UNIT: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?([A-Za-z]+)")
 _CALLED: Final = {"INT": "number", "NUMBER": "number", "IP": "address", "NOTSPACE": "value"}
 _RESERVED: Final = frozenset(("time", "severity", "body", "service", "host"))
 _SHOWN: Final = 20
 """Events of each batch on the screen; a file of the past may be one batch of half a million."""
 _SIGNS: Final = "=:[](){}\"'<>,;.#"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_NAME_IN_FRONT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.]*")
 _ESCAPED_IN_YAML: Final = re.compile(
     "[^\\t\\x20-\\x7e\\xa0-\\u2027\\u202a-\\ud7ff\\ue000-\\ufefe\\uff00-\\ufffd\\U00010000-\\U0010ffff]"
 )
@@ -158,6 +168,7 @@ def _rule(header: Header | None, lines: Sequence[Sequence[str]]) -> Rule:
     gap = " "
     if level is not None:
         lines, is_padded = without_padding(lines, level)
+        lines = with_one_level(lines, level)
         gap = " +" if is_padded else " "
     start = "" if header is None else _start(header)
     frequent = [found for found in templates_of(lines) if found.count >= _PATTERN_LEAST][:_PATTERNS_MAX]
@@ -220,10 +231,13 @@ def _field(template: Template, place: int, names: set[str], *, named: bool) -> s
     inner = [value[len(start) : len(value) - len(end)] for value in values]
     if any(len(value) <= len(start) + len(end) for value in values):
         start, end, inner = "", "", values
+    if (unit := _unit_behind(inner)) is not None:
+        end, inner = f"{unit}{end}", [value.removesuffix(unit) for value in inner]
     kind = _kind(inner)
     before = template.words[place - 1] if place and named else None
     behind = template.words[place + 1] if place + 1 < len(template.words) else None
-    name = _named((start if "=" in start or ":" in start else "", before or ""), kind[0], behind or "", names)
+    own = next(reversed(_NAME_IN_FRONT.findall(start)), "")
+    name = _named((own if "=" in start or ":" in start else "", before or "", own), kind[0], behind or "", names)
     return f"{_literal(start)}%{{{kind[0]}:{name}{kind[1]}}}{_literal(end)}"
 
 
@@ -235,8 +249,15 @@ def _common(values: Sequence[str]) -> str:
     return re.sub(r"[\w.]+\Z", "", found)
 
 
+def _unit_behind(values: Sequence[str]) -> str | None:
+    """The unit that all of these have right behind their number, as in `445ms`."""
+    units = {found[1] if (found := _WITH_UNIT.fullmatch(value)) else "" for value in values}
+    unit = units.pop()
+    return unit if not units and unit.lower() in _UNITS else None
+
+
 def _named(in_front: Sequence[str], kind: str, behind: str, names: set[str]) -> str:
-    """`user=` in front of a value names it, else the word before it, else its unit, else its kind."""
+    """`user=` in front of a value names it, else the word before it, else `worker-`, else its unit, else its kind."""
     words = (word.strip(_SIGNS) for word in in_front)
     found = next((word for word in words if _NAME.fullmatch(word) and word.lower() not in _LINKS), "")
     unit = behind.strip(_SIGNS).lower()
