@@ -64,7 +64,20 @@ def test_a_long_batch_is_told_of_after_pauses_that_double(capsys: pytest.Capture
         display.show(progress.snapshot())
         if out := capsys.readouterr().out:
             told[second] = out
-    assert told == dict.fromkeys((0, 5, 15, 35, 75), "p starting\n")
+    assert told == dict.fromkeys((0, 5, 15, 35, 75), "p starting Spark\n")
+
+
+def test_each_state_before_the_first_batch_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """`waiting` stood there for the minute in which Spark started on a busy machine."""
+    progress, display = Progress("p"), PlainDisplay(lambda: 0.0)
+    for state in ("waiting", "starting", "starting", "running"):
+        progress.state(state)
+        display.show(progress.snapshot())
+    assert capsys.readouterr().out.splitlines() == [
+        "p waiting for its source streams",
+        "p starting Spark",
+        "p running, no batch yet",
+    ]
 
 
 def test_what_has_nothing_to_do_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,12 @@ from logboom.pipeline.run.progress import Progress, Snapshot
 
 _PAUSE_MIN_S, _PAUSE_MAX_S = 5.0, 300.0
 _NAMESPACE: Final = "logboom_pipeline"
+_AT_FIRST: Final = {
+    "starting": "starting Spark",
+    "waiting": "waiting for its source streams",
+    "running": "running, no batch yet",
+}
+"""What a state is before the first batch."""
 
 
 class Display(Protocol):
@@ -60,11 +66,13 @@ class JsonDisplay:
 
 class PlainDisplay:
     """A line per batch, and one now and then while there is something to do but no batch ends: at once, and then after
-    pauses that double, since a pipeline that waits for its first record has nothing to tell either."""
+    pauses that double, since a pipeline that waits for its first record has nothing to tell either. Before the first
+    batch each new state is told, since the start of Spark takes its time."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._clock = now
         self._shown = -1
+        self._state = ""
         self._pause_s = 0.0
         self._said_at = now()
 
@@ -72,8 +80,12 @@ class PlainDisplay:
         if snapshot.batch != self._shown:
             self._shown = snapshot.batch
             self._say(batch_line(snapshot), _PAUSE_MIN_S)
+        elif snapshot.batch < 0 and snapshot.state != self._state:
+            self._say(working_line(snapshot), _PAUSE_MIN_S)
         elif _is_busy(snapshot) and self._clock() - self._said_at >= self._pause_s:
             self._say(working_line(snapshot), min(max(2 * self._pause_s, _PAUSE_MIN_S), _PAUSE_MAX_S))
+
+        self._state = snapshot.state
 
     def _say(self, line: str, pause_s: float) -> None:
         _print(line)
@@ -168,8 +180,10 @@ def working_line(snapshot: Snapshot) -> str:
     """What a pipeline is at between the ends of batches."""
     waiting = [f"{name} has {sink.lag:,} to deliver" for name, sink in snapshot.sinks.items() if sink.lag]
     failing = [f"{name}: {sink.error}" for name, sink in snapshot.sinks.items() if sink.error]
-    behind = [] if snapshot.batch < 0 else [f"behind batch {snapshot.batch}"]
-    return " | ".join([f"{snapshot.pipeline} {snapshot.state}", *behind, *_lag(snapshot.lag), *waiting, *failing])
+    is_first = snapshot.batch < 0
+    behind = [] if is_first else [f"behind batch {snapshot.batch}"]
+    state = _AT_FIRST.get(snapshot.state, snapshot.state) if is_first else snapshot.state
+    return " | ".join([f"{snapshot.pipeline} {state}", *behind, *_lag(snapshot.lag), *waiting, *failing])
 
 
 def _is_busy(snapshot: Snapshot) -> bool:
