@@ -30,9 +30,9 @@ from logboom.broker.partition.publications import PublishRun
 from logboom.broker.partition.refused_producers import BEGUN_S, GAP_MAX_S, PRODUCERS_MAX, RefusedMemory
 from logboom.broker.partition.replication_port import NoReplication
 from logboom.broker.partition.services import Undisputed
-from logboom.broker.partition.validation import AppendRules
+from logboom.broker.partition.validation import AppendRules, Checked
 from logboom.broker.partition.waiters import AckWaiters, RunResult, Watchers, deliver_all, refused
-from logboom.metadata import Flush, StreamConfig
+from logboom.metadata import Flush, StreamConfig, TimestampType
 from logboom.records import read_header, record_content
 from logboom.sim.disk import SimDisk
 from logboom.storage import LogConfig, PartitionLog
@@ -83,6 +83,7 @@ class Bench:
             readable=self.readable,
             replication=NoReplication(),
             standing=Undisputed(),
+            on_commit=lambda: None,
         )
         self.told: list[tuple[str, list[Offset | LogboomError]]] = []
 
@@ -153,6 +154,52 @@ def test_a_repeated_batch_waits_for_its_first_copy_and_no_longer(bench: Bench) -
     assert bench.queue.drain() == 0, "there is nothing to flush, so nothing must wait for a flush"
     assert bench.told[-1] == ("late", [0])
     assert bench.counters.duplicate_batches == 2
+
+
+def test_what_is_checked_when_it_comes_is_not_checked_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks, check = list[int](), AppendRules.check
+
+    def counted(self: AppendRules, records: bytearray | memoryview, now_ms: int) -> Checked:
+        checks.append(now_ms)
+        return check(self, records, now_ms)
+
+    monkeypatch.setattr(AppendRules, "check", counted)
+    broken = batch(b"broken")
+    broken[-1] ^= 1
+    bench.queue.enqueue([batch(b"a"), broken], -1, bench.teller("held"))
+    bench.queue.check_last()
+    bench.enqueue("of a producer", b"b", producer=(7, 0, 0))
+    bench.queue.check_last()
+    assert (len(checks), bench.told) == (3, []), "nothing is answered before it is drained"
+    bench.enqueue("last", b"c")
+    bench.queue.drain()
+    bench.flush()
+    assert len(checks) == 4
+    (_, (taken, refused_one)), *others = bench.told
+    assert (taken, others) == (0, [("of a producer", [1]), ("last", [2])])
+    assert isinstance(refused_one, CorruptBatchError)
+
+
+def test_what_is_stamped_with_the_time_of_its_append_is_checked_then() -> None:
+    bench = Bench(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    bench.leader.start(Leading(Epoch(0), ALONE), Offset(0))
+    records = batch(b"a", timestamp_ms=5)
+    bench.queue.enqueue([records], -1, bench.teller("one"))
+    bench.queue.check_last()
+    assert read_header(records).max_timestamp == 5
+    bench.queue.drain()
+    bench.flush()
+    assert bench.told == [("one", [0])]
+
+
+def test_what_is_held_in_a_queue_that_closes_is_refused_and_so_is_what_its_producer_sent_behind_it(
+    bench: Bench,
+) -> None:
+    bench.enqueue("held", b"a", producer=(7, 0, 0))
+    bench.queue.check_last()
+    error = NotLeaderError("another broker leads")
+    bench.queue.close(error)
+    assert bench.told == [("held", [error])]
 
 
 def test_what_a_full_disk_took_back_is_told_and_may_be_sent_again(bench: Bench) -> None:

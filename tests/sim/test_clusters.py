@@ -2,18 +2,23 @@
 each other, while clients write. At the end no acknowledged record is lost, and all replicas are the same."""
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 from tests.broker.replicated import bytes_of
 
 from logboom.base.errors import StorageError
-from logboom.base.ids import Offset
+from logboom.base.ids import Offset, ProducerEpoch, ProducerId
 from logboom.records import Record, build_batch
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.node import SimNode
+from logboom.sim.pipelined_client import PipelinedClient
 from logboom.sim.process import ProcessEndedError
 from logboom.sim.simulation import Simulation
 
@@ -293,5 +298,67 @@ def test_a_broker_that_has_stopped_is_fenced_and_keeps_nobody_waiting(seed: int)
         for node in cluster.nodes:
             await node.stop()
         assert asyncio.get_running_loop().time() - begun_s < 5
+
+    simulation.run(main(), max_s=600)
+
+
+def test_what_one_producer_sees_of_a_full_disk_is_in_the_order_in_which_it_sent() -> None:
+    """The leader knows that it refuses the second request before the first one is committed. The first one is answered
+    first, nevertheless: a client takes answers for those of its requests in their order."""
+    simulation = Simulation(1)
+    cluster = Cluster(simulation)
+    where = TopicPartition("two", 0)
+
+    def sent(client: PipelinedClient, sequence: int) -> "asyncio.Future[Any]":
+        records = [Record(Offset(0), 0, None, b"%d" % sequence * 8_000, ())]
+        return client.begin_produce(
+            where,
+            bytes(
+                build_batch(records, producer_id=ProducerId(7), producer_epoch=ProducerEpoch(0), base_sequence=sequence)
+            ),
+        )
+
+    def full(operation: str, path: str) -> None:
+        if operation.startswith("write") and path.endswith(".log"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    told: list[tuple[int, ErrorCode, int]] = []
+
+    def answered(number: int, done: "asyncio.Future[Any]") -> None:
+        told.append((number, done.result().error_code, done.result().base_offset))
+
+    async def main() -> None:
+        await cluster.start()
+        one, two, _ = cluster.nodes
+        assert one.broker is not None
+        assert one.process is not None
+        await asyncio.sleep(5)  # for the second and the third to be voters
+        create = one.broker.catalog.create_stream
+        await one.process.run(create("two", config={"min.insync.replicas": "2"}, assignments=[[1, 2]]))
+        client = await PipelinedClient.connect(one.address, "producer")
+        answer = await sent(client, 0)
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.none, 0)
+        simulation.network.split(one.name, two.name)
+        futures = [sent(client, 1)]
+        log = one.broker.replicas.find("two", 0).log
+        while log.written_end < 2:
+            await asyncio.sleep(0.001)
+        one.disk.fault = full
+        futures += [sent(client, 2), sent(client, 3)]
+        for number, future in enumerate(futures, 1):
+            future.add_done_callback(partial(answered, number))
+        await asyncio.sleep(0.2)
+        assert told == []
+        one.disk.fault = lambda operation, path: None
+        simulation.network.heal()
+        await asyncio.gather(*futures)
+        refused = ErrorCode.kafka_storage_error
+        assert told == [(1, ErrorCode.none, 1), (2, refused, -1), (3, refused, -1)]
+        again = [sent(client, sequence) for sequence in (2, 3)]
+        assert [(one.error_code, one.base_offset) for one in await asyncio.gather(*again)] == [
+            (ErrorCode.none, 2),
+            (ErrorCode.none, 3),
+        ]
+        client.close()
 
     simulation.run(main(), max_s=600)

@@ -40,7 +40,9 @@ from logboom.storage import Appended, Batch, FirstSequence, LogConfig, ProducerT
 
 _ACKS_LEADER: Final = 1
 
-_Run: TypeAlias = tuple[Sequence[bytearray | memoryview], int, RunDone]
+_Arrived: TypeAlias = bytearray | memoryview | Checked
+"""A batch as it came, or as it was checked while it waited."""
+_Run: TypeAlias = tuple[Sequence[_Arrived], int, RunDone]
 """Batches that came together, the acks that were asked for, and the callback of their result."""
 
 
@@ -172,6 +174,14 @@ class AppendQueue:
         """Take batches that came together; `drain` stages them."""
         self._arrived.append((run, acks, done))
 
+    def check_last(self) -> None:
+        """Check the batches that came last, which are not drained at once. Those that are stamped with the time of
+        their append are not checked before."""
+        last = self._arrived[-1]
+        if not isinstance(last, PublishRun) and not self.rules.stamps_append_time:
+            run, acks, done = last
+            self._arrived[-1] = _checked(run, self.rules, self._clock.wall_ms()), acks, done
+
     def publish(self, run: PublishRun) -> None:
         """Take messages that came together; `drain` stages them."""
         self._arrived.append(run)
@@ -196,11 +206,11 @@ class AppendQueue:
             del arrived[: len(runs)]
         return self._notes.staged_bytes
 
-    def _append(self, batches: Sequence[bytearray | memoryview], acks: int, done: RunDone) -> None:
+    def _append(self, batches: Sequence[_Arrived], acks: int, done: RunDone) -> None:
         if self._is_refused(batches, acks, done):
             return
         now_ms = self._clock.wall_ms()
-        checked = [self.rules.check(records, now_ms) for records in batches]
+        checked = _checked(batches, self.rules, now_ms)
         offsets = self._append_together(checked, now_ms)
         if offsets is None:
             if any(isinstance(one, ConditionalBatch) for one in checked):
@@ -396,12 +406,10 @@ class AppendQueue:
             published = self._counted(deleted, error)
         else:
             published = self._published.doubt(self._log.epochs.at, committed=self._committed, safe_end=self.safe_end)
-        deliver_all([*self._refused_staged(error), *published, *self._counted(unstaged, error)])
-
-    def _refused_staged(self, error: LogboomError) -> list[tuple[RunDone, RunResult]]:
         at_commit = self._at_commit.refuse(error, safe_end=self._committed)
         at_leader = self._at_leader.refuse(error, safe_end=self.safe_end)
-        return self._counted([*at_commit, *at_leader], error)
+        staged = self._counted([*at_commit, *at_leader], error)
+        deliver_all([*staged, *published, *self._counted(unstaged, error)])
 
     def _counted(
         self, answers: list[tuple[RunDone, RunResult]], error: LogboomError
@@ -436,6 +444,10 @@ def _needed(outcomes: Sequence[Offset | LogboomError], acks: int, end: Offset, c
         # What they were compared with is certain once it is committed: until then another leader may take them.
         return end, ACKS_ALL
     return max([one for one in outcomes if not isinstance(one, LogboomError)], default=-2) + 1, acks
+
+
+def _checked(run: Sequence[_Arrived], rules: AppendRules, now_ms: int) -> list[Checked]:
+    return [rules.check(one, now_ms) if isinstance(one, bytearray | memoryview) else one for one in run]
 
 
 def _no_doubt() -> None:

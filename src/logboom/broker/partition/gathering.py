@@ -6,8 +6,8 @@ at once would only cost this broker a round of its disk for each few records, an
 and the disk where they share either. So such records are enqueued when the high-water mark moves, all in one round: the
 rule by which TCP holds small segments while others are not acknowledged (Nagle, RFC 896).
 
-Only what waits for commit is held, only a few bytes of it, and not for long. On the loop; knows nothing of the log but
-where it ends.
+Only what waits for commit is held, only a few bytes of it, and not for long. Only its write waits: it is checked
+meanwhile. On the loop; knows nothing of the log but where it ends.
 """
 
 import asyncio
@@ -44,38 +44,62 @@ class AppendedLog(Protocol):
         """Where the next record goes; what is staged counts."""
 
 
-class AppendGathering:
-    """See the module. Life: that of the partition."""
+class Queue(Protocol):
+    """Where appends wait until they are drained."""
 
-    __slots__ = ("_commits", "_enqueue", "_held_bytes", "_log", "_timer")
+    def check_last(self) -> None:
+        """Check what came last now, since it is not drained at once."""
 
-    def __init__(self, commits: Commits, log: AppendedLog, enqueue: Callable[[int], None]) -> None:
+
+class HeldAppends:
+    """The bytes that are held, and the time for which they may be. Life: that of the partition."""
+
+    __slots__ = ("_enqueue", "_timer", "size_bytes")
+
+    def __init__(self, enqueue: Callable[[int], None]) -> None:
         """`enqueue` has the group commit drain the partition at the end of this turn of the loop, for so many bytes."""
-        self._commits = commits
-        self._log = log
         self._enqueue = enqueue
-        self._held_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
+        self.size_bytes = 0
 
-    def arrived(self, size_bytes: int, acks: int) -> None:
-        """So many bytes are in the append queue, with these acks. All that is held goes with what is not."""
-        self._held_bytes += size_bytes
-        if acks != ACKS_ALL or self._held_bytes >= FEW_BYTES or not self._is_committing:
-            self.release()
-        elif self._timer is None:
+    def hold(self) -> None:
+        """For as long as may be, from what came first on."""
+        if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_HELD_MAX_S, self.release)
-
-    @property
-    def _is_committing(self) -> bool:
-        """Whether something waits for followers, whose next answer moves the high-water mark."""
-        commits = self._commits
-        return len(commits.isr) > 1 and commits.high_watermark < self._log.log_end_offset
 
     def release(self) -> None:
         """The high-water mark has moved, or nothing may be held any longer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._held_bytes:
-            held_bytes, self._held_bytes = self._held_bytes, 0
-            self._enqueue(held_bytes)
+        if self.size_bytes:
+            size_bytes, self.size_bytes = self.size_bytes, 0
+            self._enqueue(size_bytes)
+
+
+class AppendGathering:
+    """Which appends are held. Life: that of the partition."""
+
+    __slots__ = ("_commits", "_held", "_log", "_queue")
+
+    def __init__(self, commits: Commits, log: AppendedLog, queue: Queue, held: HeldAppends) -> None:
+        self._commits = commits
+        self._log = log
+        self._queue = queue
+        self._held = held
+
+    def arrived(self, size_bytes: int, acks: int) -> None:
+        """So many bytes are in the append queue, with these acks. All that is held goes with what is not."""
+        held = self._held
+        held.size_bytes += size_bytes
+        if acks != ACKS_ALL or held.size_bytes >= FEW_BYTES or not self._is_committing:
+            held.release()
+        else:
+            held.hold()
+            self._queue.check_last()
+
+    @property
+    def _is_committing(self) -> bool:
+        """Whether something waits for followers, whose next answer moves the high-water mark."""
+        commits = self._commits
+        return len(commits.isr) > 1 and commits.high_watermark < self._log.log_end_offset

@@ -97,11 +97,11 @@ class Leader:
         "_key",
         "_log",
         "_name",
+        "_on_commit",
         "_queue",
         "_readable",
         "_replication",
         "_standing",
-        "on_commit",
         "watchers",
     )
 
@@ -117,12 +117,13 @@ class Leader:
         readable: Readable,
         replication: Replication,
         standing: Standing,
+        on_commit: Callable[[], None],
     ) -> None:
+        """`on_commit` is called whenever the high-water mark moved, once waiting appends and fetches are answered: what
+        was gathered is staged then."""
         self.watchers = Watchers()
         """Called whenever the high-water mark moved; the partition calls them on other news."""
-        self.on_commit: Callable[[], None] = _nothing
-        """Called last whenever the high-water mark moved: what was gathered is staged once waiting appends and fetches
-        are answered."""
+        self._on_commit = on_commit
         self._name = name
         self._key = key
         self._broker_id = broker_id
@@ -316,7 +317,7 @@ class Leader:
                     self._readable.high_watermark = offset
                     self._queue.committed(offset)
                     self.watchers.call()
-                    self.on_commit()
+                    self._on_commit()
                     if self._has_followers:
                         self._replication.moved(self._key)
                 case RecordsDeleted():
@@ -337,10 +338,6 @@ class Leader:
                             "they may yet be"
                         )
                     )
-
-
-def _nothing() -> None:
-    """Nothing waits for commits."""
 
 
 def _not_enough_replicas(name: str, core: PartitionLeadership) -> LogboomError:

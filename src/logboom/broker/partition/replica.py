@@ -19,7 +19,7 @@ from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.condition_check import ConditionCheck
 from logboom.broker.partition.deletion import RecordDeletion
 from logboom.broker.partition.follower import Follower
-from logboom.broker.partition.gathering import AppendGathering
+from logboom.broker.partition.gathering import AppendGathering, HeldAppends
 from logboom.broker.partition.id_scan import IdLimits
 from logboom.broker.partition.leader import Leader
 from logboom.broker.partition.message_ids import MessageIds
@@ -120,9 +120,9 @@ class Partition:
         self._queue = AppendQueue(
             log, rules, self._conditions, self._ids, services.clock, services.counters, services.refused_memory
         )
-        self._leader = self._new_leader()
-        self._gathering = AppendGathering(self._leader, log, partial(services.flusher.enqueue, self))
-        self._leader.on_commit = self._gathering.release
+        held = HeldAppends(partial(services.flusher.enqueue, self))
+        self._leader = self._new_leader(on_commit=held.release)
+        self._gathering = AppendGathering(self._leader, log, self._queue, held)
         self.publications = Publications(self._queue, services.clock, self._gathering.arrived)
         """Appends of messages, of which this broker makes the batches."""
         self._follower = Follower(
@@ -149,7 +149,7 @@ class Partition:
         """Whether this broker leads the partition or copies it, and the change from one to the other."""
         self.deletion = RecordDeletion(self, log, self.role, self.reads, services)
 
-    def _new_leader(self) -> Leader:
+    def _new_leader(self, on_commit: Callable[[], None]) -> Leader:
         services = self._services
         return Leader(
             str(self),
@@ -161,6 +161,7 @@ class Partition:
             readable=self.reads,
             replication=services.replication,
             standing=services.standing,
+            on_commit=on_commit,
         )
 
     def configure(self, stream: Stream) -> None:
