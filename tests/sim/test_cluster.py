@@ -72,6 +72,15 @@ def test_leases_flap_in_some_runs_and_the_others_are_as_without() -> None:
     assert calm.digest == run_cluster_seed(8, replace(short, lease_faults=())).digest
 
 
+@pytest.mark.slow
+def test_a_disk_that_was_put_back_to_an_older_copy_costs_nothing_that_others_have() -> None:
+    outcome = run_cluster_seed(0, replace(RESTLESS.limited_to(("put-back",)), troubled_s=1.0))
+    assert outcome.violations == ()
+    met = outcome.met
+    assert met["disks put back to older copies"] == 1
+    assert met["leaders chosen by their logs, all in-sync replicas having been killed"] > 0
+
+
 def test_a_broker_without_its_disk_is_refused_and_another_one_takes_its_place() -> None:
     outcome = run_cluster_seed(2, replace(SHORT.limited_to(("wipe",)), trouble_pause_max_s=0.5))
     assert outcome.violations == ()

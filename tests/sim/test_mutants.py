@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
+from tests.replication.mutants import let_the_last_one_lead_on
 from tests.sim import mutants
 from tests.sim.mutants import Mutant
 
@@ -22,6 +23,7 @@ from logboom.sim.lease_flaps import LEASES_LANE
 from logboom.sim.nats_attached import FEED, SHARED
 from logboom.sim.nats_faults import NATS_LANE
 from logboom.sim.nats_members import MEMBERS_LANE
+from logboom.sim.older_copies import OLDER_COPY_LANE
 from logboom.sim.schedule import PlannedFault, Schedule
 
 SEEDS: Final = 4
@@ -123,6 +125,8 @@ FLAPPING: Final = replace(
 """Leases end and come back while streams are made."""
 LATE: Final = replace(_BASE, producers=1, troubled_s=6.0, schedule=planned((1, LATE_LANE, "late-requests", 5)))
 """Requests to the controller come again, late, while settings change."""
+PUT_BACK: Final = replace(_BASE, troubled_s=1.0, schedule=planned((0.2, OLDER_COPY_LANE, "put-back", 2.0)))
+"""All are killed, and the disk of one is an older copy."""
 ALONE: Final = replace(
     _BASE,
     nodes=1,
@@ -219,6 +223,7 @@ def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
         _slow(mutants.forget_producers_of_leaders, KILLED),
         _slow(mutants.delete_on_the_leader_alone, replace(KILLED, beside=("trimmed",))),
         _slow(mutants.compare_no_revisions, LATE),
+        _slow(let_the_last_one_lead_on, PUT_BACK),
         (mutants.take_records_whatever_they_expect, COUNTED),
         (mutants.drop_parts_that_overtake_each_other, CALM),
         _slow(mutants.forget_what_was_refused_for_a_moment, SLOW_TO_LEAD),

@@ -35,6 +35,7 @@ from logboom.sim.nats_members import MEMBERS_FAULTS, MEMBERS_LANE, MembersTroubl
 from logboom.sim.nats_publishing import NatsPublisher, values_of
 from logboom.sim.node import SimNode
 from logboom.sim.observing import ObserverReader
+from logboom.sim.older_copies import OLDER_COPY_FAULTS, OLDER_COPY_LANE, TRIES_WITHIN_S, OlderCopy
 from logboom.sim.outcome import Outcome, place_of
 from logboom.sim.pipelining import PipelinedProducer, Rules
 from logboom.sim.schedule import FaultKind, PlannedFault, Schedule, plan
@@ -157,6 +158,7 @@ class _Run:
         self._members = MembersTrouble(simulation, self._addresses)
         self._leases = LeaseTrouble(simulation, self._operator)
         self._late = LateTrouble(simulation, self._operator, self.history)
+        self._older_copy = OlderCopy(simulation, self._operator.members, self._operator.observing, self._is_whole)
         self.schedule = self._planned() if scenario.schedule is None else scenario.schedule
 
     def _node(self, number: int, *, observer: bool = False) -> SimNode:
@@ -192,6 +194,10 @@ class _Run:
             chance = self._simulation.fork(f"plan/{lane}")
             pause_max_s = scenario.trouble_pause_max_s * (_REST_LONGER if self._rests else 1)
             planned += plan(chance, lane, kinds, scenario.troubled_s, pause_max_s)
+        if self._simulation.fork("older copy").random() < scenario.older_copy_chance:
+            copies = {name: OLDER_COPY_FAULTS[name] for name in scenario.older_copy_faults}
+            chance = self._simulation.fork(f"plan/{OLDER_COPY_LANE}")
+            planned += plan(chance, OLDER_COPY_LANE, copies, TRIES_WITHIN_S, TRIES_WITHIN_S)[:1]
         return tuple(sorted(planned, key=lambda one: one.at_s))
 
     def _may_come(self, nats_fault: str) -> bool:
@@ -200,7 +206,15 @@ class _Run:
     def fault_counts(self) -> dict[str, int]:
         """How often each fault came."""
         counts: dict[str, int] = {}
-        lanes = (self.network, self.nats_trouble, self._members, self._operator, self._leases, self._late)
+        lanes = (
+            self.network,
+            self.nats_trouble,
+            self._members,
+            self._operator,
+            self._leases,
+            self._late,
+            self._older_copy,
+        )
         for lane in (*self.troubles, *lanes):
             for name, times in lane.counts.items():
                 counts[name] = counts.get(name, 0) + times
@@ -272,6 +286,9 @@ class _Run:
             await self._operator.settle()
             if self._attached.shared:
                 await self._members.settle()
+        self.step = "an older copy of a disk"
+        async with asyncio.timeout(_CALM_MAX_S):
+            await self._older_copy.run(self.schedule, OLDER_COPY_FAULTS, TRIES_WITHIN_S)
         if self._rests:
             self.step = "the rest"
             await asyncio.sleep(_REST_S)

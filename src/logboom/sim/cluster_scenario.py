@@ -15,6 +15,7 @@ from logboom.sim.nats_attached import FEED, SHARED
 from logboom.sim.nats_faults import NATS_FAULTS
 from logboom.sim.nats_members import MEMBERS_FAULTS
 from logboom.sim.nats_publishing import KINDS, SHARED_KINDS
+from logboom.sim.older_copies import OLDER_COPY_FAULTS
 from logboom.sim.schedule import Schedule
 from logboom.sim.tables import TABLE_CONFIG
 
@@ -35,6 +36,7 @@ brokers do, a table, counters with expected versions, one that is attached to NA
 streams that share what is published on NATS."""
 _LEASES_CHANCE: Final = 0.2
 _LATE_CHANCE: Final = 0.2
+_OLDER_COPY_CHANCE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,10 @@ class ClusterScenario:
     """What happens to requests to the controller."""
     late_chance: float = _LATE_CHANCE
     """Of that being part of a run, as with leases."""
+    older_copy_faults: tuple[str, ...] = tuple(OLDER_COPY_FAULTS)
+    """What happens to a disk of which there is a copy, once all else is healed."""
+    older_copy_chance: float = _OLDER_COPY_CHANCE
+    """Of that being part of a run, as with leases."""
     members_faults: tuple[str, ...] = tuple(MEMBERS_FAULTS)
     """Where streams share what is published on NATS."""
     publishers: tuple[str, ...] = KINDS
@@ -120,6 +126,8 @@ class ClusterScenario:
             lease_chance=self.lease_chance if {*CLUSTER_FAULTS} <= {*names} else 1.0,
             late_faults=tuple(name for name in LATE_FAULTS if name in names),
             late_chance=self.late_chance if {*CLUSTER_FAULTS} <= {*names} else 1.0,
+            older_copy_faults=tuple(name for name in OLDER_COPY_FAULTS if name in names),
+            older_copy_chance=self.older_copy_chance if {*CLUSTER_FAULTS} <= {*names} else 1.0,
             node_faults=tuple(name for name in NODE_FAULTS if name in names),
             network_faults=tuple(name for name in NETWORK_FAULTS if name in names),
             nats_faults=tuple(name for name in NATS_FAULTS if name in names),
@@ -138,5 +146,6 @@ CLUSTER_FAULTS: Final = (
     *TASKS,
     *LEASE_FAULTS,
     *LATE_FAULTS,
+    *OLDER_COPY_FAULTS,
 )
 """Everything that may go wrong with a cluster, or be done to it, by name."""
