@@ -3,7 +3,7 @@ each other, while clients write. At the end no acknowledged record is lost, and 
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -14,7 +14,9 @@ from kio.schema.errors import ErrorCode
 from tests.broker.replicated import bytes_of
 
 from logboom.base.errors import StorageError
-from logboom.base.ids import Offset, ProducerEpoch, ProducerId
+from logboom.base.ids import NO_BROKER, Offset, ProducerEpoch, ProducerId, StreamName
+from logboom.kafka.wire.messages import milliseconds
+from logboom.metadata.assignment import Assignment
 from logboom.records import Record, build_batch
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.node import SimNode
@@ -256,6 +258,46 @@ def test_brokers_keep_their_leases_over_links_on_which_an_answer_takes_most_of_o
         return sum(held) / len(held)
 
     assert simulation.run(main(), max_s=600) > 0.99
+
+
+def test_leaders_of_many_partitions_are_elected_at_once_over_slow_links() -> None:
+    """A change is a round trip of 0.2 s between voters: one for each partition would be half a minute for 139."""
+    simulation = Simulation(5)
+    cluster = Cluster(simulation)
+    simulation.network.config = replace(simulation.network.config, latency_min_s=0.1, latency_max_s=0.101)
+    many = 139
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        await cluster.start()
+        await asyncio.sleep(6)  # for the second and the third to be voters
+        deciding, *_ = sorted(cluster.nodes, key=lambda one: one.broker is None or not one.broker.cluster.view.serving)
+        assert deciding.broker is not None
+        assert deciding.process is not None
+        catalog = deciding.broker.catalog
+        await deciding.process.run(catalog.create_stream("many", partitions=many, replication_factor=3))
+
+        def assignments() -> Sequence[Assignment]:
+            return catalog.image.by_name[StreamName("many")].assignments
+
+        victim = next(node for node in cluster.nodes if node is not deciding)
+        assert sum(one.leader == victim.broker_id for one in assignments()) > many / 4
+        killed_s = loop.time()
+        victim.kill()
+        while any(one.leader in (victim.broker_id, NO_BROKER) for one in assignments()):
+            await asyncio.sleep(0.02)
+        assert loop.time() - killed_s < 2.5, "a lease and a tenth, and a change or two"
+        await victim.start()
+        while any(len(one.isr) < 3 for one in assignments()):
+            await asyncio.sleep(0.02)
+        client = await SimClient.connect(deciding.address, "operator")
+        asked_s = loop.time()
+        asked = [{"topic": "many", "partitions": tuple(range(many))}]
+        await client.ask((43, 1), election_type=0, topic_partitions=asked, timeout=milliseconds(60_000), answer_s=100)
+        assert loop.time() - asked_s < 1.5
+        client.close()
+
+    simulation.run(main(), max_s=600)
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["process", "power"])
