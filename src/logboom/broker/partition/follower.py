@@ -358,7 +358,15 @@ def _placed(log: PartitionLog, answer: FetchAnswered, headers: Sequence[tuple[in
     """The answer with the place of its records in the log."""
     first, end = headers[0][1].base_offset, log.log_end_offset
     if first >= end:
-        return replace(answer, records_end=headers[-1][1].next_offset)
+        return FetchAnswered(
+            answer.number,
+            answer.high_watermark,
+            answer.log_start,
+            diverging=answer.diverging,
+            records_end=headers[-1][1].next_offset,
+            offset=answer.offset,
+            stands=answer.stands,
+        )
     # Key compaction has put one batch in the place of several, and this log ends among those. They are committed
     # and not lost by it: the batch comes whole once the log ends where it begins.
     return FetchAnswered(

@@ -365,14 +365,14 @@ class FetchServing:
 
     def moved(self, key: ReplicaKey) -> None:
         """A partition that this broker leads or led has changed: fetches that wait for it are answered."""
-        for session in self._sessions.values():
-            item = session.pending.get(key)
-            if item is None:
-                continue
-            try:
-                partition = self._find(key)
-            except LogboomError:
-                partition = None
+        waiting = [(session, item) for session in self._sessions.values() if (item := session.pending.get(key))]
+        if not waiting:
+            return
+        try:
+            partition = self._find(key)
+        except LogboomError:
+            partition = None
+        for session, item in waiting:
             if partition is None or not partition.role.leads or session.has_enough(key, item, partition):
                 session.look_at(key)
             elif partition.log.written_end > item.offset or session.is_behind(key, partition):

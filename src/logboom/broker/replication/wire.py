@@ -6,6 +6,7 @@ key, but it may run another version, have damaged memory, or lie.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Annotated, Final, TypeAlias, TypeVar
 from uuid import UUID
@@ -26,6 +27,8 @@ _Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
 _Number32: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Bytes16: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 _LENGTH: Final = Struct(">I")
+_KEYS_KEPT_MAX: Final = 16_384
+"""A few megabytes at most."""
 
 
 class FetchItem(msgspec.Struct, frozen=True, array_like=True):
@@ -126,8 +129,10 @@ _answer_decoder: Final = msgspec.msgpack.Decoder(AnswerHeader)
 _ends_decoder: Final = msgspec.msgpack.Decoder(DurableEnds)
 
 
+@lru_cache(maxsize=_KEYS_KEPT_MAX)
 def key_of(stream: bytes, index: int) -> ReplicaKey:
-    """The partition that an item names."""
+    """The partition that an item names. The same object each time, mostly: to make a UUID takes as long as to look for
+    what is kept under it, and ids that are the same object need not be compared."""
     return StreamId(UUID(bytes=stream)), PartitionIndex(index)
 
 
