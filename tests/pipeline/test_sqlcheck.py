@@ -3,6 +3,7 @@
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import py4j.java_gateway
@@ -15,6 +16,8 @@ from logboom.pipeline.config.sqlcheck import SqlCheck, check_expressions, is_pla
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, WHEN_COLUMNS, Expression
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.spark.catalyst import open_catalyst
+from logboom.pipeline.sql.literals import is_boolean, is_number
+from logboom.pipeline.sql.tree import Tree
 
 pytestmark = [pytest.mark.spark, needs_java]
 
@@ -315,3 +318,40 @@ def test_a_session_of_this_process_does_not_take_its_errors(tmp_path: Path, monk
         py4j.java_gateway.get_return_value = installed
     assert found is not None
     assert "unknown column" in found
+
+
+TREES = (
+    "severity_number = -5 AND NOT (weight <=> 1.5 OR body < 'it\\'s \\\\ a') AND service LIKE 'a%' AND body RLIKE 'b'",
+    "CAST(body AS INT) + 1L - 2S * 3Y / 4.5D div 5 % 6BD > 0.0 OR severity_number >= 1 OR weight <= 1e3 OR weight > 1F",
+    "body IS NULL OR body IS NOT NULL OR (body = 'x') IS UNKNOWN OR +weight IN (0, 00L, -0.0, 0D, 0F, NULL)",
+    "CASE WHEN time > TIMESTAMP '2026-01-01' THEN DATE '2026-01-01' ELSE time - INTERVAL 1 HOUR END IS NOT NULL",
+    "(body IS NULL) = true",
+    "exists(split(body, ','), x -> x = '' AND false) AND X'1F' = body AND `a.b`.c['d'] AND concat_ws(',', body) = 'x'",
+)
+
+
+@pytest.mark.parametrize("sql", TREES)
+def test_a_tree_is_told_with_few_questions_as_spark_has_it(sql: str) -> None:
+    with open_catalyst() as catalyst:
+        tree = Tree(catalyst.classes)
+        for node in tree.walk(tree.parse(sql)):
+            kind = tree.kind(node)
+            assert kind == node.nodeName() or "$" in node.getClass().getName()
+            children = catalyst.listed(node.children())
+            assert len(children) == len(tree.children(node)), kind
+            assert all(told.fastEquals(child) for told, child in zip(tree.children(node), children, strict=True)), kind
+            if kind == "Literal":
+                _same_literal(tree, node)
+
+
+def _same_literal(tree: Tree, node: Any) -> None:
+    """What is told of a literal by its SQL is what its value and its type say."""
+    value, kind = node.value(), str(node.dataType().simpleString())
+    sql = tree.literal(node)
+    assert sql is not None
+    numeric = kind in ("tinyint", "smallint", "int", "bigint", "float", "double") or kind.startswith("decimal")
+    assert is_number(sql) == (numeric and value is not None)
+    assert is_boolean(sql) == (kind == "boolean" and value is not None)
+    assert tree.text(node) == (str(value.toString()) if kind == "string" and value is not None else None)
+    assert tree.whole_number(node) == (value if numeric and isinstance(value, int) else None)
+    assert tree.is_zero(node) == (numeric and value is not None and float(str(value)) == 0)

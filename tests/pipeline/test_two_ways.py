@@ -217,10 +217,7 @@ def test_attributes_mean_the_same_to_both() -> None:
     events = pa.RecordBatch.from_pydict({"attributes": pa.array(ATTRIBUTES, pa.string())})
     with open_catalyst() as catalyst:
         tree = Tree(catalyst.classes)
-        asked = [
-            OnRe2(tree).rewrite(PlainAttributes(tree).rewrite(tree.parse(f"CAST(({sql}) AS INT)")))
-            for sql in OF_ATTRIBUTES
-        ]
+        asked = [OnRe2(tree).rewrite(PlainAttributes(tree).parsed(f"CAST(({sql}) AS INT)")) for sql in OF_ATTRIBUTES]
         table = [("attributes", "try_parse_json(_text)")]
         told = catalyst.evaluate(table, [[text] for text in ATTRIBUTES], asked)
     for number, sql in enumerate(OF_ATTRIBUTES):
@@ -244,7 +241,7 @@ def test_attributes_in_other_sql_are_spark_s(sql: str, wanted: list[int | None])
     assert simple_condition(sql) is None
     with open_catalyst() as catalyst:
         tree = Tree(catalyst.classes)
-        asked = PlainAttributes(tree).rewrite(tree.parse(f"CAST(({sql}) AS INT)"))
+        asked = PlainAttributes(tree).parsed(f"CAST(({sql}) AS INT)")
         told = catalyst.evaluate([("attributes", "try_parse_json(_text)")], [[text] for text in ATTRIBUTES], [asked])
     assert [row[0] for row in told] == wanted
 

@@ -25,7 +25,7 @@ from logboom.pipeline.spark.jars import cache_dir
 from logboom.pipeline.sql.attributes import PlainAttributes
 from logboom.pipeline.sql.copies import copies_fault, written_fault
 from logboom.pipeline.sql.review import review
-from logboom.pipeline.sql.tree import Tree
+from logboom.pipeline.sql.tree import ALIAS, Tree
 
 _RANDOM: Final = frozenset(("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle"))
 _OPERATORS: Final = frozenset(
@@ -52,6 +52,8 @@ _BRACKETS_MAX: Final = 100
 """Far from where Spark's parser, or that of a running pipeline, would overflow its stack."""
 _UNDER_ANSI, _NO_CAST = " with ANSI mode on", "cannot cast"
 """Words of Spark's messages; the setting is not a user's to change."""
+_CAST: Final = "Cast"
+_COMPARED_AS_TEXTS: Final = frozenset(("In", "EqualTo", "EqualNullSafe", "Not"))
 _TOO_DEEP: Final = "is nested too deeply for Spark to read"
 _ONE_RECORD: Final = "aggregates, window functions and generators cannot be used on single records"
 
@@ -93,7 +95,7 @@ class SqlCheck:
             written = self._catalyst.parse(expression.sql)
             if (fault := written_fault(self._tree, written, len(_PIECE.findall(expression.sql)))) is not None:
                 return fault
-            parsed = self._parsed(expression)
+            parsed = self._read(written, expression)
             return (
                 self._call_fault(parsed)
                 or self._bracketed_fault(expression.sql)
@@ -106,17 +108,19 @@ class SqlCheck:
         except RecursionError:
             return _TOO_DEEP
 
-    def _parsed(self, expression: Expression) -> Any:
+    def _read(self, written: Any, expression: Expression) -> Any:
+        """What Spark's parser gave for an expression, with its attributes as they are read."""
         if ("attributes", "variant") not in expression.columns:
-            return self._catalyst.parse(expression.sql)
-        return PlainAttributes(self._tree).parsed(expression.sql)
+            return written
+        return PlainAttributes(self._tree).rewrite(written, expression.sql)
 
     def _types_fault(self, expression: Expression) -> str | None:
         """What ANSI does not take by its types. A failure inside an expression is told from null by evaluating it as
         ANSI has it, so there is no such expression that may run."""
         try:
             with self._catalyst.ansi():
-                self._catalyst.project(self._parsed(expression), expression.columns)
+                parsed = self._read(self._catalyst.parse(expression.sql), expression)
+                self._catalyst.project(parsed, expression.columns)
         except Py4JJavaError as error:
             sentence = self._sentence(error.java_exception, expression).replace(_UNDER_ANSI, "").rstrip(". ")
             advice = "write a comparison instead" if _NO_CAST in sentence else "compare values of one type"
@@ -147,7 +151,7 @@ class SqlCheck:
 
     def _call_fault(self, parsed: Any) -> str | None:
         """Why what the expression is written with may not be used on records, whatever their values."""
-        if parsed.nodeName() == "Alias":
+        if self._tree.kind(parsed) == ALIAS:
             return f"ends too early: Spark takes '{parsed.name()}' for a name given to what stands before it"
         return review(self._tree, parsed)
 
@@ -206,7 +210,7 @@ class SqlCheck:
         if resolved.deterministic():
             return None
         # The innermost of these is the cause: what holds it is not deterministic only for that.
-        *_, cause = (node for node in self._catalyst.nodes(resolved) if not node.deterministic())
+        *_, cause = (node for node in self._tree.walk(resolved) if not node.deterministic())
         name = str(cause.prettyName()).lower()
         if name in _RANDOM:
             return "random values differ when a batch is replayed; use a hash of event_id instead"
@@ -217,47 +221,45 @@ class SqlCheck:
     def _literal_fault(self, resolved: Any) -> str | None:
         """A text that is compared with a column of another type and cannot be of that type: never true, and no error,
         since a cast that fails is null."""
-        for node in self._catalyst.nodes(resolved):
-            fault = self._cast_fault(node) if node.nodeName() == "Cast" else self._comparison_fault(node)
+        for node in self._tree.walk(resolved):
+            fault = self._cast_fault(node) if self._tree.kind(node) == _CAST else self._comparison_fault(node)
             if fault is not None:
                 return fault
         return None
 
     def _cast_fault(self, cast: Any) -> str | None:
         """Of a literal text that is cast to another type, by Spark or by the expression itself."""
-        text = self._text_of(cast.child())
+        (inner,) = self._tree.children(cast)
+        text = self._tree.text(inner)
         if text is None or cast.eval(None) is not None:
             return None
         return _no_such(text, str(cast.dataType().sql()))
 
     def _comparison_fault(self, node: Any) -> str | None:
         """Of literal texts for which Spark turned the column into a text, as IN does."""
-        if node.nodeName() not in ("In", "EqualTo", "EqualNullSafe", "Not"):
+        if self._tree.kind(node) not in _COMPARED_AS_TEXTS:
             return None
-        sides = self._catalyst.listed(node.children())
-        columns = [side.child() for side in sides if side.nodeName() == "Cast" and not side.child().foldable()]
+        sides = [self._uncast(side) for side in self._tree.children(node)]
+        columns = [inner for inner, is_cast in sides if is_cast and not inner.foldable()]
         kinds = [str(column.dataType().sql()) for column in columns]
         kinds = [kind for kind in kinds if kind.lower() in _KINDS]
         if not kinds:
             return None
-        for side in sides:
-            inner = side.child() if side.nodeName() == "Cast" else side
-            text = self._text_of(inner)
+        for inner, _ in sides:
+            text = self._tree.text(inner)
             if text is not None and self._is_no(text, kinds[0]):
                 return _no_such(text, kinds[0])
         return None
+
+    def _uncast(self, node: Any) -> tuple[Any, bool]:
+        """What a node casts, where it is a cast, and whether it is one."""
+        is_cast = self._tree.kind(node) == _CAST
+        return (self._tree.children(node)[0] if is_cast else node), is_cast
 
     def _is_no(self, text: str, kind: str) -> bool:
         literal = "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
         analysed = self._catalyst.project(self._catalyst.parse(f"CAST({literal} AS {kind})"), EVENT_COLUMNS)
         return analysed.expressions().head().child().eval(None) is None
-
-    @staticmethod
-    def _text_of(node: Any) -> str | None:
-        """Of a literal that is a text."""
-        if node.nodeName() != "Literal" or str(node.dataType().sql()).lower() != "string" or node.value() is None:
-            return None
-        return str(node.value().toString())
 
     # --- Spark's messages --------------------------------------------------------------------------------------------
 

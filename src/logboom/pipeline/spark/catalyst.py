@@ -270,9 +270,3 @@ class Catalyst:
     def listed(self, seq: Any) -> list[Any]:
         """The members of a Scala sequence."""
         return self.classes.listed(seq)
-
-    def nodes(self, expression: Any) -> Iterator[Any]:
-        """An expression and all that it consists of, outermost first."""
-        yield expression
-        for child in self.listed(expression.children()):
-            yield from self.nodes(child)

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from logboom.pipeline.event.attributes import NUMBER
 from logboom.pipeline.event.names import spellings
-from logboom.pipeline.sql.tree import COLUMN, LITERAL, Tree
+from logboom.pipeline.sql import literals
+from logboom.pipeline.sql.tree import COLUMN, Tree
 
 _ATTRIBUTES: Final = "attributes"
 _COMPARISONS: Final = frozenset(
@@ -31,13 +32,12 @@ class PlainAttributes:
 
     def parsed(self, sql: str) -> Any:
         """The expression that a text says, rewritten."""
-        parsed = self._tree.parse(sql)
-        # Without the word there is none, and a walk through the tree asks the JVM some hundred times.
-        return self.rewrite(parsed) if _ATTRIBUTES in sql.lower() else parsed
+        return self.rewrite(self._tree.parse(sql), sql)
 
-    def rewrite(self, node: Any) -> Any:
-        """The expression with every attribute that is named plainly replaced by what reads it."""
-        return self._rewritten(node, "text")
+    def rewrite(self, parsed: Any, sql: str) -> Any:
+        """What a text was parsed to, with every attribute that is named plainly replaced by what reads it."""
+        # Without the word there is none, and a walk through the tree asks the JVM some hundred times.
+        return self._rewritten(parsed, "text") if _ATTRIBUTES in sql.lower() else parsed
 
     def _rewritten(self, node: Any, wanted: str) -> Any:
         name = self._name(node)
@@ -69,17 +69,15 @@ class PlainAttributes:
         """The name of the attribute that a node stands for, its parts joined by dots."""
         kind = self._tree.kind(node)
         if kind == COLUMN:
-            parts = node.nameParts()
-            if parts.size() < 2 or str(parts.head()).lower() != _ATTRIBUTES:
-                return None
-            return ".".join(str(parts.apply(index)) for index in range(1, parts.size()))
+            first, *others = self._tree.names(node)
+            return ".".join(others) if others and first.lower() == _ATTRIBUTES else None
         if kind != "UnresolvedExtractValue":
             return None
         holder, key = self._tree.children(node)
         text = self._tree.text(key)
         if text is None:
             return None
-        if self._tree.kind(holder) == COLUMN and str(holder.nameParts().mkString(".")).lower() == _ATTRIBUTES:
+        if self._tree.kind(holder) == COLUMN and ".".join(self._tree.names(holder)).lower() == _ATTRIBUTES:
             return text
         outer = self._name(holder)
         return None if outer is None else f"{outer}.{text}"
@@ -88,17 +86,12 @@ class PlainAttributes:
         kind = self._tree.kind(node)
         if kind == "UnaryMinus" or kind in _ARITHMETIC:
             return all(self._is_number(child) or self._name(child) is not None for child in self._tree.children(node))
-        if kind != LITERAL or node.value() is None:
-            return False
-        found = str(node.dataType().simpleString())
-        return found in ("tinyint", "smallint", "int", "bigint", "float", "double") or found.startswith("decimal")
+        sql = self._tree.literal(node)
+        return sql is not None and literals.is_number(sql)
 
     def _is_boolean(self, node: Any) -> bool:
-        return (
-            self._tree.kind(node) == LITERAL
-            and node.value() is not None
-            and str(node.dataType().simpleString()) == "boolean"
-        )
+        sql = self._tree.literal(node)
+        return sql is not None and literals.is_boolean(sql)
 
 
 def text_sql(name: str) -> str:

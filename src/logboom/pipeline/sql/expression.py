@@ -35,7 +35,7 @@ def record_expression(tree: Tree, sql: str) -> Any:
 def replaced(tree: Tree, node: Any, by: dict[str, Any]) -> Any:
     """The expression with others in the place of some columns."""
     if tree.kind(node) == COLUMN:
-        return by.get(str(node.nameParts().mkString(".")), node)
+        return by.get(".".join(tree.names(node)), node)
     children = tree.children(node)
     return with_children(tree, node, children, [replaced(tree, one, by) for one in children])
 

@@ -59,7 +59,7 @@ class _Review:
         kind = self._tree.kind(node)
         if kind in _LEAVES:
             # The parser takes every name in such a function for a parameter.
-            if parameters is not None and kind != LITERAL and str(node.nameParts().head()) not in parameters:
+            if parameters is not None and kind != LITERAL and self._tree.names(node)[0] not in parameters:
                 raise _RefusedError("a function of an array may use its own parameters and constants alone")
             return 0.0 if kind == LITERAL else 1.0
         if kind in _NOT_HERE:
@@ -98,7 +98,7 @@ class _Review:
         if parameters is not None:
             raise _RefusedError("a function of an array cannot have another one inside")
         body, *names = self._tree.children(node)
-        self.size(body, depth + 1, frozenset(str(each.nameParts().head()) for each in names))
+        self.size(body, depth + 1, frozenset(self._tree.names(each)[0] for each in names))
         return 0.0
 
     def _check(self, name: str, rule: Rule, node: Any, children: list[Any]) -> None:

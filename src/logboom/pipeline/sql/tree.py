@@ -4,13 +4,13 @@ Knows which classes of Catalyst stand for which SQL. Must not know what is allow
 bare one that `check` starts, or that of a Spark session.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 
 from logboom.pipeline.spark.jvm_classes import JvmClasses
+from logboom.pipeline.sql import literals
 
 _CATALYST: Final = "org.apache.spark.sql.catalyst"
 
@@ -72,14 +72,26 @@ OPERATORS: Final = {
 }
 """Classes that the parser makes for an operator or for syntax of its own, and the function that does the same."""
 
-_ZERO: Final = re.compile(r"0+(?:[.]0*)?(?:[EBSLDF].*)?|[.]0+(?:[EBSLDF].*)?")
-"""How Spark writes zero, of whatever type of number."""
+_COMPARISONS: Final = (
+    "EqualTo",
+    "EqualNullSafe",
+    "LessThan",
+    "LessThanOrEqual",
+    "GreaterThan",
+    "GreaterThanOrEqual",
+)
+_ARITHMETIC: Final = ("Add", "Subtract", "Multiply", "Divide", "IntegralDivide", "Remainder")
+_LEFT_RIGHT: Final = frozenset((*_COMPARISONS, *_ARITHMETIC, "And", "Or", "Like", "RLike"))
+_ONE_CHILD: Final = frozenset(("Not", "IsNull", "IsNotNull", "UnaryMinus", "UnaryPositive", "Cast", "Alias"))
+"""Classes whose children have names, so that less is asked for."""
 
 COLUMN: Final = "UnresolvedAttribute"
 PARAMETER: Final = "UnresolvedNamedLambdaVariable"
 LAMBDA: Final = "LambdaFunction"
 LITERAL: Final = "Literal"
 ALIAS: Final = "Alias"
+_LEAVES: Final = frozenset((COLUMN, LITERAL, PARAMETER, "AttributeReference"))
+_NAME_SEPARATOR: Final = "\0"
 
 
 class Tree:
@@ -91,6 +103,8 @@ class Tree:
         self._classes = classes
         self._kinds: dict[str, str] = {}
         self._children: dict[str, list[Any]] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
+        self._literals: dict[str, str] = {}
         self._parser = self.module(f"{_CATALYST}.parser.CatalystSqlParser")
 
     def parse(self, sql: str) -> Any:
@@ -109,18 +123,30 @@ class Tree:
         """The function's name, in lower case, that is called or that an operator stands for; None for other nodes."""
         kind = self.kind(node)
         if kind == "UnresolvedFunction":
-            return str(node.nameParts().mkString(".")).lower()
+            return ".".join(self.names(node)).lower()
         return OPERATORS.get(kind)
+
+    def names(self, node: Any) -> tuple[str, ...]:
+        """The parts of the name of a column, a parameter or a function that is called."""
+        handle = _handle(node)
+        if handle not in self._names:
+            self._names[handle] = tuple(str(node.nameParts().mkString(_NAME_SEPARATOR)).split(_NAME_SEPARATOR))
+        return self._names[handle]
 
     def children(self, node: Any) -> list[Any]:
         handle = _handle(node)
         if handle not in self._children:
-            leaf = self.kind(node) in (COLUMN, LITERAL, PARAMETER)
-            self._children[handle] = [] if leaf else self._asked_children(node)
+            self._children[handle] = self._asked_children(node, self.kind(node))
         return list(self._children[handle])
 
     @staticmethod
-    def _asked_children(node: Any) -> list[Any]:
+    def _asked_children(node: Any, kind: str) -> list[Any]:
+        if kind in _LEAVES:
+            return []
+        if kind in _LEFT_RIGHT:
+            return [node.left(), node.right()]
+        if kind in _ONE_CHILD:
+            return [node.child()]
         children = node.children()
         return [children.apply(index) for index in range(children.size())]
 
@@ -134,25 +160,34 @@ class Tree:
         for child in self.children(node):
             yield from self.walk(child)
 
+    def literal(self, node: Any) -> str | None:
+        """The SQL of a literal, for `literals`; None for other nodes."""
+        if self.kind(node) != LITERAL:
+            return None
+        handle = _handle(node)
+        if handle not in self._literals:
+            self._literals[handle] = str(node.sql())
+        return self._literals[handle]
+
     def text(self, node: Any) -> str | None:
         """The value of a literal text; None for everything else."""
-        if self.kind(node) != LITERAL or node.value() is None or str(node.dataType().simpleString()) != "string":
-            return None
-        return str(node.value().toString())
+        sql = self.literal(node)
+        return None if sql is None else literals.text_of(sql)
 
     def whole_number(self, node: Any) -> int | None:
         """The value of a literal whole number, perhaps negative; None for everything else."""
         if self.kind(node) == "UnaryMinus":
             inner = self.whole_number(self.children(node)[0])
             return None if inner is None else -inner
-        value = node.value() if self.kind(node) == LITERAL else None
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        sql = self.literal(node)
+        return None if sql is None else literals.whole_number_of(sql)
 
     def is_zero(self, node: Any) -> bool:
         """Whether it is a literal number that is zero, perhaps with a sign."""
         if self.kind(node) in ("UnaryMinus", "UnaryPositive"):
             return self.is_zero(self.children(node)[0])
-        return self.kind(node) == LITERAL and self.text(node) is None and _ZERO.fullmatch(str(node.sql())) is not None
+        sql = self.literal(node)
+        return sql is not None and literals.is_zero(sql)
 
     def is_constant(self, node: Any) -> bool:
         """Whether it is a literal, perhaps with a sign."""
