@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.pipeline_sinks.cases import CASES, EXPIRED, SECRET, Case, everywhere
-from tests.pipeline_sinks.contracts import elasticsearch, loki, otlp, splunk_hec
+from tests.pipeline_sinks.contracts import elasticsearch, google_cloud_logging, loki, otlp, splunk_hec
 from tests.pipeline_sinks.harness import QUICK, Delivering, delivering, edge_batch, event, pipeline_of, sink_of
 from tests.pipeline_sinks.server import Server
 from tests.support.waiting import until
@@ -71,6 +71,61 @@ def test_items_that_a_full_queue_rejects_are_sent_again_alone() -> None:
         assert contract.events == {f"web:0:{number}": 1 for number in range(10)}
         assert [len(request.body.splitlines()) // 2 for request in contract.requests] == [10, 2, 1]
         assert batch.rows == 10
+
+
+def test_items_of_an_index_that_is_read_only_for_a_while_are_sent_again() -> None:
+    """Each was a dead letter for what somebody, or a full disk before 7.7, had done to the index."""
+    with Server(elasticsearch.Elasticsearch()) as server:
+        contract = server.contract
+        assert isinstance(contract, elasticsearch.Elasticsearch)
+        contract.blocked_for.update({"web:0:3": 2, "web:0:4": 1})
+        batch = delivered(server, elasticsearch.KEYS, [event(number) for number in range(10)])
+        assert contract.events == {f"web:0:{number}": 1 for number in range(10)}
+        assert (batch.rows, batch.dead) == (10, 0)
+
+
+def test_a_credential_that_may_write_none_of_the_documents_fails_the_attempt_and_one_that_may_write_some_does_not() -> (
+    None
+):
+    with Server(elasticsearch.Elasticsearch()) as server:
+        contract = server.contract
+        assert isinstance(contract, elasticsearch.Elasticsearch)
+        batch = delivering(sink_of(f"{elasticsearch.KEYS.format(url=server.url)}, {QUICK}"), SECRET)
+        events = [edge_batch([event(number) for number in range(10)])]
+        contract.forbidden = {"logs-shop-0-2026.11", "logs-shop-1-2026.11"}
+        report = batch.attempt(events)
+        assert "403 security_exception" in str(report.error)
+        assert batch.letters.refused == []
+        contract.forbidden = {"logs-shop-1-2026.11"}
+        batch.until_done(events)
+        assert contract.events == {f"web:0:{number}": 1 for number in range(0, 10, 2)}
+        assert batch.letters.ids() == {f"web:0:{number}": 1 for number in range(1, 10, 2)}
+
+
+def test_a_loki_that_keeps_everything_out_has_taken_nothing_though_its_status_is_one_of_success() -> None:
+    """260, by default, where `block_ingestion_until` is set: the events were counted as delivered, and lost."""
+    with Server(loki.Loki()) as server:
+        contract = server.contract
+        assert isinstance(contract, loki.Loki)
+        contract.blocked_for = 1
+        batch = delivering(sink_of(f"{loki.KEYS.format(url=server.url)}, {QUICK}"), SECRET)
+        report = batch.attempt([edge_batch([event(number) for number in range(10)])])
+        assert "answered 260" in str(report.error)
+        assert "ingestion blocked for user shop" in str(report.error)
+        assert batch.rows == 0
+        batch.until_done([edge_batch([event(number) for number in range(10)])])
+        assert contract.events == {f"web:0:{number}": 1 for number in range(10)}
+        assert batch.letters.refused == []
+
+
+def test_an_event_in_two_logs_of_a_project_is_no_repeat_of_itself() -> None:
+    """To Cloud Logging entries of one time and `insertId` are, and a query would find one of them alone."""
+    with Server(google_cloud_logging.GoogleCloudLogging()) as server:
+        for log in ("checkout", "audit", "audit"):
+            keys = f"{google_cloud_logging.KEYS.format(url=server.url)}, log: {log}, {QUICK}"
+            batch = delivering(sink_of(keys), google_cloud_logging.account(server.url))
+            batch.until_done([edge_batch([event(number) for number in range(3)])])
+        assert server.contract.events == {f"web:0:{number}": 2 for number in range(3)}
 
 
 def test_splunk_is_waited_for_until_its_indexer_has_acknowledged() -> None:

@@ -3,7 +3,9 @@
 NDJSON of an action line and a document, the last line ended; a status for each item in the order of the request; 409
 version_conflict_engine_exception for `create` of an id that is there; 429 es_rejected_execution_exception for an item
 of a shard whose queue is full; 400 mapper_parsing_exception for a document that the mapping does not take; 413 above
-`http.max_content_length`.
+`http.max_content_length`. An item has 403 cluster_block_exception where a block is on its index ("Index block
+settings"; 429 for a full disk since 7.7), and 403 security_exception where the credential may not write that index:
+the request itself has 200.
 
 "Search" and "Scroll" (`_search?scroll=1m`, `_search/scroll`): pages of what was there at the first request, an id for
 the next one, an empty page at the end.
@@ -34,6 +36,10 @@ class Elasticsearch(Contract):
         self.indexes: Counter[str] = Counter()
         self.queue_is_full_for: Counter[str] = Counter()
         """By id: how often an item is still rejected."""
+        self.blocked_for: Counter[str] = Counter()
+        """By id: how often its index is still read-only."""
+        self.forbidden: set[str] = set()
+        """Of indexes that the credential may not write."""
         self.places: dict[str, str] = {}
         self.scrolls: dict[str, tuple[list[dict[str, Any]], int]] = {}
 
@@ -61,6 +67,11 @@ class Elasticsearch(Contract):
         if self.queue_is_full_for[identity] > 0:
             self.queue_is_full_for[identity] -= 1
             return {op: _failed(429, "es_rejected_execution_exception", "rejected execution of primary operation")}
+        if self.blocked_for[identity] > 0:
+            self.blocked_for[identity] -= 1
+            return {op: _failed(403, "cluster_block_exception", "blocked by: [FORBIDDEN/5/index read-only (api)];")}
+        if place["_index"] in self.forbidden:
+            return {op: _failed(403, "security_exception", "action [indices:data/write/bulk[s]] is unauthorized")}
         if document.get("body") == "poison":
             return {op: _failed(400, "mapper_parsing_exception", "failed to parse field [attributes.n] of type [long]")}
         if identity in self.documents and op == "create":

@@ -3,7 +3,8 @@
 "Ingest logs" in "Loki HTTP API", `pkg/push/push.proto`, and what `pkg/distributor` and `pkg/ingester` do with an
 entry: one with the stream, the time and the line of an entry that is there is dropped, one that breaks a limit is
 left out and named in a 400 ("Max entry size", `max_line_size` of 256 KB) while the others are taken; 401 for a
-tenant or credential that is none, 204 without a body for success.
+tenant or credential that is none, 204 without a body for success; 260 with a sentence where `block_ingestion_until`
+keeps everything out (`block_ingestion_status_code`).
 
 "Query logs within a range of time": lines by stream, of the time from `start` up to `end`, at most `limit` of them in
 the order of `direction`; a selector needs one matcher that does not match an empty text.
@@ -35,6 +36,8 @@ class Loki(Contract):
         super().__init__()
         self.entries: dict[tuple[str, int, bytes], dict[str, str]] = {}
         self.last: dict[str, int] = {}
+        self.blocked_for = 0
+        """How many pushes are still kept out."""
 
     def handle(self, request: Request) -> Reply:
         if request.headers.get("authorization") != f"Bearer {self.secret}":
@@ -43,6 +46,9 @@ class Loki(Contract):
         if request.method == "GET":
             return self._found(request.path)
         assert (request.path, request.headers["content-type"]) == ("/loki/api/v1/push", "application/x-protobuf")
+        if self.blocked_for > 0:
+            self.blocked_for -= 1
+            return Reply(260, b"ingestion blocked for user shop until 2026-12-01T00:00:00Z")
         fault = ""
         for field, stream in fields_of(bytes(cramjam.snappy.decompress_raw(request.body))):
             assert field == 1

@@ -40,7 +40,9 @@ class DatadogLogsModel(HttpModel):
         "datadoghq.eu",
         "ap1.datadoghq.com",
         "ap2.datadoghq.com",
+        "uk1.datadoghq.com",
         "ddog-gov.com",
+        "us2.ddog-gov.com",
     ] = "datadoghq.com"
     url: str | None = None
     """Another address than the site's, such as a proxy's."""

@@ -46,6 +46,11 @@ _JSON: Final = {"content-type": "application/json"}
 _PAGE_EVENTS: Final = 5_000
 _KEPT_FOR: Final = "1m"
 """How long the server keeps a scroll between two pages."""
+_BLOCKED: Final = "cluster_block_exception"
+"""A block on writing, which somebody or a full disk (403 before 7.7, then 429) has put on the index: it will be taken
+off again."""
+_OF_NO_EVENT: Final = (401, 403, 404)
+"""Of items whose credential, right or index is wrong, not their document."""
 _FIELDS: Final = {
     "event": ("event_id", "service", "observed_time", "time", "weight"),
     "ecs": ("event.id", "service.name", "event.created", "@timestamp", "weight"),
@@ -182,6 +187,7 @@ def answer_of(body: bytes, count: int) -> Answer:
     """What a bulk answer says of each of this many items.
 
     :raises TryAgainError: it is no whole answer.
+    :raises GiveUpError: the credential may write none of them, or there is no such index.
     """
     try:
         told: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
@@ -200,11 +206,13 @@ def answer_of(body: bytes, count: int) -> Answer:
         kind, reason = _error(item.get("error"))
         if status == 409 and kind == "version_conflict_engine_exception":
             repeats += 1
-        elif status == 429 or status >= 500:
+        elif status == 429 or status >= 500 or kind == _BLOCKED:
             again[index] = f"{status} {kind}: {reason}"
             is_overload = is_overload or status in (429, 503)
         else:
             refused[index] = f"{status} {kind}: {reason}"
+    if refused and all(status in _OF_NO_EVENT for status in statuses) and not again:
+        raise GiveUpError(f"nothing can be written as things are: {refused[0]}")
     return Answer(refused=refused, again=again, repeats=repeats, is_overload=is_overload)
 
 

@@ -20,6 +20,7 @@ from logboom.pipeline.event.record import NOT_JSON, EventRecord, attributes_of, 
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, TryAgainError, UnfitError
+from logboom.pipeline.sinks.http.answers import described
 from logboom.pipeline.sinks.http.authorization import AuthorizedModel, AuthorizedSink, authorization_of
 from logboom.pipeline.sinks.http.model import RequestLimits, http_fields
 from logboom.pipeline.sinks.http.protobuf import bytes_field, text_field, whole_field
@@ -39,6 +40,11 @@ _TENANT: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9!_.*'()-]{1,150}")
 """Loki's rule for the id of one tenant; `|` stands between several, which are for queries."""
 _LABELS_MAX: Final = 15
 """Loki's default of `max_label_names_per_series`."""
+_METADATA_MAX: Final = 128
+"""Loki's default of `max_structured_metadata_entries_count`."""
+_BLOCKED: Final = 260
+"""Loki's default of `block_ingestion_status_code`: nothing of the push was taken, though the number is one of success
+to HTTP."""
 _NANOS_MAX: Final = (1 << 63) - 1
 _PATH: Final = "/loki/api/v1/push"
 _QUERY_PATH: Final = "/loki/api/v1/query_range"
@@ -56,7 +62,7 @@ class LokiModel(AuthorizedModel):
     labels: dict[str, str] = Field(min_length=1, max_length=_LABELS_MAX)
     """A name and a text, in which `{service}` and the like are of the event. Few values each: they make streams."""
 
-    structured_metadata: dict[str, str] = Field(default_factory=dict)
+    structured_metadata: dict[str, str] = Field(default_factory=dict, max_length=_METADATA_MAX)
     """The same for what is found without making streams, such as `{trace_id}`."""
 
     format: Literal["event", "body"] = "event"
@@ -171,6 +177,8 @@ class LokiTarget(HttpTarget):
 
         body = bytes(cramjam.snappy.compress_raw(message))
         answer = self.client.post(_PATH, body, "application/x-protobuf")
+        if answer.status == _BLOCKED:
+            raise GiveUpError(f"{self.place} takes nothing now, and answered {described(answer)}")
         if not (probing and answer.status in (400, 422)):
             self.check(answer)
 
