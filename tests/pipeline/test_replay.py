@@ -33,7 +33,7 @@ from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.event.json import json_values
 from logboom.pipeline.event.schema import LIVE_SCHEMA
-from logboom.pipeline.run.replay import directory_of, log_part_directory
+from logboom.pipeline.run.replay import directory_of, log_part_directory, remembered
 from logboom.pipeline.run.runner import Runner, RunOptions
 from logboom.pipeline.sinks.parquet.reading import ArchiveReader
 
@@ -81,7 +81,10 @@ def test_the_past_goes_once_more_into_one_sink(broker: BrokerProcess, file: Path
 
     # What came behind it is not of this replay.
     publish(bootstrap, "past-web", [line(number) for number in range(20, 30)], 2)
-    run_replay(bootstrap, "pipeline", "replay", str(file), "--resume", name)
+    again = ("pipeline", "replay", str(file), "--resume", name)
+    assert "it takes --rate alone" in refused(*again, "--from", "2h", bootstrap=bootstrap)
+    run_replay(bootstrap, *again, "--rate", "2000")
+    assert remembered(file.parent / "checkpoints/past", name).events_per_s == 2_000
     assert len(_events(broker, "past-errors")) == 5
 
     ids = file.parent / "ids"

@@ -247,7 +247,7 @@ def test_a_state_that_cannot_be_carried_over_is_named_with_its_flag(pipeline: Pi
     edited = compile_pipeline(ONCE.replace("by: [attributes.id]", "by: [host]").replace("twice", "thrice"), "shop.yaml")
     problem = lost_state(memory, edited, ())
     assert problem is not None
-    assert "once (2 remembered, 0 events held): it was keys by attributes.id" in problem
+    assert "once (2 remembered, 0 events held): it was 'keys by attributes.id" in problem
     assert "--drop-state once" in problem
     assert "twice" not in problem  # nothing has come there
     assert lost_state(memory, edited, ("once",)) is None

@@ -99,7 +99,7 @@ def replay(
     from logboom.pipeline.plan.paths import checkpoint_of
     from logboom.pipeline.run import replay as replays
 
-    given = (sink, from_time, to_time, where, route, ids, archive, into, at, room, rate)
+    given = (sink, from_time, to_time, where, route, ids, archive, into, at, room)
     session = session_of(master, environment, spark_settings)
     any_given = from_log or partial or any(one is not None for one in given)
     _check_together(resume, sink, all_sinks, archive, into, at, any_given=any_given)
@@ -110,7 +110,7 @@ def replay(
     admin = StreamAdmin(bootstrap_of(fed, bootstrap))
     turned = fed.turned(dials_now(fed, admin))
     if resume is not None:
-        begun, why = replays.remembered(checkpoint, resume), "it began so"
+        begun, why = replays.at_rate(replays.remembered(checkpoint, resume), rate), "it began so"
     else:
         found = None if archive is None else replays.archive_of(plan, archive, fed, at)
         begun, why = _asked(sink, from_time, to_time, where, route, ids, rate, found), "it was asked for"
@@ -124,8 +124,7 @@ def replay(
     if dry_run:
         _count(parts, begun, admin, fed_file, as_json=as_json)
         return
-    if resume is None:
-        replays.remember(checkpoint, begun)
+    replays.remember(checkpoint, begun)
     again = f"logboom pipeline replay {fed_file} --resume {begun.name}"
     note(f"replay {begun.name}: {_span(begun)} into {_target(begun)}; if interrupted: {again}")
     _run(parts, begun, admin, checkpoint, session, as_json=as_json)
@@ -143,7 +142,7 @@ def _check_together(
 ) -> None:
     """Options that do not go together, or leave open what is replayed."""
     if resume is not None and (all_sinks or any_given):
-        fail("--resume goes on as the replay began: it takes none of the options that say what is replayed")
+        fail("--resume goes on as the replay began: of the options that say what is replayed it takes --rate alone")
     if archive is None and (into is not None or at is not None):
         fail("--into and --at go with --archive; for records of the log replay the other file itself, with --all-sinks")
     if resume is None and sink is None and not all_sinks and into is None:

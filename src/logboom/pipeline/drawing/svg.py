@@ -58,7 +58,8 @@ def svg(graph: Graph, title: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
         f"<title>{escape(title)}</title><style>{_STYLE}</style>",
         _ARROW_END,
-        *(_arrow(arrow.label, ways[arrow], above) for arrow, above in _labels(ways).items()),
+        *map(_line, ways.values()),
+        *(_label(arrow.label, ways[arrow], above) for arrow, above in _labels(ways).items() if arrow.label),
         *(_box(one, boxes[one.name]) for column in graph.columns for one in column),
         "</svg>",
     ]
@@ -112,7 +113,7 @@ def _labels(ways: Mapping[Arrow, Sequence[_Place]]) -> dict[Arrow, float]:
     return found
 
 
-def _arrow(label: str, places: Sequence[_Place], above_end: float) -> str:
+def _line(places: Sequence[_Place]) -> str:
     """Through all of these places, from the right side of the first to the left side of the last."""
     middles = [top + _BOX_HEIGHT / 2 for _, top, _ in places]
     drawn = f"M{places[0][0] + places[0][2]:.1f} {middles[0]:.1f}"
@@ -123,8 +124,10 @@ def _arrow(label: str, places: Sequence[_Place], above_end: float) -> str:
         drawn += f"C{start + bend:.1f} {above:.1f} {end - bend:.1f} {below:.1f} {end:.1f} {below:.1f}"
         if number < len(places) - 1:
             drawn += f"H{end + places[number][2]:.1f}"
-    path = f'<path d="{drawn}" marker-end="url(#end)"/>'
-    if not label:
-        return path
-    x, y = places[-1][0] - 10, middles[-1] - above_end
-    return path + f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="end">{escape(label)}</text>'
+    return f'<path d="{drawn}" marker-end="url(#end)"/>'
+
+
+def _label(label: str, places: Sequence[_Place], above_end: float) -> str:
+    """Near the end of an arrow, in front of the lines of all."""
+    x, y = places[-1][0] - 10, places[-1][1] + _BOX_HEIGHT / 2 - above_end
+    return f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="end">{escape(label)}</text>'

@@ -50,8 +50,8 @@ def lost_state(memory: Memory, plan: Plan, dropped: Collection[str]) -> str | No
         if remembered.is_empty or name in dropped or forms.get(name) == remembered.form:
             continue
         what = f"{name} ({remembered.remembered:,} remembered, {remembered.held:,} events held)"
-        change = f"now {forms[name]}" if name in forms else "now not in the file"
-        lost.append(f"{what}: it was {remembered.form}, {change}")
+        change = f"it says '{forms[name]}' now" if name in forms else "it is not there any more"
+        lost.append(f"{what}: it was '{remembered.form}' in the file, and {change}")
         flags.append(f"--drop-state {name}")
     if not lost:
         return None

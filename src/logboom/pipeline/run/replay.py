@@ -126,6 +126,11 @@ def remembered(checkpoint: Path, name: str) -> Replay:
     return msgspec.json.decode(path.read_bytes(), type=Replay)
 
 
+def at_rate(replay: Replay, events_per_s: int | None) -> Replay:
+    """A replay that goes on at another rate; at its own where none is given. What is replayed stays the same."""
+    return replay if events_per_s is None else msgspec.structs.replace(replay, events_per_s=events_per_s)
+
+
 def archive_of(plan: Plan, sink: str, into: Plan, at: str | None) -> ArchiveRef:
     """The archive of a sink, for a replay into a pipeline, which may be the same; PipelineError where that cannot be.
 
