@@ -18,6 +18,9 @@ KILLS: Final = max(3, int(os.environ.get("LOGBOOM_TEST_KILLS", "0")))
 KEYS: Final = 300
 VALUE_BYTES: Final = 4_000
 """So that the log is not one of those that the broker compacts without its process for that."""
+OPEN_MAX: Final = 5
+"""Records that are not acked yet. With more, librdkafka 2.16 would poll without a pause until acks come: its idempotent
+producer sends nothing behind five records, and yet wakes up at once for what is ready."""
 SETTINGS: Final = ("segment.bytes=262144", "cleanup.policy=compact", "min.cleanable.dirty.ratio=0.1")
 
 Table = dict[bytes, bytes]
@@ -41,7 +44,7 @@ class Writer:
     def _write(self) -> None:
         number = 0
         while not self._stop.is_set():
-            if len(self._producer) < 500:
+            if len(self._producer) < OPEN_MAX:
                 number += 1
                 key = b"key-%d" % self._chance.randrange(KEYS)
                 value = None if self._chance.random() < 0.1 else b"%d " % number + self._chance.randbytes(VALUE_BYTES)
