@@ -12,10 +12,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from logboom.bench import baseline, histogram, plots, report
-from logboom.bench.archive import run_archive
 from logboom.bench.compare import CASES, CONTESTANTS, CompareLoad, run_compare, write_outcome
 from logboom.bench.consume import run_consume
-from logboom.bench.delivery import run_sink, sink_type
 from logboom.bench.goals import GoalsLoad, run_goals
 from logboom.bench.latency import WELL_KNOWN, LatencyLoad, run_latency
 from logboom.bench.produce import ProduceLoad, beside_the_first
@@ -234,6 +232,19 @@ def throughput(
     _print_outcome(f"{len(results)} sizes", target, {str(size): one for size, one in results.items()}, as_json)
 
 
+def _of_sink(sink: str) -> tuple[str, Callable[..., dict[str, Any]]]:
+    """The name of a measurement of a pipeline, and what takes it. Raises BenchError."""
+    if sink == "stream":
+        return "pipeline", run_router
+    # These load the pipeline's model and pyarrow, which takes longer than all that the other measurements load.
+    from logboom.bench.archive import run_archive
+    from logboom.bench.delivery import run_sink, sink_type
+
+    if sink == "parquet":
+        return "pipeline-parquet", run_archive
+    return f"pipeline-{sink_type(sink)}", partial(run_sink, keys=sink)
+
+
 @bench.command()
 def pipeline(
     bootstrap: Bootstrap = "127.0.0.1:9092",
@@ -271,13 +282,10 @@ def pipeline(
     if workers and master is not None:
         fail("--workers makes a cluster, --master names one: choose one of them")
     try:
-        kind = "pipeline" if sink == "stream" else f"pipeline-{sink if sink == 'parquet' else sink_type(sink)}"
+        kind, run = _of_sink(sink)
     except BenchError as error:
         fail(str(error))
     reach(bootstrap)
-    run: Callable[..., dict[str, Any]] = {"stream": run_router, "parquet": run_archive}.get(
-        sink, partial(run_sink, keys=sink)
-    )
     load = RouterLoad(records, through=through, workers=workers, master=master)
     with bench_stream(bootstrap, partitions=4) as stream:
         result = run(bootstrap, stream, load, progress=note, server_pid=server_pid, data=data)
