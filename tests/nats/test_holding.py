@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,7 +86,7 @@ def test_what_nobody_can_have_stored_is_kept() -> None:
     for others in (None, [unstored(b"1"), unstored(b"other", by_all=False)]):
         holding = kept(2)
         assert holding.take_over(others, [(3, 0), (5, 100)], 5) == ()
-        assert payloads(holding.held) == [b"0", b"1", *([b"other"] if others else []), b"queue", b"new"]
+        assert payloads(holding.held) == [*([b"other"] if others else []), b"0", b"1", b"queue", b"new"]
         assert holding.size_bytes == sum(one.size_bytes for one in holding.held)
 
 
@@ -117,11 +118,41 @@ def test_what_was_taken_over_in_a_leadership_that_is_over_is_kept_for_the_next_o
 def test_what_a_lost_connection_has_left_out_comes_before_what_came_behind_it() -> None:
     holding = HeldMessages(0)
     holding.begin()
-    for payload in (b"2", b"3", b"6", b"new"):
+    for payload in (b"2", b"3"):
+        holding.hold(unstored(payload))
+    holding.missed()
+    for payload in (b"6", b"new"):
         holding.hold(unstored(payload))
     holding.take_over([unstored(payload) for payload in (b"1", b"2", b"3", b"4", b"5", b"6")], STORED, 5)
     assert payloads(holding.held) == [b"1", b"2", b"3", b"4", b"5", b"6", b"new"]
     assert holding.size_bytes == sum(one.size_bytes for one in holding.held)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_came_before_this_broker_was_subscribed_comes_before_all_that_it_has_heard(is_lost: bool) -> None:
+    """Two servers bring the publishers `p` and `q` in another order to each of the leaders. What the next leader has
+    heard before its question says what the other's messages stand before, too, where a connection was lost."""
+    holding = HeldMessages(0)
+    for payload in (b"p2", b"stored", b"q1"):
+        holding.hold(unstored(payload))
+    holding.begin()
+    if is_lost:
+        holding.missed()
+    for payload in (b"p3", b"p4", b"q2"):
+        holding.hold(unstored(payload))
+    gone = holding.take_over([unstored(payload) for payload in (b"q1", b"p1", b"p2", b"q2")], STORED, 5)
+    assert gone == ()
+    assert payloads(holding.held) == [b"p1", b"p2", b"q1", b"p3", b"p4", b"q2"]
+    assert holding.size_bytes == sum(one.size_bytes for one in holding.held)
+
+
+def test_what_both_have_heard_last_is_no_place_for_what_came_before_this_broker_was_subscribed() -> None:
+    holding = HeldMessages(0)
+    holding.begin()
+    for payload in (b"p2", b"q1"):
+        holding.hold(unstored(payload))
+    holding.take_over([unstored(payload) for payload in (b"q1", b"p1")], STORED, 5)
+    assert payloads(holding.held) == [b"p1", b"p2", b"q1"]
 
 
 def test_a_mark_of_an_earlier_question_says_nothing_about_the_next_one() -> None:

@@ -78,6 +78,7 @@ class NatsFrontEnd:
         self._recorder.start()
 
     def _lost(self, kind: str, why: str) -> None:
+        self._ingress.missed()
         self._advisories.note("nats.disconnected", reason=kind, message=why)
 
     async def stop(self, grace_s: float) -> None:

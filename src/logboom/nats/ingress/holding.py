@@ -15,6 +15,7 @@ alone.
 
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from itertools import compress
 from typing import Final, NamedTuple
 
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
@@ -77,6 +78,7 @@ class HeldMessages:
     """See the module. Life: from the beginning of a leadership until the next leader has what is held here."""
 
     __slots__ = (
+        "_has_gap",
         "_mark",
         "_since",
         "_start",
@@ -105,6 +107,7 @@ class HeldMessages:
         """Of what is held."""
         self.doubts: list[Doubt] = []
         self._start = 0
+        self._has_gap = False
         self._mark: int | None = None
         self._since: int = NO_EPOCH
 
@@ -127,6 +130,10 @@ class HeldMessages:
         """Keep a message."""
         self.held.append(unstored)
         self.size_bytes += unstored.size_bytes
+
+    def missed(self) -> None:
+        """The connection was lost: what others have received from now on, until there is another one, is not here."""
+        self._has_gap = self._has_gap or bool(self.held)
 
     def publish(self, epoch: int) -> None:
         """This broker leads, in this leader epoch, and has nothing to wait for."""
@@ -167,34 +174,29 @@ class HeldMessages:
         broker led last: they have heard it too. Where it tells nothing, that is given back, and is not stored here: it
         would come a second time, behind later ones. In a queue a server gives a message to one broker alone.
         """
-        gone: Sequence[Unstored] = ()
-        early: Sequence[Unstored] = ()
-        if any(self._since < known < epoch for known, _ in epochs):
-            gone = [one for one in self.held[: self._start] if one.by_all]
-            early = [one for one in self.held[: self._start] if not one.by_all]
-            self.size_bytes -= sizes(self.held[: self._start])
-            del self.held[: self._start]
-            self._mark = None if self._mark is None else max(self._mark - self._start, 0)
-        self._insert(others or ())
-        self.put_first(early)
+        theirs = self._start if any(self._since < known < epoch for known, _ in epochs) else 0
+        gone = self._insert(others or (), theirs)
         self.unmark()
         self._since = epoch
         return gone if others is None else ()
 
-    def _insert(self, others: Sequence[Unstored]) -> None:
-        """Put what did not arrive here, too, where it stood among what did, up to the mark: a connection that was lost
-        for a moment leaves a gap here."""
+    def _insert(self, others: Sequence[Unstored], theirs: int) -> Sequence[Unstored]:
+        """Put what did not arrive here, too, before what did; or, where a connection that was lost for a moment has
+        left a gap here, where it stood among what both have received, up to the mark. Of the first `theirs` here those
+        alone stay that are among the others. Returns those that do not."""
         places: dict[tuple[bytes, ...], list[int]] = {}
         mark = len(self.held) if self._mark is None else self._mark
         for place, one in enumerate(self.held[:mark]):
             if one.by_all:
                 places.setdefault(one.message[1:], []).append(place)
         before: int | None = None
+        stays = [place >= theirs or not one.by_all for place, one in enumerate(self.held)]
         more, last = list[tuple[int, Unstored]](), list[Unstored]()
         for one in reversed(others):  # the later of equal ones are those that arrived here, too
             known = places.get(one.message[1:]) if one.by_all else None
             if known:
                 place = known.pop()
+                stays[place] = True
                 if before is None:
                     more = [(place + 1, each) for each in last]
                 before = place if before is None else min(before, place)
@@ -204,13 +206,18 @@ class HeldMessages:
                 more.append((before, one))
         if before is None:
             more = [(0, each) for each in last]
+        if not self._has_gap:
+            # It was on its way before this broker was subscribed, and so was all that its publisher has sent before.
+            more = [(0, one) for _, one in more]
         merged, at = list[Unstored](), 0
         for place, one in reversed(more):
-            merged += self.held[at:place]
+            merged += compress(self.held[at:place], stays[at:place])
             merged.append(one)
             at = place
-        self.held = [*merged, *self.held[at:]]
-        self.size_bytes += sizes([one for _, one in more])
+        gone = tuple(one for one, stay in zip(self.held, stays, strict=True) if not stay)
+        self.held = [*merged, *compress(self.held[at:], stays[at:])]
+        self.size_bytes += sizes([one for _, one in more]) - sizes(gone)
+        return gone
 
     def put_first(self, more: Sequence[Unstored]) -> None:
         """Put messages before all that are held."""
@@ -221,7 +228,7 @@ class HeldMessages:
 
     def take(self) -> Sequence[Unstored]:
         """All that was held; nothing is held then."""
-        held, self.held, self.size_bytes = self.held, [], 0
+        held, self.held, self.size_bytes, self._has_gap = self.held, [], 0, False
         self.unmark()
         return held
 

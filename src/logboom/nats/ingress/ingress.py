@@ -12,7 +12,7 @@ not yet, and a message that each leaves to another one would have no answer.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -65,6 +65,8 @@ class Ingress:
         self._holdings: dict[StreamId, dict[int, HeldMessages]] = {}
         """By stream, of the partitions that messages are taken for; those of an attached stream are one dictionary,
         which its intake looks into."""
+        self.missed: Final = partial(_missed, self._holdings)
+        """To be called when the connection was lost."""
         self._predecessors = Predecessors(services.broker_id, lambda: catalog.image)
         self._expiries = Deadlines[HeldMessages](HOLD_S)
         self._retired = Deadlines[StreamId](HOLD_S)
@@ -371,6 +373,13 @@ class Ingress:
         intake = self._intakes.get(wish.stream_id)
         if intake is not None:
             intake.receive(wish.partition, wish.queue is None, messages)
+
+
+def _missed(holdings: Mapping[StreamId, Mapping[int, HeldMessages]]) -> None:
+    """What is received until there is another connection is not here."""
+    for of_stream in holdings.values():
+        for holding in of_stream.values():
+            holding.missed()
 
 
 def _refused(services: IngressServices, catalog: Catalog, wish: Wish, why: str) -> None:
