@@ -1,12 +1,13 @@
 """The document of a pipeline: included files and variables, and that what is wrong is told at its own file and line."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
-from logboom.pipeline.config.document import FILES_MAX, read_document
+from logboom.pipeline.config.document import FILE_BYTES_MAX, FILES_MAX, read_document
 from logboom.pipeline.errors import PipelineError, placed, working_on
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.registry import read_plan
@@ -124,6 +125,30 @@ def test_files_that_include_each_other_end(tmp_path: Path) -> None:
     assert found == "parts/a.yaml:1: include: parts/a.yaml is included already"
 
 
+def test_what_can_be_no_part_of_a_file_is_told(tmp_path: Path) -> None:
+    """A pipe has no end, nor has /dev/zero: reading either would stop the check, or fill the memory."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "ring").symlink_to("ring")
+    (tmp_path / "large").write_bytes(b" " * (FILE_BYTES_MAX + 1))
+    names = ("pipe", "/dev/zero", "ring", "large", ".", '"**x"', '"\\0"')
+    included = f"include: [{', '.join(names)}]"
+    assert problems_of(tmp_path / "shop.yaml", MAIN.replace("include: [parts/*.yaml]", included)) == [
+        "shop.yaml:2: include: pipe cannot be read: it is no regular file",
+        "shop.yaml:2: include: /dev/zero cannot be read: it is no regular file",
+        "shop.yaml:2: include: ring cannot be read: it is a link that leads to itself",
+        "shop.yaml:2: include: large cannot be read: it has more than 16 MiB",
+        f"shop.yaml:2: include: {tmp_path} cannot be read: it is a directory",
+        "shop.yaml:2: include: '**x' is no pattern of names: '**' has to stand alone between slashes",
+        "shop.yaml:2: include: should be the name of a file",
+    ]
+
+
+def test_what_is_merged_into_an_included_file_has_its_line(tmp_path: Path) -> None:
+    out = "\nsinks:\n  <<: {out: {type: nope, inputs: [parsed]}}\n"
+    told = problems_of(write(tmp_path, out=out), MAIN + "sinks:\n  b: {type: console, inputs: [parsed]}\n")
+    assert [line.partition(" ")[0] for line in told] == ["parts/out.yaml:2:"]
+
+
 def test_there_is_a_bound_on_files(tmp_path: Path) -> None:
     files = {f"f{number:03}": "" for number in range(FILES_MAX)}
     (found,) = problems_of(write(tmp_path, **files))
@@ -177,6 +202,13 @@ def test_a_value_is_no_yaml(tmp_path: Path) -> None:
 def test_values_that_are_wrong_are_told_at_the_line_of_the_variable(tmp_path: Path) -> None:
     found = problems_of(tmp_path / "shop.yaml", VARIABLES, NAME="shop", RATE="few")
     assert found == ["shop.yaml:9: transforms.sampled.rate: should be a number, got 'few'"]
+
+
+def test_a_variable_that_is_no_text_is_told(tmp_path: Path) -> None:
+    """A plan is kept as JSON, which has no such characters."""
+    found = problems_of(tmp_path / "shop.yaml", VARIABLES, NAME=os.fsdecode(b"sh\xffp"), RATE="2")
+    assert len(found) > 0
+    assert all(told.endswith("the environment variable NAME has bytes that are no UTF-8") for told in found)
 
 
 def test_two_dollars_are_no_variable(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ Knows YAML, files and variables. Must not know what any key means, but for the s
 to. Every value keeps its own file and line, so that what is wrong with it is told there.
 """
 
+import errno
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -19,23 +21,28 @@ from logboom.base.settings import (
     nearest,
     parse_yaml,
 )
+from logboom.base.units import MIB
 
 SECTIONS: Final = ("patterns", "sources", "transforms", "sinks")
 """Groups of named things: names are unique over all files."""
 FILES_MAX: Final = 100
+FILE_BYTES_MAX: Final = 16 * MIB
+"""Of an included file."""
 
 _VARIABLE: Final = re.compile(r"\$?\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _SECRET: Final = re.compile(
     r"password|passwd|secret|token|credential|api_?key|access_?key|authorization", re.IGNORECASE
 )
+_UNDECODED: Final = re.compile("[\udc80-\udcff]")  # so Python has such bytes
 _NO_SECRET: Final = ("_env", "_file", "_name")
 
 
 def substitution(variables: Mapping[str, str]) -> Substitute:
     """Puts the values of variables in place of `${NAME}` and `${NAME:-default}`; `$${NAME}` is `${NAME}` itself.
 
-    As in a shell the default also holds for a variable that is empty. ValueError where there is neither, and where the
-    name of the variable or of the key says that the value is a secret: plans are written to the checkpoint.
+    As in a shell the default also holds for a variable that is empty. ValueError where there is neither, where it
+    is no text, and where the name of the variable or of the key says that the value is a secret: plans are written to
+    the checkpoint.
     """
 
     def substitute(path: KeyPath, text: str) -> str:
@@ -49,6 +56,8 @@ def substitution(variables: Mapping[str, str]) -> Substitute:
                     "variable itself with the key for that, such as password_env"
                 )
             value = variables.get(found[1])
+            if value is not None and _UNDECODED.search(value):
+                raise ValueError(f"the environment variable {found[1]} has bytes that are no UTF-8")
             if found[2] is not None:
                 return value or found[2]
             if value is None:
@@ -112,7 +121,13 @@ class _Reader:
                 self._problem(file, line, "include", "should be the name of a file")
                 continue
             directory = Path(file).parent
-            found = sorted(directory.glob(name)) if "*" in name and not Path(name).is_absolute() else [directory / name]
+            try:
+                is_one = "*" not in name or Path(name).is_absolute()
+                found = [directory / name] if is_one else sorted(directory.glob(name))
+            except ValueError:  # of pathlib, for this reason alone
+                told = f"{name!r} is no pattern of names: '**' has to stand alone between slashes"
+                self._problem(file, line, "include", told)
+                continue
             if not found:
                 self._problem(file, line, "include", f"no file matches {name!r}")
             yield from (((file, line), path) for path in found)
@@ -120,15 +135,19 @@ class _Reader:
     def _include(self, data: dict[str, Any], path: Path, at: tuple[str, int | None]) -> None:
         """Adds what a file has to the document."""
         name = str(path)
-        if path.resolve() in self._seen:
-            self._problem(*at, "include", f"{name} is included already")
-            return
-        if len(self._seen) == FILES_MAX:
-            self._problem(*at, "include", f"includes more than {FILES_MAX} files")
-            return
-        self._seen.add(path.resolve())
         try:
-            part = parse_yaml(decode_yaml(path.read_bytes(), name), name, self._substitute)
+            resolved = path.resolve(strict=True)
+            if resolved in self._seen:
+                self._problem(*at, "include", f"{name} is included already")
+                return
+            if len(self._seen) == FILES_MAX:
+                self._problem(*at, "include", f"includes more than {FILES_MAX} files")
+                return
+            self._seen.add(resolved)
+            part = parse_yaml(decode_yaml(_bytes_of(path), name), name, self._substitute)
+        except RuntimeError:  # so pathlib tells of links in a circle
+            self._problem(*at, "include", f"{name} cannot be read: it is a link that leads to itself")
+            return
         except OSError as error:
             self._problem(*at, "include", f"{name} cannot be read: {error.strerror}")
             return
@@ -175,6 +194,21 @@ class _Reader:
         """Notes the lines and the file of a thing that comes to the document."""
         depth = len(there)
         self._files[here] = part.name
+        own = part.line_of(there)  # what is merged into a mapping (`<<`) has the line of that, which is the part's
+        if own is not None:
+            self._lines[here] = own
         for path, line in part.lines.items():
             if path[:depth] == there:
                 self._lines[(*here, *path[depth:])] = line
+
+
+def _bytes_of(path: Path) -> bytes:
+    """What a file holds; OSError with its reason where that cannot be a part of a pipeline: a pipe may never end."""
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a directory")
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    if status.st_size > FILE_BYTES_MAX:
+        raise OSError(errno.EFBIG, f"it has more than {FILE_BYTES_MAX // MIB} MiB")
+    return path.read_bytes()
