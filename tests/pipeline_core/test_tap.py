@@ -1,11 +1,14 @@
 """Events that are looked at are those that sinks get."""
 
+from unittest.mock import Mock
+
 import msgspec
 import pyarrow as pa
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.json import json_values
 from logboom.pipeline.event.schema import EVENT_SCHEMA
+from logboom.pipeline.run import tap
 from logboom.pipeline.run.tap import event_line, tap_plan
 
 PLAN = compile_pipeline(
@@ -54,3 +57,18 @@ def test_an_event_is_one_line_for_a_person() -> None:
         event_line(b'{"time":"2026-11-20T12:00:00Z","service":"shop","body":"paid"}')
         == "2026-11-20T12:00:00Z shop paid"
     )
+
+
+def test_a_long_field_is_cut_for_a_person() -> None:
+    """A terminal takes minutes for 10 MB."""
+    line = event_line(msgspec.json.encode({"service": "shop", "body": "x" * 9_000_000}))
+    assert line.startswith("shop xxx")
+    assert line.endswith("x... (9,000,000 characters; --json shows all)")
+    assert len(line) < 5_000
+
+
+def test_a_turn_ends_with_large_records() -> None:
+    """Those of one turn are in memory at once, some times over."""
+    record = Mock(**{"error.return_value": None, "value.return_value": bytes(9_000_000)})
+    found, is_full = tap._turn(Mock(**{"poll.return_value": record}), 250, lambda: False)
+    assert (len(found), is_full) == (2, True)

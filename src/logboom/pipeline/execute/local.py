@@ -10,9 +10,11 @@ Knows layouts, stages and Catalyst. Must not know what is expected of the record
 
 import base64
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -50,6 +52,10 @@ _TYPED: Final[Mapping[str, str]] = {
 """How Spark makes a value of each type of the text that `_text_of` writes."""
 
 
+_What = Literal["verdict", "value", "caught"]
+"""What an expression is for: a condition, a value as JSON, a value that is null where computing it raises."""
+
+
 class LazyCatalyst(contextlib.AbstractContextManager["LazyCatalyst"]):
     """Catalyst in a JVM that starts when it is asked for. Leaving the block ends that JVM, where one was needed."""
 
@@ -62,8 +68,10 @@ class LazyCatalyst(contextlib.AbstractContextManager["LazyCatalyst"]):
             self._opened = self._stack.enter_context(open_catalyst())
         return self._opened
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._stack.__exit__(kind, error, trace)
 
 
 class LocalFlow:
@@ -74,6 +82,8 @@ class LocalFlow:
         self._layout = layout
         self._keys = keys
         self._spark = spark
+        self._known: dict[tuple[str, str, Sequence[Column]], Any] = {}
+        """Expressions in the JVM, by what they are for, their SQL and its columns."""
 
     def rows(self, raw: pa.RecordBatch, stateful: StatefulBatch | None = None) -> pa.RecordBatch:
         """Rows with `flat_columns` at their last place, of records with RAW_COLUMNS. `stateful`: given where
@@ -143,14 +153,12 @@ class LocalFlow:
         wanted = node.transform.event_values
         found: list[list[Any]] = []
         if rows.num_rows:
-            verdicts = Verdicts(self._spark())
-            asked = [verdicts.value(sql, EVENT_COLUMNS) for _, sql in wanted]
-            found = self._values(rows, asked, EVENT_COLUMNS)
+            found = self._values(rows, "value", [sql for _, sql in wanted], EVENT_COLUMNS)
         at = rows.column(AT).to_pylist()
         for number, (column, _) in enumerate(wanted):
             given = [answers[number] for answers in found]
             texts = [
-                None if place not in node.arrivals or value is None else str(value.toString())
+                None if place not in node.arrivals or value is None else str(value)
                 for place, value in zip(at, given, strict=True)
             ]
             rows = rows.append_column(column, pa.array(texts, pa.string()))
@@ -162,7 +170,7 @@ class LocalFlow:
         found: list[float | None] = rows.column("weight").to_pylist()
         for weight in weights:
             # Where it raises its condition has failed, and the event keeps its weight among the dead letters.
-            grown = self._values(rows, [Verdicts(self._spark()).caught(weight.sql)], EVENT_COLUMNS)
+            grown = self._values(rows, "caught", [weight.sql], EVENT_COLUMNS)
             for number, (place, verdict) in enumerate(zip(at, verdicts[weight.column], strict=True)):
                 if place == weight.at and verdict == TRUE:
                     found[number] = grown[number][0]
@@ -182,15 +190,37 @@ class LocalFlow:
                 answers[sql] = [TRUE if true else FALSE for true in true_rows(own(rows)).tolist()]
         asked = [sql for sql in dict.fromkeys(sqls) if sql not in answers]
         if asked and rows.num_rows:
-            verdicts = Verdicts(self._spark())
-            found = self._values(rows, [verdicts.verdict(sql, tuple(columns)) for sql in asked], columns)
+            found = self._values(rows, "verdict", asked, columns)
             answers.update({sql: [row[number] for row in found] for number, sql in enumerate(asked)})
         return [answers.get(sql, []) for sql in sqls]
 
-    def _values(self, rows: pa.RecordBatch, expressions: Sequence[Any], columns: Sequence[Column]) -> list[list[Any]]:
-        table = [(name, _TYPED[kind]) for name, kind in columns]
-        texts = [[_text_of(value) for value in _plain(rows.column(name))] for name, _ in columns]
+    def _values(
+        self, rows: pa.RecordBatch, what: _What, sqls: Sequence[str], columns: Sequence[Column]
+    ) -> list[list[Any]]:
+        """By row the value of each expression, which may name these columns."""
+        # Only what is named goes to the JVM: a text of 10 MB may be the record's value, its line and the body.
+        named = [column for column in columns if any(_names(sql, column[0]) for sql in sqls)] or columns[:1]
+        table = [(name, _TYPED[kind]) for name, kind in named]
+        texts = [[_text_of(value) for value in _plain(rows.column(name))] for name, _ in named]
+        expressions = [self._expression(what, sql, tuple(columns)) for sql in sqls]
         return self._spark().evaluate(table, list(zip(*texts, strict=True)), expressions)
+
+    def _expression(self, what: _What, sql: str, columns: tuple[Column, ...]) -> Any:
+        """Made once: it takes some hundred calls, and stays in the JVM as long as that."""
+        if (what, sql, columns) not in self._known:
+            self._known[what, sql, columns] = self._made(what, sql, columns)
+        return self._known[what, sql, columns]
+
+    def _made(self, what: _What, sql: str, columns: tuple[Column, ...]) -> Any:
+        verdicts = Verdicts(self._spark())
+        if what == "verdict":
+            return verdicts.verdict(sql, columns)
+        return verdicts.value(sql, columns) if what == "value" else verdicts.caught(sql)
+
+
+def _names(sql: str, column: str) -> bool:
+    """Whether SQL may name a column: the word is in it."""
+    return re.search(rf"\b{column}\b", sql, re.IGNORECASE) is not None
 
 
 _KERNEL_ANSWERS: Final = {TRUE: True, FALSE: False, FAILED: None}

@@ -84,13 +84,14 @@ def count_replay(
 def _of_log(plan: Plan, replay: Replay, admin: StreamAdmin) -> Iterator[pa.RecordBatch]:
     sources = partitions_of(plan, admin)
     ranges = ranges_since(admin, {name: count for name, (_, count) in sources.items()}, replay.from_ms)
-    chunk = []
+    chunk, size_bytes = [], 0
     for message in read_ranges(admin.bootstrap, ranges):
         if replay.from_ms <= message.timestamp()[1] < replay.to_ms:
             chunk.append(message)
-        if len(chunk) == _CHUNK:
+            size_bytes += len(message.value() or b"")
+        if len(chunk) == _CHUNK or size_bytes >= _CHUNK_BYTES:
             yield record_batch(chunk, sources)
-            chunk = []
+            chunk, size_bytes = [], 0
     if chunk:
         yield record_batch(chunk, sources)
 

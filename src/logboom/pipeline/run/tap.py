@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from logboom.base.units import MIB
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.event.json import json_values
 from logboom.pipeline.plan.nodes import Plan, Sink
@@ -19,6 +20,10 @@ from logboom.pipeline.run.dry_run import dry_run, partitions_of, record_batch
 
 _TURN_S: Final = 0.5
 _POLL_S: Final = 0.1
+_TURN_BYTES: Final = 16 * MIB
+"""So much is looked at in a turn, or one record that is larger: an event is in memory several times on its way."""
+_FIELD_CHARACTERS: Final = 4_096
+"""Of a field on a line for a person."""
 
 
 def tap_plan(plan: Plan, edge: str) -> Plan:
@@ -36,7 +41,8 @@ def live_events(
 ) -> Iterator[bytes]:
     """Events that come to the plan's one sink from now on, as JSON, until `is_over`.
 
-    At most `records_per_s` records are read; where more come, the newest are passed over, which is told.
+    At most `records_per_s` records are read, and `_TURN_BYTES` in a turn; where more come, the newest are passed over,
+    which is told.
     """
     sources = partitions_of(plan, admin)
     consumer = Consumer(
@@ -54,11 +60,14 @@ def live_events(
         notify(f"what comes to {', '.join(counts)} from now on is shown")
         with dry_run(plan, keys) as run:
             while not is_over():
-                found = _turn(consumer, max(1, int(records_per_s * _TURN_S)), is_over)
-                if len(found) >= max(1, int(records_per_s * _TURN_S)):
+                found, is_full = _turn(consumer, max(1, int(records_per_s * _TURN_S)), is_over)
+                if is_full:
                     left_out = _skip(consumer, _ends(admin, counts))
                     if left_out:
-                        notify(f"{left_out:,} records were passed over: more came than {records_per_s} in a second")
+                        notify(
+                            f"{left_out:,} records were passed over: more came than {records_per_s} in a second, or "
+                            f"more than {_TURN_BYTES // MIB} MiB at once"
+                        )
                 if found:
                     yield from json_values(run.events(record_batch(found, sources))).to_pylist()
     finally:
@@ -73,18 +82,22 @@ def _ends(admin: StreamAdmin, counts: Mapping[str, int]) -> list[TopicPartition]
     ]
 
 
-def _turn(consumer: Consumer, most: int, is_over: Callable[[], bool]) -> list[Message]:
-    """The records of half a second, and not more than so many."""
+def _turn(consumer: Consumer, most: int, is_over: Callable[[], bool]) -> tuple[list[Message], bool]:
+    """The records of half a second, not more than so many or so large, and whether there may be more."""
     found: list[Message] = []
+    size_bytes = 0
     deadline = time.monotonic() + _TURN_S
     while (left_s := deadline - time.monotonic()) > 0 and not is_over():
+        if size_bytes >= _TURN_BYTES:
+            break
         if len(found) >= most:
             time.sleep(min(left_s, _POLL_S))
             continue
         message = consumer.poll(min(left_s, _POLL_S))
         if message is not None and message.error() is None:
             found.append(message)
-    return found
+            size_bytes += len(message.value() or b"")
+    return found, len(found) >= most or size_bytes >= _TURN_BYTES
 
 
 def _skip(consumer: Consumer, ends: Sequence[TopicPartition]) -> int:
@@ -101,8 +114,15 @@ def _skip(consumer: Consumer, ends: Sequence[TopicPartition]) -> int:
 
 
 def event_line(event: bytes) -> str:
-    """An event as one short line for a person."""
+    """An event as one line for a person."""
     fields: dict[str, Any] = msgspec.json.decode(event)
     return " ".join(
-        str(fields[name]) for name in ("time", "severity_text", "service", "host", "body") if fields.get(name)
+        _shown(str(fields[name])) for name in ("time", "severity_text", "service", "host", "body") if fields.get(name)
     )
+
+
+def _shown(text: str) -> str:
+    """A field as far as it is shown, with its length where that is not all."""
+    if len(text) <= _FIELD_CHARACTERS:
+        return text
+    return f"{text[:_FIELD_CHARACTERS]}... ({len(text):,} characters; --json shows all)"

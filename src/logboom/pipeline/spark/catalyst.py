@@ -3,6 +3,9 @@
 Knows how to start that JVM (py4j) and how Catalyst is called. Must not import pyspark, which is slow to load, and must
 not know what expressions are for.
 
+Objects that the JVM has handed out stay in its memory until they are released (`Catalyst.releasing`): a check makes
+few and ends, but rows are many, and a command that looks at live events runs for hours.
+
 Catalyst reads its settings from the thread that calls it. All calls of one `Catalyst` come by one connection and so by
 one thread; they see the same settings as a session of the pipeline (`spark.settings`), because a condition means
 something else under others: what fails in one dialect of SQL is null in the other.
@@ -18,17 +21,20 @@ from typing import Any, Final
 
 import py4j.java_gateway
 import py4j.protocol
-from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.java_gateway import GatewayParameters, JavaGateway, JavaObject
 
+from logboom.base.units import MIB
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Column
 from logboom.pipeline.spark.jars import cache_dir
-from logboom.pipeline.spark.jvm import check_java_version, find_java, spark_jars
+from logboom.pipeline.spark.jvm import check_java_version, find_java, silence_py4j, spark_jars
 from logboom.pipeline.spark.jvm_archive import ClassArchive
 from logboom.pipeline.spark.jvm_classes import JvmClasses
 from logboom.pipeline.spark.settings import ANSI, SQL_SETTINGS
 
 _SERVER: Final = "py4j.GatewayServer"
 _PACKAGE: Final = "org.apache.spark.sql.catalyst"
+_ID_PREFIX: Final = "o"  # of py4j's ids
 _CONVERT: Final = "ConvertToLocalRelation"  # goes from the outside in, so it is asked once for each projection
 _EVALUATING_RULES: Final = ("ReplaceExpressions", "RewriteWithExpression", _CONVERT, _CONVERT, _CONVERT)
 _OPENED_PACKAGES: Final = (
@@ -46,8 +52,14 @@ _OPENED_PACKAGES: Final = (
     "sun.security.action",
     "sun.util.calendar",
 )
+_HEAP_MIB: Final = 1024
+"""A limit: what is needed for a check is some 100 MiB."""
+_CHUNK_CHARACTERS: Final = 4 * MIB
+"""Of the texts of rows that are evaluated together: a hundredth of the heap, since a text is there several times."""
 _JVM_OPTIONS: Final = (
-    "-Xmx512m",
+    f"-Xmx{_HEAP_MIB}m",
+    # Without memory a call gets no answer, and later ones wrong settings: py4j goes on with another thread.
+    "-XX:+ExitOnOutOfMemoryError",
     "-XX:TieredStopAtLevel=1",  # lives for a second: compiling well costs more than it gives
     "-XX:+UseSerialGC",
     *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
@@ -68,6 +80,7 @@ class CatalystJvm:
 
     def connect(self) -> JavaGateway:
         """Waits until it is up."""
+        silence_py4j()
         try:
             parameters = self._address()
         except ValueError:  # it ended, or printed something else than its port
@@ -123,6 +136,11 @@ def open_catalyst(jvm: CatalystJvm | None = None) -> Iterator["Catalyst"]:
     try:
         with _own_errors():
             yield Catalyst(gateway)
+    except py4j.protocol.Py4JNetworkError as error:
+        raise PipelineError(
+            f"the JVM that evaluates SQL here has ended: it may have {_HEAP_MIB} MiB of memory, and an event was too "
+            "large for an expression"
+        ) from error
     finally:
         jvm.close(gateway)
 
@@ -195,9 +213,41 @@ class Catalyst:
     def evaluate(
         self, table: Sequence[tuple[str, str]], rows: Sequence[Sequence[str | None]], expressions: Sequence[Any]
     ) -> list[list[Any]]:
-        """The values of expressions, row by row: whole numbers and doubles, None for null.
+        """The values of expressions, row by row: whole numbers, doubles and texts, None for null.
 
         `table`: the name of each column and the SQL that makes its value of the text `_text` that a row gives for it.
+        """
+        found: list[list[Any]] = []
+        for chunk in _chunks(rows):
+            with self.releasing():
+                found += self._evaluated(table, chunk, expressions)
+        return found
+
+    @contextlib.contextmanager
+    def releasing(self) -> Iterator[None]:
+        """Lets the JVM forget what it has handed out within the block, but for classes and Scala's objects."""
+        handed_out, first = self._handed_out, self.classes.named("java.lang.Object")()
+        yield
+        last = self.classes.named("java.lang.Object")()
+        kept = self.classes.kept_ids()
+        made = (f"{_ID_PREFIX}{number}" for number in range(_number(first), _number(last) + 1))
+        names = ",".join(each for each in made if each not in kept)
+        gone = self.module("org.apache.spark.util.Utils").stringToSeq(names)
+        listed = self.classes.java_list(gone)
+        handed_out.removeAll(listed)
+        self._gateway.detach(gone)
+        self._gateway.detach(listed)
+
+    @functools.cached_property
+    def _handed_out(self) -> Any:
+        """py4j's ids of what the JVM keeps for this process, as a set of Java's: what is removed is released."""
+        return self._gateway.java_gateway_server.getGateway().getBindings().keySet()
+
+    def _evaluated(
+        self, table: Sequence[tuple[str, str]], rows: Sequence[Sequence[str | None]], expressions: Sequence[Any]
+    ) -> list[list[Any]]:
+        """The same for as many rows as the JVM can hold at once.
+
         It is the optimiser that answers: a projection of a table that is given as values becomes a table of values,
         once functions that stand for others are replaced by them.
         """
@@ -224,7 +274,7 @@ class Catalyst:
         assert answered.nodeName() == "LocalRelation", f"Spark did not evaluate {answered.toString()}"
         types = [attribute.dataType() for attribute in self.listed(answered.output())]
         return [
-            [None if row.isNullAt(number) else row.get(number, kind) for number, kind in enumerate(types)]
+            [None if row.isNullAt(number) else _plain(row.get(number, kind)) for number, kind in enumerate(types)]
             for row in self.listed(answered.data())
         ]
 
@@ -270,3 +320,25 @@ class Catalyst:
     def listed(self, seq: Any) -> list[Any]:
         """The members of a Scala sequence."""
         return self.classes.listed(seq)
+
+
+def _number(handed_out: JavaObject) -> int:
+    """That in the id of an object: py4j counts those that it hands out."""
+    return int(handed_out._target_id.removeprefix(_ID_PREFIX))  # noqa: SLF001 - it has no other name for it
+
+
+def _plain(value: Any) -> Any:
+    """A value of Spark's as Python has it: texts are objects of Spark's own."""
+    return value.toString() if isinstance(value, JavaObject) else value
+
+
+def _chunks(rows: Sequence[Sequence[str | None]]) -> Iterator[Sequence[Sequence[str | None]]]:
+    """Rows one after the other, of so much text each time, or one row that has more; rows without any once."""
+    first, characters = 0, 0
+    for number, row in enumerate(rows):
+        mine = sum(len(text) for text in row if text is not None)
+        if number > first and characters + mine > _CHUNK_CHARACTERS:
+            yield rows[first:number]
+            first, characters = number, 0
+        characters += mine
+    yield rows[first:]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.spark.jvm import pyspark_dir
+from logboom.pipeline.spark.jvm import pyspark_dir, silence_py4j
 
 _IGNORING_SIGNALS: Final = ("/bin/sh", "-c", "trap '' TERM INT HUP; exec \"$@\"", "sh")
 _POLL_S: Final = 0.02
@@ -63,6 +63,7 @@ class SparkJvm:
         from pyspark.java_gateway import launch_gateway
         from pyspark.serializers import UTF8Deserializer, read_int
 
+        silence_py4j()
         while not self._connection_file.exists():
             if self._process.poll() is not None:
                 raise PipelineError(f"Spark's JVM ended with code {self._process.returncode} before it was ready")

@@ -4,6 +4,7 @@ Knows the environment and the `java` command. Must not know Spark's session or a
 """
 
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -72,3 +73,14 @@ def _java_version(command: str) -> int | None:
         return None
     found = re.search(rb'version "(?:1\.)?([0-9]+)', answer.stderr + answer.stdout)
     return int(found.group(1)) if found else None
+
+
+def silence_py4j() -> None:
+    """Keeps py4j from telling of a JVM that is gone with tracebacks, of which some come through the root logger, which
+    it sets up for that: its exception says the same, and whoever gets that has a sentence for it."""
+    for name in (None, "py4j.java_gateway"):
+        logging.getLogger(name).addFilter(_is_not_py4j)
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"

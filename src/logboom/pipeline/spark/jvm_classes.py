@@ -8,6 +8,8 @@ asked for as a whole, and what was found is kept. Must not know what the classes
 from collections.abc import Sequence
 from typing import Any, Final
 
+from py4j.java_gateway import JavaObject
+
 _CONVERTERS: Final = "scala.jdk.javaapi.CollectionConverters"
 
 
@@ -45,6 +47,11 @@ class JvmClasses:
             self._modules[name] = self.java_class(f"{name}$").getField("MODULE$").get(None)
         return self._modules[name]
 
+    def kept_ids(self) -> frozenset[str]:
+        """py4j's ids of the objects that stay in use, of which each was looked up once."""
+        kept = (*self._modules.values(), *self._statics.values(), self._empty)
+        return frozenset(each._target_id for each in kept if isinstance(each, JavaObject))  # noqa: SLF001
+
     def seq(self, items: Sequence[Any]) -> Any:
         """A Scala sequence, which does not change."""
         if items:
@@ -55,7 +62,11 @@ class JvmClasses:
 
     def listed(self, seq: Any) -> list[Any]:
         """The members of a Scala sequence."""
-        return list(self.static(_CONVERTERS, "asJava")(seq))
+        return list(self.java_list(seq))
+
+    def java_list(self, seq: Any) -> Any:
+        """A Scala sequence as a list of Java's."""
+        return self.static(_CONVERTERS, "asJava")(seq)
 
     def _as_seq(self, items: Sequence[Any]) -> Any:
         return self.static(_CONVERTERS, "asScala")(list(items)).toSeq()

@@ -1,0 +1,48 @@
+"""What the bare JVM that evaluates SQL keeps in memory, and what happens where it has too little."""
+
+import logging
+
+import pytest
+
+from logboom.base.units import MIB
+from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.spark import catalyst
+from logboom.pipeline.spark.catalyst import Catalyst, CatalystJvm, open_catalyst
+
+TABLE = [("body", "_text")]
+
+
+def handed_out(spark: Catalyst) -> int:
+    """Objects that the JVM keeps for this process."""
+    return int(spark._handed_out.size())
+
+
+def test_what_was_evaluated_is_forgotten() -> None:
+    """`tap` evaluates for as long as it runs."""
+    with open_catalyst() as spark:
+        asked = [spark.parse("length(body)"), spark.parse("upper(body)")]
+        assert spark.evaluate(TABLE, [["paid"], [None], ["über"]], asked) == [[4, "PAID"], [None, None], [4, "ÜBER"]]
+        before = handed_out(spark)
+        for _ in range(3):
+            assert spark.evaluate(TABLE, [["sent"]] * 5, asked) == [[4, "SENT"]] * 5
+        assert handed_out(spark) == before
+
+
+def test_texts_beyond_the_memory_are_evaluated_or_told_of_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Where a call gets no answer, py4j tells of it through logging, which a command does not set up.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(catalyst, "_JVM_OPTIONS", ("-Xmx130m", *catalyst._JVM_OPTIONS[1:]))
+    texts = [letter * 5 * MIB for letter in "abcdefghijklmn"]
+    with pytest.raises(PipelineError, match="was too large for an expression"):
+        _evaluate_lengths(texts, "x" * 80 * MIB)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def _evaluate_lengths(texts: list[str], too_large: str) -> None:
+    with open_catalyst(CatalystJvm()) as spark:
+        asked = [spark.parse("length(body)"), spark.parse("left(upper(body), 3)")]
+        found = spark.evaluate(TABLE, [[text] for text in texts], asked)
+        assert found == [[5 * MIB, text[:3].upper()] for text in texts]
+        spark.evaluate(TABLE, [[too_large]], asked)
