@@ -36,9 +36,9 @@ from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.run.archive_slices import COUNTS, ArchivePart, Origin, Position, Slice, Survey, cut, origins_of
 from logboom.pipeline.run.replay import Replay, log_part_directory
 from logboom.pipeline.sinks.parquet.reading import ArchiveReader
+from logboom.pipeline.spark.arrow_batches import lift_limit, limit_bytes
 from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.kafka import write_records
-from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX, SETTINGS
 
 PARTITIONS: Final = 8
 ROOM_BYTES: Final = 4 * GIB
@@ -211,14 +211,14 @@ class ArchiveLoader:
 
     def _next(self, spark: SparkSession, load: _Load) -> _Load:
         self._empty()
-        spark.conf.set(ARROW_BYTES, ARROW_BYTES_MAX)
+        limit_bytes(spark)
         try:
             part = self._part or self._surveyed(spark, load)
             chosen = self._slices[0] if self._slices else Slice()
             files = tuple(part.files[number] for number in sorted(chosen.files))
             self._fill(spark, replace(part, files=files, begin=load.begin()), chosen)
         finally:
-            spark.conf.set(ARROW_BYTES, SETTINGS[ARROW_BYTES])
+            lift_limit(spark)
         self._slices = self._slices[1:]
         self._left = sum(each.events for each in self._slices)
         behind = f", {self._left:,} more come behind them" if self._left else ""

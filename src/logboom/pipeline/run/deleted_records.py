@@ -1,35 +1,63 @@
-"""What the log deletes of a replay's records before the replay comes to them: it goes on behind them, and says so.
+"""What the log deletes of a source's records before the router comes to them: it goes on behind them, and says so.
 
 Knows Spark's offsets and the log. Must not know how a batch is run.
 """
 
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from logboom.pipeline.checkpoint.spark_log import first_offsets, offsets_of
 from logboom.pipeline.edge.streams import StreamAdmin
+from logboom.pipeline.plan.nodes import StreamSource
 
 
 class DeletedRecords:
-    """Tells of each such gap of a partition once. What is deleted while a batch reads it is not told."""
+    """Tells of each such gap of a partition once, and counts them batch by batch. What is deleted while a batch reads
+    it is neither told nor counted."""
 
-    def __init__(self, query: Path, admin: StreamAdmin, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self, query: Path, admin: StreamAdmin, sources: Sequence[StreamSource], notify: Callable[[str], None]
+    ) -> None:
+        """`sources`: of the plan; those that go on without lost records are looked after."""
         self._query = query
         self._admin = admin
+        self._sources = [source for source in sources if source.on_data_loss == "continue"]
         self._notify = notify
         self._told: dict[tuple[str, int], int] = {}
         """By stream and partition: up to there."""
 
-    def before(self, batch: int) -> None:
-        """Looks at where the log begins, against where a batch does that Spark has planned."""
-        first = offsets_of(self._query, batch - 1) or first_offsets(self._query)
-        starts = self._admin.starts({stream: max(begins, default=-1) + 1 for stream, begins in first.items()})
-        for stream, begins in first.items():
-            for partition, begin in begins.items():
-                at, start = max(begin, self._told.get((stream, partition), 0)), starts[stream][str(partition)]
-                if start > at:
-                    self._told[stream, partition] = start
-                    self._notify(
-                        f"{stream}/{partition}: the log has deleted {start - at:,} records, from offset {at} to "
-                        f"{start - 1}, before they were read: they are left out"
-                    )
+    def before(self, batch: int) -> Counter[str]:
+        """Looks at where the log begins, against where a batch does that Spark has planned: by source, how many of its
+        records are gone."""
+        gone = Counter[str]()
+        if not self._sources:
+            return gone
+        first, behind = offsets_of(self._query, batch - 1) or first_offsets(self._query), offsets_of(self._query, batch)
+        there = self._admin.partitions()
+        asked = {name: there[name] for name in first if name in there and self._source(name) is not None}
+        starts = self._admin.starts(asked)
+        for stream in asked:
+            for partition, begin in first[stream].items():
+                start = starts[stream].get(str(partition), begin)
+                end = behind.get(stream, {}).get(partition, begin)
+                gone[str(self._source(stream))] += max(0, min(start, end) - begin)
+                self._tell(stream, partition, begin, start)
+        return +gone
+
+    def _tell(self, stream: str, partition: int, begin: int, start: int) -> None:
+        at = max(begin, self._told.get((stream, partition), 0))
+        if start > at:
+            self._told[stream, partition] = start
+            self._notify(
+                f"{stream}/{partition}: the log has deleted {start - at:,} records, from offset {at} to {start - 1}, "
+                "before they were read: they are left out"
+            )
+
+    def _source(self, stream: str) -> str | None:
+        """The name of the source that reads a stream; None where that one ends for lost records."""
+        for source in self._sources:
+            if stream in source.streams or (source.pattern is not None and re.fullmatch(source.pattern, stream)):
+                return source.name
+        return None

@@ -30,9 +30,9 @@ from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import Sink
 from logboom.pipeline.run.router import StoppedError
 from logboom.pipeline.sinks.base import Delivered, PartlyDeliveredError, SinkWriter
+from logboom.pipeline.spark.arrow_batches import limit_bytes
 from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.kafka import kafka_reader
-from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX
 
 _PAUSE_MIN_S: Final = 0.5
 _PAUSE_MAX_S: Final = 30.0
@@ -124,7 +124,7 @@ class Delivery:
     def _deliver(self, rows: DataFrame, batch: int) -> None:
         """Until the sink has the batch or it was given up."""
         # The session is the query's own: it holds for no other query.
-        rows.sparkSession.conf.set(ARROW_BYTES, ARROW_BYTES_MAX)
+        limit_bytes(rows.sparkSession)
         failures = 0
         while (error := self._attempt(rows, batch)) is not None:
             failures += 1

@@ -30,18 +30,19 @@ from logboom.pipeline.enrich.sources import TableError
 from logboom.pipeline.enrich.store import TableStore
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.execute.flow import Flow
+from logboom.pipeline.execute.stages import NOTED, add_counts
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import RAW_COLUMNS, Plan, StreamSource
 from logboom.pipeline.plan.paths import resolved
 from logboom.pipeline.run.batch_dials import BatchDials
+from logboom.pipeline.run.batch_memory import BatchMemory
 from logboom.pipeline.run.batch_planner import BatchPlanner, KeyChangedError, LoadKeys
 from logboom.pipeline.run.deleted_records import DeletedRecords
 from logboom.pipeline.run.outputs import bindings_of, place_streams
 from logboom.pipeline.run.rate_limit import RateLimit
 from logboom.pipeline.run.ticks import TICK_SOURCE, Ticks
 from logboom.pipeline.spark.kafka import kafka_reader, spark_name
-from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX, SETTINGS
 
 QUERY_NAME: Final = "router"
 _PREPARED_MAX: Final = 16
@@ -92,11 +93,9 @@ class Router:
         self.fatal: PipelineError | None = None
         """Set where going on would lose records unseen, or trying again cannot help."""
         self._partitions = 1
-        self._unfinished: int | None = None
-        """The batch that the last start of the query found begun."""
+        self._memory = BatchMemory(checkpoint / "starts.json")
         self._prepared_plans: dict[str, _PreparedPlan] = {}
-        reads_past = any(source.until_ms is not msgspec.UNSET for source in plan.sources)
-        self._deleted = DeletedRecords(checkpoint / QUERY_NAME, admin, notify) if reads_past else None
+        self._deleted = DeletedRecords(checkpoint / QUERY_NAME, admin, plan.sources, notify)
 
     def prepare(self, partitions: int) -> Layout:
         """Makes the streams the plan writes, those that are missing with this many partitions."""
@@ -109,7 +108,8 @@ class Router:
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query, after `prepare`. With `once` it ends with what is there now."""
-        self._unfinished = unfinished_batch(self._checkpoint / "router")
+        last = self.ledgers.last()
+        self._memory.started(unfinished_batch(self._checkpoint / "router"), None if last is None else last.ledger)
         writer = self._trigger(self._source().writeStream, once=once)
         return (
             writer.queryName(f"{self._plan.name}: {QUERY_NAME}")
@@ -172,13 +172,10 @@ class Router:
         except (KeyChangedError, TableError, DamagedError) as error:
             self.fatal = error
             raise
-        if self._deleted is not None:
-            self._deleted.before(batch)
+        deleted = self._deleted.before(batch)
         prepared = self._prepared(pinned.turned)
         emitter = LogTaskEmitter(prepared.encoder(batch, pinned.generation), self._admin.bootstrap)
-        # A limit in bytes costs as much as all the rest of a batch. Without one, lines of some 100 KiB can be more than
-        # the JVM takes at once. So a batch that was begun and not finished, which may have ended the JVM, gets one.
-        raw.sparkSession.conf.set(ARROW_BYTES, ARROW_BYTES_MAX if batch == self._unfinished else SETTINGS[ARROW_BYTES])
+        raw = self._memory.bounded(raw, batch)
         # One job: each task parses, masks and routes its part, writes the records to the log itself, waits until they
         # are committed and answers with one row of counts.
         try:
@@ -195,8 +192,10 @@ class Router:
             raise
         # Kept before Spark commits the offsets: a crash between the two runs the batch again, which replaces all this.
         try:
+            add_counts(counts, {f"{NOTED}:{source}.deleted": records for source, records in deleted.items()})
             ledger = ledger_of(prepared.layout, counts)
             ledger.check()
+            self._memory.ended(ledger)
             if stateful is not None:
                 self._states.keep(stateful)
                 self.ticks.batch_done(stateful.memory())

@@ -48,7 +48,7 @@ from logboom.pipeline.run.router import Router
 from logboom.pipeline.sinks.base import SinkContext, SinkWriter
 from logboom.pipeline.sinks.bulk.secrets import read_secret
 from logboom.pipeline.sinks.registry import type_of
-from logboom.pipeline.spark.causes import cause_of
+from logboom.pipeline.spark.causes import cause_of, is_out_of_memory
 from logboom.pipeline.spark.listening import lags_reported
 from logboom.pipeline.spark.session import StartedJvm, jvm_end, start_session, warm_up
 from logboom.pipeline.spark.settings import SessionOptions
@@ -333,7 +333,16 @@ class Runner:
         # Where the router keeps to a rate, deliveries keep up with it; else they wait for all that it has.
         beside = [] if self._options.records_per_s is None else [each.start(once=False) for each in deliveries]
         try:
-            self._await([_SupervisedQuery("router", query)], router)
+            for is_last in (False, False, True):
+                try:
+                    self._await([_SupervisedQuery("router", query)], router)
+                    break
+                except PipelineError:
+                    error = query.exception()
+                    if is_last or error is None or not is_out_of_memory(error):
+                        raise
+                    self._display.notify("a batch is taken again in smaller pieces: it had more than there is memory")
+                    query = router.start(once=True)
         finally:
             self._stop_queries(beside)
         if not self._stop.is_set():

@@ -30,10 +30,25 @@ _DATA_LOSS_HERE: Final = (
 )
 """What Spark's connector says, with an option that a pipeline's file has under another name."""
 _OWN_ERRORS: Final = "logboom."
+_OUT_OF_MEMORY: Final = re.compile(r"\b(?:OutOfMemory(?:Error|Exception)|OversizedAllocationException)\b")
+_MORE_MEMORY: Final = (
+    "; Spark's JVM has too little memory for the batch: --spark spark.driver.memory=8g gives it more, on a cluster "
+    "spark.executor.memory"
+)
 
 
 def cause_of(error: BaseException) -> str:
     """A failure in one line for the user: without class names of this project, never empty."""
+    cause = _cause_of(error)
+    return f"{cause.rstrip('.')}{_MORE_MEMORY}" if is_out_of_memory(error) else cause
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether it says that a JVM of Spark's had too little memory, which has not ended for it."""
+    return _OUT_OF_MEMORY.search(str(error)) is not None
+
+
+def _cause_of(error: BaseException) -> str:
     text = str(error).strip()
     if _TRACEBACK in text:
         return _shortened(_last_exception(text))

@@ -18,9 +18,11 @@ _MEMORY_SHARE: Final = 4
 _MEMORY_MIB_MIN, _MEMORY_MIB_MAX = 1024, 4096
 
 ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
-ARROW_BYTES_MAX: Final = str(64 * MIB)
+ARROW_BYTES_MAX: Final = 64 * MIB
 """Memory of the JVM and of a worker for one batch of Arrow's, where it is limited. By number alone it would be 16,384
 events, and these may be 32 MiB each: more than Arrow or any machine can hold."""
+ARROW_ROWS: Final = 16_384
+"""Large enough for columns to pay, small enough for four tasks on a small machine."""
 
 ANSI: Final = "spark.sql.ansi.enabled"
 
@@ -53,10 +55,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     # Nothing here shuffles; a batch that falls back to one must not start 200 tasks.
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.adaptive.enabled": "false",
-    # Rows per Arrow batch: large enough for columns to pay, small enough for four tasks on a small machine.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
-    # A limit in bytes is worked out after every row, which costs more than all the rest of a batch: ARROW_BYTES_MAX is
-    # for the queries and batches that need it.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+    # A limit in bytes is worked out after every row, which costs more than all the rest of a batch: `arrow_batches`
+    # sets one for the queries and batches that need it.
     ARROW_BYTES: "2147483647",
     # What the last poll of each partition brought stays with Spark for five minutes, with no limit to its bytes, and
     # once more for each time that a batch is read again: events of 10 MB, in many partitions, or before a sink that

@@ -1,0 +1,34 @@
+"""How large the Arrow batches are that a query's JVM hands to Python: a number of rows, or also a number of bytes.
+
+Knows Spark's settings, and the memory and task slots of a session. Must not know what is in the rows.
+"""
+
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from logboom.base.units import MIB
+from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX, SETTINGS
+
+_MIN: Final = 1 * MIB
+_SHARES: Final = 4
+"""A batch is in the JVM's memory about twice: as it is put together, grown by copying, and as it is sent."""
+
+
+def limit_bytes(session: SparkSession) -> None:
+    """Limits the batches of a session of one's own: those of all tasks at once take a share of the JVM's memory."""
+    session.conf.set(ARROW_BYTES, str(_bytes_max(session)))
+
+
+def lift_limit(session: SparkSession) -> None:
+    """Goes back to a number of rows alone."""
+    session.conf.set(ARROW_BYTES, SETTINGS[ARROW_BYTES])
+
+
+def _bytes_max(session: SparkSession) -> int:
+    """On a cluster each executor has memory for its own cores, which is for who runs it to choose."""
+    context = session.sparkContext
+    if not str(context.master).startswith("local"):
+        return ARROW_BYTES_MAX
+    heap = int(context._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]  # noqa: SLF001
+    return min(ARROW_BYTES_MAX, max(_MIN, heap // (_SHARES * context.defaultParallelism)))

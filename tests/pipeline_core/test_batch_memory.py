@@ -1,0 +1,95 @@
+"""A batch that may have ended the JVM is taken in smaller pieces, and so are those behind it that have large lines."""
+
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+
+from logboom.base.units import MIB
+from logboom.pipeline.checkpoint.ledger import EMPTY, Ledger
+from logboom.pipeline.checkpoint.starts import count_start
+from logboom.pipeline.run.batch_memory import BatchMemory
+from logboom.pipeline.spark.settings import ARROW_BYTES, SETTINGS
+
+BATCH = 7
+SLOTS, HEAP_MIB = 4, 512
+
+
+class _Records:
+    """Stands for Spark's DataFrame of a batch: one task for each partition."""
+
+    def __init__(self, master: str = "local[4]", slots: int = SLOTS) -> None:
+        self.session = self.sparkSession = MagicMock()
+        self.session.sparkContext.master = master
+        self.session.sparkContext.defaultParallelism = slots
+        runtime = self.session.sparkContext._jvm.java.lang.Runtime.getRuntime.return_value
+        runtime.maxMemory.return_value = HEAP_MIB * MIB
+        self.tasks: int | None = None
+
+    def coalesce(self, tasks: int) -> "_Records":
+        self.tasks = tasks
+        return self
+
+    @property
+    def bytes_max(self) -> int | None:
+        """None where there is no limit."""
+        name, value = self.session.conf.set.call_args.args
+        assert name == ARROW_BYTES
+        return None if value == SETTINGS[ARROW_BYTES] else int(value)
+
+
+def ledger_with(records: int, bytes_in: int) -> Ledger:
+    return Ledger(
+        records_in={"web": records}, bytes_in=bytes_in, copies=0, out={}, bytes_out=0, dropped={}, dead={}, masked={}
+    )
+
+
+def bounded(memory: BatchMemory, batch: int, records: _Records | None = None) -> _Records:
+    found = records or _Records()
+    memory.bounded(found, batch)  # type: ignore[arg-type]
+    return found
+
+
+def test_the_same_batch_gets_less_with_each_start(tmp_path: Path) -> None:
+    path = tmp_path / "starts.json"
+    seen = []
+    for unfinished in (None, BATCH, BATCH, BATCH):
+        memory = BatchMemory(path)
+        memory.started(unfinished, None)
+        records = bounded(memory, BATCH)
+        seen.append((records.bytes_max, records.tasks))
+    all_slots = HEAP_MIB * MIB // 4 // SLOTS
+    assert seen == [(None, None), (all_slots, None), (all_slots, 1), (all_slots, 1)]
+
+
+def test_another_batch_starts_anew(tmp_path: Path) -> None:
+    path = tmp_path / "starts.json"
+    assert [count_start(path, batch) for batch in (3, 3, 4, None, 4)] == [1, 2, 1, 0, 2]
+
+
+def test_large_lines_keep_the_limit_until_they_are_gone(tmp_path: Path) -> None:
+    """The next batch of a backlog would end the next JVM."""
+    memory = BatchMemory(tmp_path / "starts.json")
+    memory.started(BATCH, None)
+    assert bounded(memory, BATCH).bytes_max
+    memory.ended(ledger_with(40, 40 * 9 * MIB))
+    assert bounded(memory, BATCH + 1).bytes_max
+    memory.ended(EMPTY)
+    assert bounded(memory, BATCH + 2).bytes_max
+    memory.ended(ledger_with(10_000, 10_000 * 500))
+    assert bounded(memory, BATCH + 3).bytes_max is None
+
+
+def test_a_start_knows_the_lines_of_the_batch_before(tmp_path: Path) -> None:
+    memory = BatchMemory(tmp_path / "starts.json")
+    memory.started(None, ledger_with(40, 40 * 9 * MIB))
+    assert bounded(memory, BATCH).bytes_max
+
+
+@pytest.mark.parametrize(("master", "slots", "wanted"), [("local[64]", 1_000, 1), ("spark://a:7077", 2, 64)])
+def test_the_limit_is_neither_tiny_nor_the_drivers_on_a_cluster(
+    tmp_path: Path, master: str, slots: int, wanted: int
+) -> None:
+    memory = BatchMemory(tmp_path / "starts.json")
+    memory.started(BATCH, None)
+    assert bounded(memory, BATCH, _Records(master, slots)).bytes_max == wanted * MIB
