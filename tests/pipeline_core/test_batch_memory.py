@@ -1,7 +1,8 @@
 """A batch that may have ended the JVM is taken in smaller pieces, and so are those behind it that have large lines."""
 
+import threading
 from pathlib import Path
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -9,10 +10,16 @@ from logboom.base.units import MIB
 from logboom.pipeline.checkpoint.ledger import EMPTY, Ledger
 from logboom.pipeline.checkpoint.starts import count_start
 from logboom.pipeline.run.batch_memory import BatchMemory
+from logboom.pipeline.run.delivery import Delivery
+from logboom.pipeline.sinks.base import Delivered
+from logboom.pipeline.sinks.console import ConsoleSink
 from logboom.pipeline.spark.settings import ARROW_BYTES, SETTINGS
 
 BATCH = 7
 SLOTS, HEAP_MIB = 4, 512
+
+
+SHORT = RuntimeError("org.apache.arrow.memory.OutOfMemoryException: Failure allocating buffer.")
 
 
 class _Records:
@@ -93,3 +100,26 @@ def test_the_limit_is_neither_tiny_nor_the_drivers_on_a_cluster(
     memory = BatchMemory(tmp_path / "starts.json")
     memory.started(BATCH, None)
     assert bounded(memory, BATCH, _Records(master, slots)).bytes_max == wanted * MIB
+
+
+def test_a_delivery_that_lacks_memory_takes_smaller_pieces_and_uses_up_no_attempt(tmp_path: Path) -> None:
+    """A sink that took nothing is not to blame: its events would be dead letters."""
+    given = Delivered("out", BATCH)
+    writer, told = Mock(**{"deliver.side_effect": [SHORT, SHORT, given]}), Mock()
+    sink = ConsoleSink(name="out", line=1, inputs=("p",), attempts=1)
+    delivery = Delivery(
+        spark=Mock(),
+        pipeline="shop",
+        sink=sink,
+        edges={},
+        admin=Mock(),
+        checkpoint=tmp_path,
+        writer=writer,
+        stop=threading.Event(),
+        on_delivered=told,
+    )
+    records = _Records()
+    delivery._deliver(records, BATCH)  # type: ignore[arg-type]
+    told.assert_called_once_with(given)
+    limits = [int(call.args[1]) for call in records.session.conf.set.call_args_list]
+    assert limits == [32 * MIB, 8 * MIB, 2 * MIB]

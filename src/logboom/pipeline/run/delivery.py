@@ -31,11 +31,13 @@ from logboom.pipeline.plan.nodes import Sink
 from logboom.pipeline.run.router import StoppedError
 from logboom.pipeline.sinks.base import Delivered, PartlyDeliveredError, SinkWriter
 from logboom.pipeline.spark.arrow_batches import limit_bytes
-from logboom.pipeline.spark.causes import cause_of
+from logboom.pipeline.spark.causes import cause_of, is_out_of_memory
 from logboom.pipeline.spark.kafka import kafka_reader
 
 _PAUSE_MIN_S: Final = 0.5
 _PAUSE_MAX_S: Final = 30.0
+_SHORTAGES_MAX: Final = 3
+_SMALLER: Final = 4
 
 
 class UndeliveredError(PipelineError):
@@ -125,8 +127,13 @@ class Delivery:
         """Until the sink has the batch or it was given up."""
         # The session is the query's own: it holds for no other query.
         limit_bytes(rows.sparkSession)
-        failures = 0
+        failures, shortages = 0, 0
         while (error := self._attempt(rows, batch)) is not None:
+            if is_out_of_memory(error) and shortages < _SHORTAGES_MAX and not self.stop.is_set():
+                # No fault of the sink's, whose attempts are not for this: its events are taken in smaller pieces.
+                shortages += 1
+                limit_bytes(rows.sparkSession, parts=_SMALLER**shortages)
+                continue
             failures += 1
             if self.keeping.is_away or self.keeping.fatal is not None:
                 raise error  # no fault of the sink's: the batch starts over when the query is started again
