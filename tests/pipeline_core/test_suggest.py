@@ -49,7 +49,8 @@ def test_words_that_change_become_fields() -> None:
     assert rows[2]["time"].isoformat() == "2026-11-20T12:01:00+00:00"
     assert (rows[2]["severity_text"], rows[3]["severity_number"]) == ("WARN", 9)
     assert rows[2]["attributes"] == {"order": 1, "user": "u1", "took": 1, "address": "192.0.2.1"}
-    assert rows[3]["attributes"] == {"seconds": 1.5}
+    # Every line here has this number, but it is a process's: those of the next file have another.
+    assert rows[3]["attributes"] == {"seconds": 1.5, "pid": 7}
     assert rows[3]["body"] == "started in 1.5 s (pid 7)"
 
 
@@ -78,6 +79,36 @@ def test_severities_share_the_pattern_of_their_message() -> None:
     assert found.yaml.count("cache miss") == 1
     assert [row["severity_number"] for row in rows[:4]] == [9, 17, 13, 5]
     assert rows[5]["attributes"] == {"worker": 5, "cart": 5, "size": 5}
+
+
+@pytest.mark.parametrize(
+    ("in_front", "fields"),
+    [
+        ("api.log.1 ", {"prefix": "api.log.1"}),
+        ("web-{number}  | ", {"prefix": "web-7"}),
+        ("a.log web ", {"prefix": "a.log", "prefix_2": "web"}),
+    ],
+)
+def test_a_time_may_stand_behind_a_word_or_two(in_front: str, fields: dict[str, str]) -> None:
+    """As `grep` and `docker compose logs` put the file or the container in front."""
+    lines = [
+        in_front.format(number=number) + f"2026-11-20 12:00:{number:02} WARN [cart] basket b-{number} stored"
+        for number in range(40)
+    ]
+    found, rows = proposed(lines)
+    assert found.read == found.lines == 40
+    assert found.yaml.count("- format:") == 1
+    assert rows[7]["time"].isoformat() == "2026-11-20T12:00:07+00:00"
+    assert (rows[7]["severity_text"], rows[7]["body"]) == ("WARN", "[cart] basket b-7 stored")
+    assert rows[7]["attributes"] == {**fields, "basket": 7}
+
+
+def test_times_without_a_year_make_no_line_a_text() -> None:
+    """They are read by the record's time, which sample lines have none of."""
+    lines = [f"Feb 29 12:00:{number:02} [cart] basket b-{number} stored in {number} ms" for number in range(40)]
+    found, _ = proposed(lines)
+    assert found.read == found.lines == 40
+    assert "%{SYSLOGTIMESTAMP:time}" in found.yaml or "syslog_rfc3164" in found.yaml
 
 
 @pytest.mark.parametrize("delimiter", ["|", ";", "\t"])

@@ -1,4 +1,4 @@
-"""How lines begin: a time in one of the forms that programs write, and the severity near it.
+"""How lines begin: a time in one of the forms that programs write, or a word or two and then a time, and the severity.
 
 Knows texts and the library of patterns. Must not know what follows.
 """
@@ -13,6 +13,8 @@ _LEVELS: Final = (
 )
 _LEVEL: Final = re.compile(rf"(\W{{0,2}})({'|'.join(_LEVELS.split())})(\W{{0,2}})", re.IGNORECASE)
 _LEVEL_PLACES: Final = 5
+_LEAD_MOST: Final = 2
+"""Words in front of the time: a file's name, a container, a host."""
 _MOST: Final = 0.8
 """Of the lines have to agree."""
 
@@ -53,33 +55,47 @@ class Header(NamedTuple):
 
     time: TimeForm
     before: str
-    """Between the start of the line and the time: a bracket, say."""
+    """Right in front of the time: a bracket, say."""
     behind: str
     """Between the time and the blanks before the words."""
     gap: str
     """The blanks, as an expression: one, or any number where some lines have more (`%5p` pads severities)."""
+    lead: int = 0
+    """Words in front of all this."""
 
 
 def header_of(lines: Sequence[str]) -> Header | None:
-    """The header of most of these lines; None where they have no time at their start."""
-    best: tuple[int, Header] | None = None
-    for time in TIMES:
-        beginning = re.compile(rf"(\W{{0,2}})(?:{time.expression})(\W{{0,3}}(?: +|$))")
-        found = [(match[1], match[2]) for line in lines if (match := beginning.match(line))]
-        seen = Counter((before, behind.rstrip(" ")) for before, behind in found)
-        if seen:
-            (before, behind), count = seen.most_common(1)[0]
-            if best is None or count > best[0]:
-                blanks = {each[len(behind) :] for first, each in found if (first, each.rstrip(" ")) == (before, behind)}
-                best = (count, Header(time, before, behind, " +" if blanks - {" ", ""} else " "))
-    return best[1] if best is not None and best[0] >= _MOST * len(lines) / 2 else None
+    """The header of most of these lines; None where they have no time among their first words."""
+    for lead in range(_LEAD_MOST + 1):
+        found = [header for time in TIMES if (header := _header(lines, time, lead)) is not None]
+        if found:
+            count, header = max(found, key=lambda one: one[0])  # of several as frequent, the first
+            if count >= _MOST * len(lines) / 2:
+                return header
+    return None
+
+
+def _header(lines: Sequence[str], time: TimeForm, lead: int) -> tuple[int, Header] | None:
+    """What most lines with a time behind so many words begin with, and how many do."""
+    beginning = re.compile(rf"{_leading(lead)}(\W{{0,2}})(?:{time.expression})(\W{{0,3}}(?: +|$))")
+    found = [(match[1], match[2]) for line in lines if (match := beginning.match(line))]
+    seen = Counter((before, behind.rstrip(" ")) for before, behind in found)
+    if not seen:
+        return None
+    (before, behind), count = seen.most_common(1)[0]
+    blanks = {each[len(behind) :] for first, each in found if (first, each.rstrip(" ")) == (before, behind)}
+    return count, Header(time, before, behind, " +" if blanks - {" ", ""} else " ", lead)
+
+
+def _leading(words: int) -> str:
+    return rf"(?:\S+ +){{{words}}}" if words else ""
 
 
 def words_behind(header: Header | None, line: str) -> list[str] | None:
     """The words of a line behind its header; None where the line does not begin so."""
     if header is None:
         return line.split(" ")
-    start = f"{re.escape(header.before)}(?:{header.time.expression}){re.escape(header.behind)}"
+    start = f"{_leading(header.lead)}{re.escape(header.before)}(?:{header.time.expression}){re.escape(header.behind)}"
     match = re.match(f"{start}(?:{header.gap}|$)", line)
     return None if match is None else line[match.end() :].split(" ")
 

@@ -8,6 +8,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -40,6 +41,10 @@ _PATTERN_LEAST: Final = 3
 """Lines that a template must have."""
 _SURE: Final = 20
 """A word that this many lines of a template share, all of them, belongs to it though it looks as if it changed."""
+_OF_ONE_RUN: Final = re.compile(
+    r"\A\W*[0-9]+\W*\Z|\b[0-9a-f]{8}-[0-9a-f]{4}-|\b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{12,}\b", re.IGNORECASE
+)
+"""A number by itself, or an id: of a process, say, and others in the next file, however often it is in this one."""
 _LINKS: Final = frozenset(("at", "by", "for", "from", "in", "is", "of", "on", "the", "to", "via", "was", "with"))
 _UNITS: Final = {
     **{unit: unit for unit in ("ns", "us", "ms", "seconds", "minutes", "bytes", "kb", "mb", "gb")},
@@ -48,12 +53,16 @@ _UNITS: Final = {
 """What a number in front of one is called, where nothing else names it."""
 _WITH_UNIT: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?([A-Za-z]+)")
 _CALLED: Final = {"INT": "number", "NUMBER": "number", "IP": "address", "NOTSPACE": "value"}
-_RESERVED: Final = frozenset(("time", "severity", "body", "service", "host"))
+_LEADING: Final = ("prefix", "prefix_2")
+"""What words in front of a time are called."""
+_RESERVED: Final = frozenset(("time", "severity", "body", "service", "host", *_LEADING))
 _SHOWN: Final = 20
 """Events of each batch on the screen; a file of the past may be one batch of half a million."""
 _SIGNS: Final = "=:[](){}\"'<>,;.#"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _NAME_IN_FRONT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.]*")
+_READ_AT: Final = pa.scalar(datetime(2024, 12, 31, tzinfo=UTC), pa.timestamp("us", tz="UTC"))
+"""Times without a year are read by that of the record: one that has a 29 February."""
 _ESCAPED_IN_YAML: Final = re.compile(
     "[^\\t\\x20-\\x7e\\xa0-\\u2027\\u202a-\\ud7ff\\ue000-\\ufefe\\uff00-\\ufffd\\U00010000-\\U0010ffff]"
 )
@@ -127,7 +136,7 @@ def _records(lines: Sequence[str]) -> pa.RecordBatch:
         "stream": pa.array(["lines"] * count, pa.string()),
         "partition": pa.array([0] * count, pa.int32()),
         "offset": pa.array(range(count), pa.int64()),
-        "timestamp": pa.nulls(count, pa.timestamp("us", tz="UTC")),
+        "timestamp": pa.repeat(_READ_AT, count),
         "key": pa.nulls(count, pa.binary()),
         "value": pa.array([line.encode(errors="replace") for line in lines], pa.binary()),
         "headers": pa.nulls(count, HEADERS),
@@ -185,7 +194,8 @@ def _rule(header: Header | None, lines: Sequence[Sequence[str]]) -> Rule:
 
 
 def _start(header: Header) -> str:
-    return _literal(header.before) + header.time.pattern + _literal(header.behind) + header.gap
+    lead = "".join(f"%{{NOTSPACE:{name}}} +" for name in _LEADING[: header.lead])
+    return lead + _literal(header.before) + header.time.pattern + _literal(header.behind) + header.gap
 
 
 def _is_accepted(pattern: str) -> bool:
@@ -225,7 +235,7 @@ def _expression(template: Template, level: int | None, gap: str) -> str:
 def _field(template: Template, place: int, names: set[str], *, named: bool) -> str:
     """A word that changes: what is the same at its ends, and a field of the kind that its values have."""
     values = template.values(place)
-    if len(values) >= _SURE and len(set(values)) == 1:
+    if len(values) >= _SURE and len(set(values)) == 1 and not _OF_ONE_RUN.search(values[0]):
         return _literal(values[0])
     start, end = _common(values), _common([value[::-1] for value in values])[::-1]
     inner = [value[len(start) : len(value) - len(end)] for value in values]
