@@ -67,11 +67,10 @@ class Header(NamedTuple):
 def header_of(lines: Sequence[str]) -> Header | None:
     """The header of most of these lines; None where they have no time among their first words."""
     for lead in range(_LEAD_MOST + 1):
-        found = [header for time in TIMES if (header := _header(lines, time, lead)) is not None]
-        if found:
-            count, header = max(found, key=lambda one: one[0])  # of several as frequent, the first
-            if count >= _MOST * len(lines) / 2:
-                return header
+        found = [one for time in TIMES if (one := _header(lines, time, lead)) is not None]
+        count, best = max(found, key=lambda one: one[0], default=(0, None))  # of several as frequent, the first
+        if count >= _MOST * len(lines) / 2:
+            return best
     return None
 
 
