@@ -65,7 +65,7 @@ def test_the_same_batch_gets_less_with_each_start(tmp_path: Path) -> None:
         memory.started(unfinished, None)
         records = bounded(memory, BATCH)
         seen.append((records.bytes_max, records.tasks))
-    all_slots = HEAP_MIB * MIB // 4 // SLOTS
+    all_slots = HEAP_MIB * MIB // 16 // SLOTS
     assert seen == [(None, None), (all_slots, None), (all_slots, 1), (all_slots, 1)]
 
 
@@ -122,4 +122,4 @@ def test_a_delivery_that_lacks_memory_takes_smaller_pieces_and_uses_up_no_attemp
     delivery._deliver(records, BATCH)  # type: ignore[arg-type]
     told.assert_called_once_with(given)
     limits = [int(call.args[1]) for call in records.session.conf.set.call_args_list]
-    assert limits == [32 * MIB, 8 * MIB, 2 * MIB]
+    assert limits == [8 * MIB, 2 * MIB, MIB]

@@ -11,8 +11,9 @@ from logboom.base.units import MIB
 from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX, SETTINGS
 
 _MIN: Final = 1 * MIB
-_SHARES: Final = 4
-"""A batch is in the JVM's memory about twice: as it is put together, grown by copying, and as it is sent."""
+_SHARES: Final = 16
+"""A batch is in the JVM's direct memory up to six times: buffers double as it is put together, the old beside the new,
+and again as it is sent, and it may be one record larger than its limit. The heap has its records meanwhile."""
 
 
 def limit_bytes(session: SparkSession, *, parts: int = 1) -> None:

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-_OUT_OF_MEMORY: Final = 52
-"""`SparkExitCode.OOM`, with which an executor ends, and a local driver that is one too."""
+_OUT_OF_MEMORY: Final = (3, 52)
+"""HotSpot's with `ExitOnOutOfMemoryError`, and `SparkExitCode.OOM`, with which an executor ends, and a local driver as
+one."""
 _STANDALONE: Final = "spark://"
 _KUBERNETES: Final = "k8s://"
 _YARN_VARIABLES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
@@ -174,7 +175,7 @@ def _said_of(code: int) -> str:
     """
     if code == -signal.SIGKILL:
         return "Spark's JVM was killed (the kernel does so where memory runs out)"
-    if code == _OUT_OF_MEMORY:
+    if code in _OUT_OF_MEMORY:
         return "Spark's JVM ran out of memory (--spark spark.driver.memory=8g gives it more)"
     return f"Spark's JVM ended with code {code}"
 

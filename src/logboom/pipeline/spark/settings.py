@@ -70,7 +70,11 @@ SETTINGS: Final[Mapping[str, str]] = {
     # batch calls a few times, which is a quarter of all the CPU time of a run over in seconds. What every record calls
     # reaches these after some 200,000 records.
     JAVA_OPTIONS: "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000"
-    " -XX:Tier4CompileThreshold=600000 -XX:Tier4BackEdgeThreshold=400000",
+    " -XX:Tier4CompileThreshold=600000 -XX:Tier4BackEdgeThreshold=400000"
+    # Each thread keeps a direct buffer as large as the largest that it has sent from the heap: 10 MB for one record.
+    " -Djdk.nio.maxCachedBufferSize=1048576"
+    # At once: by itself Spark ends in order, and tasks fail meanwhile as if it were for the records that they have.
+    " -XX:+ExitOnOutOfMemoryError",
     # What plans and Spark's pages show of a writer's options: no password of brokers, and no key.
     "spark.sql.redaction.options.regex": "(?i)url|secret|password|token|access[.]?key|jaas|keystore[.]key",
     "spark.sql.streaming.minBatchesToRetain": "100",
