@@ -1,9 +1,13 @@
 """The document of a pipeline: included files and variables, and that what is wrong is told at its own file and line."""
 
 import os
+import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
@@ -232,3 +236,59 @@ def test_secrets_are_refused(line: str) -> None:
 
 def test_names_of_variables_that_hold_secrets_may_be_given() -> None:
     assert read_document("password_env: ${WHERE}", "shop.yaml", {"WHERE": "PW"}).data == {"password_env": "PW"}
+
+
+PIECES = (
+    "&a ",
+    "*a",
+    "<<: {a: 1}\n",
+    "!!binary ",
+    "---\n",
+    "\t",
+    "\ufeff",
+    "\x85",
+    "\u2028",
+    "\0",
+    "${NAME}",
+    "${",
+    "{",
+    "]",
+    "'",
+)
+INCLUDED = ("*", "**/*.yaml", "../*", ".", "parts", "shop.yaml", "/dev/null", "~/x", "a" * 300, "${NAME}/*", "[a", "5")
+TEXTS = {"shop": VARIABLES, "parts/sampled": SAMPLED, "parts/out": OUT}
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_whatever_several_files_say_each_fault_has_a_line_of_its_own_file(data: st.DataObject) -> None:
+    texts = dict(TEXTS)
+    for _ in range(data.draw(st.integers(1, 3))):
+        name = data.draw(st.sampled_from(sorted(texts)))
+        lines = texts[name].splitlines(keepends=True)
+        at = data.draw(st.integers(0, len(lines) - 1))
+        change = data.draw(st.sampled_from(("remove", "repeat", "piece", "include")))
+        if change == "remove":
+            del lines[at]
+        elif change == "repeat":
+            lines.insert(at, data.draw(st.sampled_from(lines)))
+        elif change == "include":
+            lines.insert(at, f"include: [{data.draw(st.sampled_from(INCLUDED))}]\n")
+        else:
+            column = data.draw(st.integers(0, len(lines[at])))
+            lines[at] = lines[at][:column] + data.draw(st.sampled_from(PIECES)) + lines[at][column:]
+        texts[name] = "".join(lines) or "\n"
+    with TemporaryDirectory() as directory:
+        file = write(Path(directory), **{name.removeprefix("parts/"): text for name, text in texts.items()})
+        try:
+            plan = plan_of(file, texts["shop"], NAME="n", RATE="2")
+        except SettingsError as error:
+            problems = error.problems
+        else:
+            assert read_plan(plan.to_json()) == plan
+            return
+    assert problems
+    for problem in problems:
+        name = "shop" if problem.file is None else str(Path(problem.file).relative_to(directory)).removesuffix(".yaml")
+        assert problem.line is not None, problem
+        assert 1 <= problem.line <= len(re.split("\r\n|[\r\n\x85\u2028\u2029]", texts[name])), problem

@@ -375,6 +375,7 @@ def test_a_body_is_read_by_a_pattern_of_ones_own() -> None:
     ("keys", "message"),
     [
         ("body_format: klog", "body_format: unknown format of a body 'klog'"),
+        ("body_format: jsn", "body_format: unknown format of a body 'jsn' (did you mean 'json'?)"),
         ("body_format: text", "body_format: unknown format of a body 'text'"),
         ("body_pattern: '%{NOSUCH:a}'", "body_pattern: pattern "),
         ("body_pattern: []", "body_pattern: is empty"),

@@ -192,7 +192,8 @@ def _rule(value: object, part: Part, when_column: str) -> ParseRule | None:
     form, body_pattern = kind.compile(model, part), _body_pattern(model, part)
     if form is None or not part.findings.is_sound(part.path):
         return None
-    inner = kinds[model.body_format].defaults if model.body_format is not None else NO_DEFAULTS
+    named = kinds.get(model.body_format or "")  # an unknown one has been reported
+    inner = NO_DEFAULTS if named is None else named.defaults
     mapping = {field: tuple(names) for field, names in model.map.items()}
     scale = kind.defaults.severity_scale if inner.severity_scale == "otel" else inner.severity_scale
     return ParseRule(
