@@ -15,6 +15,7 @@ from tests.pipeline_sinks.server import Server
 from tests.support.waiting import until
 
 from logboom.base.settings import SettingsError
+from logboom.base.units import MIB
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.record import read_event
 from logboom.pipeline.reshape.schemas import Schema, in_schema
@@ -303,6 +304,7 @@ def test_what_is_wrong_with_the_keys_is_found_with_its_line(keys: str, message: 
 def test_presets_of_otlp_need_a_token_alone(preset: str) -> None:
     sink = sink_of(f"type: otlp, preset: {preset}, token_env: TOKEN")
     assert sink.http.url.startswith("https://")
+    assert sink.sending.max_bytes <= (1_000_000 if preset.startswith("new_relic") else 2 * MIB)
     grafana = sink_of("type: otlp, preset: grafana_cloud, region: prod-eu-west-0, auth: {user: '1', password_env: A}")
     assert grafana.http.url == "https://otlp-gateway-prod-eu-west-0.grafana.net/otlp"
 

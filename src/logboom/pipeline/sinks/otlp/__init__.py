@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from logboom.pipeline.sinks.otlp.exporting import Exporter
 
 _REGION: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,98}[A-Za-z0-9])?")
-_LIMITS: Final = RequestLimits(2 * MIB, 2_000)
+_MAX_BYTES: Final = 2 * MIB
+_MAX_EVENTS: Final = 2_000
+_NEW_RELIC_MAX_BYTES: Final = 900_000
+"""New Relic takes payloads of up to 10^6 bytes."""
 
 
 class _Preset(msgspec.Struct, frozen=True):
@@ -38,6 +41,8 @@ class _Preset(msgspec.Struct, frozen=True):
     """What stands before the token in it."""
     grpc_url: str | None = None
     """The address for gRPC, where there is one."""
+    max_bytes: int = _MAX_BYTES
+    """Of one request before compression."""
 
 
 PRESETS: Final[Mapping[str, _Preset]] = {
@@ -45,8 +50,18 @@ PRESETS: Final[Mapping[str, _Preset]] = {
     "dynatrace": _Preset("https://{region}.live.dynatrace.com/api/v2/otlp", "authorization", "Api-Token "),
     "grafana_cloud": _Preset("https://otlp-gateway-{region}.grafana.net/otlp", None),
     "honeycomb": _Preset("https://api.honeycomb.io", "x-honeycomb-team", grpc_url="https://api.honeycomb.io:443"),
-    "new_relic": _Preset("https://otlp.nr-data.net", "api-key", grpc_url="https://otlp.nr-data.net:4317"),
-    "new_relic_eu": _Preset("https://otlp.eu01.nr-data.net", "api-key", grpc_url="https://otlp.eu01.nr-data.net:4317"),
+    "new_relic": _Preset(
+        "https://otlp.nr-data.net",
+        "api-key",
+        grpc_url="https://otlp.nr-data.net:4317",
+        max_bytes=_NEW_RELIC_MAX_BYTES,
+    ),
+    "new_relic_eu": _Preset(
+        "https://otlp.eu01.nr-data.net",
+        "api-key",
+        grpc_url="https://otlp.eu01.nr-data.net:4317",
+        max_bytes=_NEW_RELIC_MAX_BYTES,
+    ),
     "signoz": _Preset(
         "https://ingest.{region}.signoz.cloud",
         "signoz-ingestion-key",
@@ -131,8 +146,9 @@ def _compile(model: OtlpModel, common: CommonFields, report: SinkReport) -> Otlp
         header, scheme = preset.header, preset.scheme
     if model.token_header is not None:
         header, scheme = model.token_header, ""
+    limits = RequestLimits(_MAX_BYTES if preset is None else preset.max_bytes, _MAX_EVENTS)
     return OtlpSink(
-        **http_fields(model, common, report, url, _LIMITS),
+        **http_fields(model, common, report, url, limits),
         **authorization,
         token_header=header,
         token_scheme=scheme,
