@@ -136,7 +136,7 @@ def test_splunk_is_waited_for_until_its_indexer_has_acknowledged() -> None:
         batch = delivered(server, splunk_hec.ACKS, [event(number) for number in range(120)])
         assert contract.events == {f"web:0:{number}": 1 for number in range(120)}
         acknowledged = [left for mine in contract.acknowledged.values() for left in mine.values()]
-        assert acknowledged == [0, 0, 0]
+        assert acknowledged == [-1, -1, -1]
         assert batch.rows == 120
         assert contract.envelopes[0]["time"] == pytest.approx(1795417200.0)
 
@@ -147,6 +147,16 @@ def test_splunk_is_asked_for_an_acknowledgment_again_where_the_answer_fails() ->
         batch = delivered(server, splunk_hec.ACKS, [event(number) for number in range(40)])
         assert server.contract.events == {f"web:0:{number}": 1 for number in range(40)}
         assert batch.rows == 40
+
+
+def test_a_request_whose_acknowledgment_got_lost_is_sent_again_after_its_time() -> None:
+    """Splunk says once that a request is indexed."""
+    with Server(splunk_hec.SplunkHecWithAcks()) as server:
+        server.faults.next += [None, None, "half"]
+        keys = splunk_hec.ACKS.replace("ack_timeout: 30s", "ack_timeout: 2s")
+        batch = delivered(server, keys, [event(number) for number in range(40)])
+        assert server.contract.events == {f"web:0:{number}": 2 for number in range(40)}
+        assert (batch.rows, batch.letters.refused) == (40, [])
 
 
 def test_what_a_killed_splunk_had_not_acknowledged_is_sent_again() -> None:

@@ -3,7 +3,8 @@
 From Splunk's documentation: "Format events for HTTP Event Collector", "HTTP Event Collector REST API endpoints",
 "About HTTP Event Collector Indexer Acknowledgment", and the table of codes in "Troubleshoot HTTP Event Collector".
 Objects one behind another; 403 code 4 for an unknown token, 400 code 5 for no data, code 6 with `invalid-event-
-number`, code 10 for a missing channel, 413 above the limit. Nothing of a request with an invalid event is indexed
+number`, code 10 for a missing channel, 413 above the limit. That a request is acknowledged is said once: the number is
+forgotten then, and a later question has the answer "no". Nothing of a request with an invalid event is indexed
 here, which Splunk does not promise: where it indexes those before it, they come twice.
 """
 
@@ -27,7 +28,7 @@ class SplunkHec(Contract):
         super().__init__()
         self.envelopes: list[dict[str, Any]] = []
         self.acknowledged: dict[str, dict[int, int]] = {}
-        """By channel and number: how often the answer is still "no"."""
+        """By channel and number: how often the answer is still "no"; -1 where it was "yes"."""
 
     def handle(self, request: Request) -> Reply:
         if request.headers.get("authorization") != f"Splunk {self.secret}":
@@ -65,7 +66,7 @@ class SplunkHec(Contract):
         for number in json.loads(request.body)["acks"]:
             answers[str(number)] = number in mine and mine[number] == 0
             if number in mine:
-                mine[number] = max(mine[number] - 1, 0)
+                mine[number] = max(mine[number] - 1, -1)
                 self.told(channel, number, is_indexed=answers[str(number)])
         return Reply(200, json.dumps({"acks": answers}).encode())
 
