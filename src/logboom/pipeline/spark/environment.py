@@ -41,16 +41,17 @@ class Packed:
 
 
 def pack(target: Path, on_distribution: Callable[[str], None]) -> Packed:
-    """Writes the archive; `on_distribution` is told the name of each before it is packed. It appears whole or not at
-    all. PipelineError where something that is needed is not installed, or the archive cannot be written."""
+    """Writes the archive; `on_distribution` is told the name of each, and which of how many it is, before it is packed.
+    It appears whole or not at all. PipelineError where something that is needed is not installed, or the archive cannot
+    be written."""
     found = sorted(_needed(), key=lambda one: one.name.lower())
     partial = target.with_name(f".{target.name}.partial")
     files = 0
     try:
         with tarfile.open(partial, "w:gz", compresslevel=_COMPRESSION) as archive:
             _add_contents(archive, found)
-            for one in found:
-                on_distribution(f"{one.name} {one.version}")
+            for number, one in enumerate(found, 1):
+                on_distribution(f"{one.name} {one.version}, {number} of {len(found)}")
                 for source, name in _files(one):
                     archive.add(source, name, recursive=False)
                     files += 1
