@@ -140,6 +140,19 @@ def test_a_closed_index_refuses_by_name(node: Node) -> None:
     assert "index_closed_exception" in batch.letters.refused[0].reason
 
 
+def test_an_index_that_is_read_only_gets_everything_once_it_is_not(node: Node) -> None:
+    node.ask("PUT", "/blocked", {"settings": {"number_of_replicas": 0}})
+    node.ask("PUT", "/blocked/_settings", {"index.blocks.write": True})
+    sink = sink_of(f"type: elasticsearch, url: '{node.url}', timeout: 60s, retry_for: 1s, index: blocked")
+    batch = delivering(sink, "")
+    report = batch.attempt([edge_batch([event(number) for number in range(100)])])
+    assert "403 cluster_block_exception" in str(report.error)
+    assert batch.letters == Letters()
+    node.ask("PUT", "/blocked/_settings", {"index.blocks.write": False})
+    batch.until_done([edge_batch([event(number) for number in range(100)])])
+    assert (node.count("blocked"), batch.letters) == (100, Letters())
+
+
 def test_a_node_that_is_killed_and_comes_back_has_each_event_once(node: Node) -> None:
     node.ask("PUT", "/killed", {"settings": {"number_of_replicas": 0}})
     batches = [
