@@ -135,6 +135,10 @@ def test_a_leader_is_elected_on_request_and_refusals_say_why(cluster: ClusterPro
     assert "is led by" in refused("cluster", "elect", "voted", "0", *data)
     assert "is led by" in refused("cluster", "elect", "voted", "0", "--unclean", *data)
     assert "cannot elect a leader of nope:0" in refused("cluster", "elect", "nope", "0", *data)
+    assert "0 partitions got another leader" in ok("cluster", "elect", "--all", "--unclean", *data).out
+    assert ok("cluster", "elect", "--all", "--unclean", "--json", *data).json == {"elected": []}
+    for words in ((), ("voted",), ("voted", "0", "--all"), ("voted", "--all")):
+        assert "name STREAM and PARTITION, or give --all" in refused("cluster", "elect", *words, *data)
 
 
 def test_replicas_go_round_in_a_circle() -> None:

@@ -202,8 +202,9 @@ def unthrottle(bootstrap: ClusterBootstrap = None, data: Data = None, as_json: A
 
 
 def elect(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", show_default=False)],
-    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)],
+    stream: Annotated[str | None, typer.Argument(metavar="STREAM", show_default=False)] = None,
+    partition: Annotated[int | None, typer.Argument(metavar="PARTITION", min=0, show_default=False)] = None,
+    every: Annotated[bool, typer.Option("--all", help="Each partition of all streams that needs it.")] = False,
     unclean: Annotated[
         bool, typer.Option("--unclean", help="Whoever has the longest log, although records may be lost.")
     ] = False,
@@ -215,17 +216,26 @@ def elect(
 
     Without a leader are partitions whose in-sync replicas are all away. They are led again as soon as one is back.
     --unclean gives up waiting: what the longest log among the others lacks is lost, and whoever comes back later cuts
-    its own.
+    its own. Partitions that are led are left as they are.
     """
+    if every == (stream is not None) or (partition is None) != (stream is None):
+        fail("name STREAM and PARTITION, or give --all")
     asked = addresses(bootstrap, data)
-    wanted = nested(request_class(_ELECT_LEADERS, 2), "topic_partitions")(topic=stream, partitions=(partition,))
+    named = nested(request_class(_ELECT_LEADERS, 2), "topic_partitions")
+    wanted = None if stream is None else (named(topic=stream, partitions=(partition,)),)
     kind = _UNCLEAN if unclean else _PREFERRED
-    reply = _ask(asked, _ELECT_LEADERS, 2, election_type=kind, topic_partitions=(wanted,))
+    reply = _ask(asked, _ELECT_LEADERS, 2, election_type=kind, topic_partitions=wanted)
     check(reply.error_code, None, "cannot elect")
+    led = []
     for result in reply.replica_election_results:
         for each in result.partition_result:
-            check(each.error_code, each.error_message, f"cannot elect a leader of {stream}:{partition}")
-    _say(as_json, {"stream": stream, "partition": partition, "unclean": unclean}, f"{stream}:{partition} is led")
+            where = f"{result.topic}:{each.partition_id}"
+            check(each.error_code, each.error_message, f"cannot elect a leader of {where}")
+            led.append({"stream": result.topic, "partition": each.partition_id, "unclean": unclean})
+    if every:
+        _say(as_json, {"elected": led}, f"{plural(len(led), 'partition')} got another leader")
+    else:
+        _say(as_json, {"stream": stream, "partition": partition, "unclean": unclean}, f"{stream}:{partition} is led")
 
 
 def spread(indexes: Sequence[int], nodes: Sequence[int], replicas: int | None) -> dict[int, tuple[int, ...]]:

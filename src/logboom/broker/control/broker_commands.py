@@ -203,10 +203,11 @@ async def unregister_broker(context: ControlContext, command: commands.Unregiste
     ]
     if alone and not broker.active:
         more = f" and {len(alone) - 1} more" if len(alone) > 1 else ""
+        which = "--all" if more else alone[0].replace(":", " ")
         raise InvalidRequestError(
             f"nobody but broker {broker.id} has all records of {alone[0]}{more}: start it, and drain it before it is "
             "removed. If its disk is lost, delete the stream, or have others lead it: logboom cluster elect "
-            f"{alone[0].replace(':', ' ')} --unclean"
+            f"{which} --unclean"
         )
     await context.commit(unregister(context.image, broker.id, context.minimum_of))
     context.log.info("broker removed", broker=broker.id)
