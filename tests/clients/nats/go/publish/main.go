@@ -15,7 +15,7 @@ import (
 
 const (
 	wait   = 30 * time.Second
-	window = 256
+	window = 256 // the client waits 200 ms for room in it, unless it is told how long
 )
 
 type order struct {
@@ -120,7 +120,7 @@ func (way legacy) publish(message *nats.Msg, one order) told {
 }
 
 func (way legacy) begin(message *nats.Msg, one order) func() told {
-	future, err := way.stream.PublishMsgAsync(message, way.options(one)...)
+	future, err := way.stream.PublishMsgAsync(message, append(way.options(one), nats.StallWait(wait))...)
 	return func() told {
 		if err != nil {
 			return result(err)
@@ -171,7 +171,7 @@ func (way current) publish(message *nats.Msg, one order) told {
 }
 
 func (way current) begin(message *nats.Msg, one order) func() told {
-	future, err := way.stream.PublishMsgAsync(message, way.options(one)...)
+	future, err := way.stream.PublishMsgAsync(message, append(way.options(one), jetstream.WithStallWait(wait))...)
 	return func() told {
 		if err != nil {
 			return result(err)
