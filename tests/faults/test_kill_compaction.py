@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from tests.cli.running import logboom, ok
+from tests.support.open_records import OPEN_MAX
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S
 
@@ -18,9 +19,6 @@ KILLS: Final = max(3, int(os.environ.get("LOGBOOM_TEST_KILLS", "0")))
 KEYS: Final = 300
 VALUE_BYTES: Final = 4_000
 """So that the log is not one of those that the broker compacts without its process for that."""
-OPEN_MAX: Final = 5
-"""Records that are not acked yet. With more, librdkafka 2.16 would poll without a pause until acks come: its idempotent
-producer sends nothing behind five records, and yet wakes up at once for what is ready."""
 SETTINGS: Final = ("segment.bytes=262144", "cleanup.policy=compact", "min.cleanable.dirty.ratio=0.1")
 
 Table = dict[bytes, bytes]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from tests.cli.running import logboom, ok
+from tests.support.open_records import OPEN_MAX
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S
 
@@ -35,7 +36,7 @@ def test_killed_while_it_deletes(tmp_path: Path) -> None:
             producer = Producer({"bootstrap.servers": broker.kafka, "enable.idempotence": True, **small_batches})
             n = 0
             while not stop.is_set():
-                if len(producer) < 500:
+                if len(producer) < OPEN_MAX:
                     producer.produce("busy", b"%d " % n + bytes(600), on_delivery=told)
                     n += 1
                 producer.poll(0.001)
