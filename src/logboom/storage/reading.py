@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 from logboom.base.errors import LogboomError, OffsetOutOfRangeError, StorageError, with_cause
 from logboom.base.ids import Offset
 from logboom.storage import search
+from logboom.storage.concurrent_truncation import LogStateAtRead
 from logboom.storage.config import TimedOffset
-from logboom.storage.cuts import LogStateAtRead
 from logboom.storage.retention import Retention, expired_to_the_end, retained_from
 from logboom.storage.scrubbing import Scrub
 from logboom.storage.segment import BadBatchError, NotCachedError, Segment

@@ -23,10 +23,10 @@ from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind
 from logboom.metadata import ImageDelta, Stream
 from logboom.nats.ingress.attachment import attachment_of
-from logboom.nats.ingress.deadlines import Deadlines
 from logboom.nats.ingress.handover import Gained, Handover
 from logboom.nats.ingress.holding import HeldMessages, HoldingState
 from logboom.nats.ingress.intake import Intake
+from logboom.nats.ingress.keyed_timers import KeyedTimers
 from logboom.nats.ingress.plan import (
     Attached,
     Wish,
@@ -68,10 +68,10 @@ class Ingress:
         self.missed: Final = partial(_missed, self._holdings)
         """To be called when the connection was lost."""
         self._predecessors = Predecessors(services.broker_id, lambda: catalog.image)
-        self._expiries = Deadlines[HeldMessages](HOLD_S)
-        self._retired = Deadlines[StreamId](HOLD_S)
+        self._expiries = KeyedTimers[HeldMessages](HOLD_S)
+        self._retired = KeyedTimers[StreamId](HOLD_S)
         """Streams that have no subjects any more."""
-        self._deleted = Deadlines[StreamId](_DELETED_S)
+        self._deleted = KeyedTimers[StreamId](_DELETED_S)
         """Streams whose publishers are told so."""
         self._changed: set[StreamId] = set()
         self._reconfigured: set[StreamId] = set()

@@ -1,4 +1,4 @@
-"""Tables as single record batches. Knows Arrow alone."""
+"""Record batches made of tables, and with other columns. Knows Arrow alone."""
 
 import pyarrow as pa
 
@@ -20,3 +20,11 @@ def whole_batch(table: pa.Table) -> pa.RecordBatch:
             "once: lower batch.max_records, or max_bytes of what holds events"
         )
     return batches[0]
+
+
+def with_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    """The batch with this column in place of the one of its name, or behind all others."""
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        return batch.append_column(name, column)
+    return batch.set_column(index, name, column)

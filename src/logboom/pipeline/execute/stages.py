@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from logboom.pipeline.errors import placed, working_on
 from logboom.pipeline.event.record_batch import whole_batch
 from logboom.pipeline.event.schema import ARROW_TYPES
-from logboom.pipeline.event.texts import decoded_texts
+from logboom.pipeline.event.utf8 import decode_utf8
 from logboom.pipeline.plan.layout import KernelNode, KernelPass, Layer, StatefulStep, Step
 from logboom.pipeline.plan.nodes import (
     DEAD_COLUMNS,
@@ -121,7 +121,7 @@ def _with_record_conditions(stage: ExecutionStage, batch: pa.RecordBatch) -> pa.
     simple = {column: simple_condition(sql, WHEN_COLUMNS) for column, sql in asked.items()}
     if not any(simple.values()):
         return batch
-    seen = batch.append_column("line", decoded_texts(batch.column("value").cast(pa.binary())))
+    seen = batch.append_column("line", decode_utf8(batch.column("value").cast(pa.binary())))
     for column, answer in simple.items():
         if answer is not None:
             batch = batch.append_column(column, answer(seen))

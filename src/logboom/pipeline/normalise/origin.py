@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.event.schema import MICROSECONDS
-from logboom.pipeline.event.texts import decoded_texts
+from logboom.pipeline.event.utf8 import decode_utf8
 from logboom.pipeline.normalise.rows import FieldColumn
 
 _NO_TIMESTAMP_US: Final = -1_000
@@ -87,7 +87,7 @@ def _header_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
         rows = parents.take(pa.array(at)).to_numpy(zero_copy_only=False)
         positions = np.full(len(headers), -1, np.int64)
         positions[rows[::-1]] = at[::-1]  # the first of several headers of one name
-        texts = decoded_texts(values)
+        texts = decode_utf8(values)
         taken = texts.take(pa.array(positions, mask=positions < 0))
         found[name] = pc.if_else(pc.equal(taken, ""), None, taken)  # an empty header counts as none
     return found

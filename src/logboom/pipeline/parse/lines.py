@@ -7,7 +7,7 @@ line ends at the end are left out; bytes that are no UTF-8 become U+FFFD; NUL st
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logboom.pipeline.event.texts import decoded_texts
+from logboom.pipeline.event.utf8 import decode_utf8
 
 NO_VALUE = "the record has no value"
 EMPTY = "the line is empty"
@@ -18,7 +18,7 @@ _BOM = "\ufeff"
 
 def text_lines(values: pa.Array) -> pa.Array:
     """A string array of the same length; null where there is no value."""
-    text = decoded_texts(values)
+    text = decode_utf8(values)
     if pc.any(pc.starts_with(text, _BOM)).as_py():
         text = pc.replace_substring_regex(text, r"\A\x{FEFF}", "")
     return pc.utf8_rtrim(text, " \t\r\n")

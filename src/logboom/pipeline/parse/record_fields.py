@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from logboom.pipeline.event.attributes import with_member
 from logboom.pipeline.event.json import escaped, time_texts
 from logboom.pipeline.event.schema import MICROSECONDS
-from logboom.pipeline.event.texts import decoded_texts
+from logboom.pipeline.event.utf8 import decode_utf8
 
 HEADER: Final = "header."
 """`header.NAME` is the first header of that name as a text."""
@@ -39,7 +39,7 @@ def with_record_fields(
 def _json_of(raw: pa.RecordBatch, part: str) -> pa.Array:
     """The part as JSON by row; null where a record has none."""
     if part == "key":
-        return _quoted(decoded_texts(raw.column("key").cast(pa.binary())))
+        return _quoted(decode_utf8(raw.column("key").cast(pa.binary())))
     if part == "timestamp":
         return _quoted(time_texts(raw.column("timestamp").cast(MICROSECONDS)))
     found = (_headers(pairs) for pairs in raw.column("headers").to_pylist())

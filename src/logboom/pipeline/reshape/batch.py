@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.event.attributes import rows_with_attribute
+from logboom.pipeline.event.record_batch import with_column
 from logboom.pipeline.event.schema import MICROSECONDS
 from logboom.pipeline.normalise.memory import no_collections
 from logboom.pipeline.plan.outcomes import shown_sql
-from logboom.pipeline.reshape.columns import shortened, with_column
 from logboom.pipeline.reshape.edits import CASTS, cast, flatten, remove, take, to_text
+from logboom.pipeline.reshape.reasons import shortened
 
 PREFIX: Final = "attributes."
 TEXT_FIELDS: Final = ("body", "service", "host", "severity_text")

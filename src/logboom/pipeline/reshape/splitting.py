@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from logboom.base.units import MIB
+from logboom.pipeline.event.record_batch import with_column
 from logboom.pipeline.normalise.memory import no_collections
 from logboom.pipeline.plan.nodes import SPLIT_FROM
 from logboom.pipeline.plan.outcomes import shown_sql
-from logboom.pipeline.reshape.columns import shortened, with_column
 from logboom.pipeline.reshape.edits import take, to_text
+from logboom.pipeline.reshape.reasons import shortened
 
 ALL: Final = "attributes"
 PREFIX: Final = "attributes."

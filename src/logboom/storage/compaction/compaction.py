@@ -14,7 +14,7 @@ from logboom.storage.compaction.passes import Passes, Plan, StartPasses, Written
 from logboom.storage.compaction.record_filter import FilterCounts
 from logboom.storage.compaction.settings import Cleaned, CompactionSettings, Dirt
 from logboom.storage.compaction.source import Source
-from logboom.storage.cuts import LogStateAtRead
+from logboom.storage.concurrent_truncation import LogStateAtRead
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.files import Replacement
 from logboom.storage.segment import BadBatchError, Segment

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 
-def decoded_texts(values: pa.Array) -> pa.Array:
+def decode_utf8(values: pa.Array) -> pa.Array:
     """Bytes as text of the same length; bytes that are not UTF-8 become U+FFFD, null stays null."""
     try:
         return values.cast(pa.string())
