@@ -1,11 +1,13 @@
-"""What waits for the metadata group: linearizable reads, and which answers count for them."""
+"""What waits for the metadata group: linearizable reads and which answers count for them, changes of the members."""
 
 import asyncio
 
+import pytest
 from tests.support import simulated
 
-from logboom.broker.raft.pending import Reads, Waiter
-from logboom.raft import Index
+from logboom.base.errors import OutcomeUnknownError
+from logboom.broker.raft.pending import MemberChanges, Reads, Waiter
+from logboom.raft import ConfState, Index, NodeId
 
 TIMEOUT_S = 0.4
 
@@ -115,5 +117,33 @@ def test_a_question_that_is_put_again_is_urgent_if_somebody_who_waits_is() -> No
         asked.answer(1)
         await asyncio.sleep(TIMEOUT_S)
         assert asked.questions == [(1, True), (2, False), (3, True), (4, False)]
+
+    simulated.run(body)
+
+
+def test_who_waits_for_a_change_of_members_hears_of_the_end_also_where_that_came_first() -> None:
+    """A change was applied, and the group ended before its caller had its turn: the caller waited for ever."""
+
+    async def body() -> None:
+        changes = MemberChanges(ConfState(voters=(NodeId(1),)))
+        waiting = asyncio.create_task(changes.wait_for(Index(7)))
+        await asyncio.sleep(0)
+        changes.end(OutcomeUnknownError("the broker is shutting down"))
+        for wait in (waiting, changes.wait_for(Index(8))):
+            with pytest.raises(OutcomeUnknownError):
+                await wait
+
+    simulated.run(body)
+
+
+def test_a_change_of_members_that_holds_already_is_not_waited_for() -> None:
+    async def body() -> None:
+        changes = MemberChanges(ConfState(voters=(NodeId(1),)))
+        waiting = asyncio.create_task(changes.wait_for(Index(7)))
+        await asyncio.sleep(0)
+        changes.changed(Index(7), ConfState(voters=(NodeId(1), NodeId(2))))
+        await waiting
+        await changes.wait_for(Index(7))
+        assert changes.members.voters == (1, 2)
 
     simulated.run(body)

@@ -22,10 +22,10 @@ applied stays as it is, for those who only read it.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -35,7 +35,7 @@ from logboom.broker.group_commit import GroupCommit
 from logboom.broker.raft.applier import Applier, ApplierEvents
 from logboom.broker.raft.driver import Driver, now_ms
 from logboom.broker.raft.files import RaftFiles, Report
-from logboom.broker.raft.pending import Proposals, Reads, Waiter, answer, fail
+from logboom.broker.raft.pending import MemberChanges, Proposals, Reads, Waiter, answer, fail
 from logboom.broker.raft.ports import (
     GroupStatus,
     Leadership,
@@ -47,6 +47,7 @@ from logboom.broker.raft.ports import (
 from logboom.broker.raft.settings import PROPOSAL_BYTES_MAX, PROPOSALS_MAX, RaftSettings
 from logboom.broker.raft.snapshots import Snapshots
 from logboom.broker.raft.writer import Writer, WriterEvents
+from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.runtime import Runtime
 from logboom.raft import (
     NOBODY,
@@ -94,8 +95,6 @@ from logboom.raft import (
     decode_message,
     encode_message,
 )
-
-_INVALID_LOG_MS: Final = 60_000
 
 
 class OpenedGroup:
@@ -169,8 +168,6 @@ class RaftGroup:
         """`on_failure` is called once, if the group ends on this node by itself."""
         self.node_id = opened.node_id
         self.leadership = Leadership()
-        self.members: ConfState = opened.stored.snapshot.conf_state
-        """The members, as far as their changes are applied here."""
         self._opened = opened
         self._transport = transport
         self._clock = runtime.clock
@@ -180,12 +177,11 @@ class RaftGroup:
         self._failure: LogboomError | None = None
         self._machine: StateMachine | None = None
         self._applier: Applier | None = None
-        self._invalid_logged_ms = -_INVALID_LOG_MS
+        self._limited_log = RateLimitedLog(log, runtime.clock, Counter())
         self._leads = False
         self._hand_over_ms = 0
         self._started: Waiter | None = None
-        self._configured: list[Waiter] = []
-        self._configured_index = Index(0)
+        self._member_changes = MemberChanges(opened.stored.snapshot.conf_state)
         self._proposals = Proposals()
         self._reads = Reads(
             lambda number, urgent: self._driver.feed(RequestRead(number, urgent)), settings.timing.election_s
@@ -282,8 +278,7 @@ class RaftGroup:
             self._reads.end(error)
             if self._started is not None:
                 fail(self._started, error)
-            for waiter in self._configured:
-                fail(waiter, error)
+            self._member_changes.end(error)
             self._announce(Leadership(None, self.leadership.term))
 
     # --- what is asked of it --------------------------------------------------------------------------------------
@@ -294,11 +289,10 @@ class RaftGroup:
             return
         try:
             decoded = decode_message(message)
+            if decoded.sender != sender:
+                raise InvalidMessageError(f"node {sender} sent a message as node {decoded.sender}")
         except InvalidMessageError as error:
-            self._invalid(error)
-            return
-        if decoded.sender != sender:
-            self._invalid(InvalidMessageError(f"node {sender} sent a message as node {decoded.sender}"))
+            self._limited_log.warning("invalid message", "a message of another broker is not valid", reason=str(error))
             return
         self._driver.feed(Received(decoded))
 
@@ -321,10 +315,7 @@ class RaftGroup:
         Raises as `propose`; ProposalRejectedError also where another change is under way or this one is not possible.
         """
         index = await self._propose(lambda waiter: ProposeConfChange(waiter, change))
-        if self._configured_index < index:
-            waiter: Waiter = asyncio.get_running_loop().create_future()
-            self._configured.append(waiter)
-            await waiter
+        await self._member_changes.wait_for(index)
 
     async def _propose(self, event: Callable[[Waiter], Event]) -> Index:
         self._check()
@@ -354,6 +345,11 @@ class RaftGroup:
         """Have another voter lead, if this node leads; otherwise nothing happens. That voter has an election timeout to
         take over, during which proposals are rejected."""
         self._driver.feed(TransferLeadership(to))
+
+    @property
+    def members(self) -> ConfState:
+        """The members, as far as their changes are applied here."""
+        return self._member_changes.members
 
     @property
     def status(self) -> GroupStatus:
@@ -393,7 +389,7 @@ class RaftGroup:
             case Apply() | Restore():
                 self._applier.put(effect)
             case ConfigurationChanged(index, members):
-                self._configuration_changed(index, members)
+                self._member_changes.changed(index, members)
             case ProposalAppended(token, entry_id):
                 self._proposals.appended(token, entry_id)
             case ProposalDropped(token, reason):
@@ -431,12 +427,6 @@ class RaftGroup:
             if self._machine is not None:
                 self._machine.leadership_changed(leadership)
 
-    def _configuration_changed(self, index: Index, members: ConfState) -> None:
-        self.members, self._configured_index = members, index
-        for waiter in self._configured:
-            answer(waiter, index)
-        self._configured.clear()
-
     def _look_at_disk(self) -> None:
         """Hand leadership over while this disk hangs or is full, since what others have committed is not applied
         here."""
@@ -465,7 +455,7 @@ class RaftGroup:
 
     def _restored(self, snapshot: Snapshot) -> None:
         self._snapshots.restored(snapshot)
-        self._configuration_changed(snapshot.index, snapshot.conf_state)
+        self._member_changes.changed(snapshot.index, snapshot.conf_state)
         self._proposals.restored(
             snapshot.index, OutcomeUnknownError("the change may have been made: this broker was too far behind to see")
         )
@@ -491,9 +481,3 @@ class RaftGroup:
         if not isinstance(error, LogboomError):
             self._log.error(f"{what} failed on an internal error", exc_info=error)
         self.end(error if isinstance(error, LogLostError) else StorageError(f"{what} failed: {error!r}"))
-
-    def _invalid(self, error: InvalidMessageError) -> None:
-        now = now_ms(self._clock)
-        if now >= self._invalid_logged_ms + _INVALID_LOG_MS:
-            self._invalid_logged_ms = now
-            self._log.warning("a message of another broker is not valid", reason=str(error))

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from logboom.base.errors import LogboomError, NotControllerError
 from logboom.broker.raft.ports import ProposalLostError, ProposalRejectedError
-from logboom.raft import Entry, EntryId, Index
+from logboom.raft import ConfState, Entry, EntryId, Index
 
 Waiter = asyncio.Future[Index]
 _QUESTIONS_MAX: Final = 16
@@ -73,6 +73,39 @@ class Proposals:
         self._proposed.clear()
         while self._waiting:
             fail(self._waiting.popleft()[1], error)
+
+
+class MemberChanges:
+    """The members of the group, as far as their changes are applied here, and who waits for a change of them."""
+
+    def __init__(self, members: ConfState) -> None:
+        self.members = members
+        self._index = Index(0)
+        self._waiting: list[Waiter] = []
+        self._failure: LogboomError | None = None
+
+    async def wait_for(self, index: Index) -> None:
+        """Return once the change that is the entry `index` holds here. Raises the error of `end`, also after it."""
+        if self._index < index:
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            waiter: Waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
+
+    def changed(self, index: Index, members: ConfState) -> None:
+        """These are the members since the entry `index`. There is one change at a time, for which all wait."""
+        self.members, self._index = members, index
+        for waiter in self._waiting:
+            answer(waiter, index)
+        self._waiting.clear()
+
+    def end(self, error: LogboomError) -> None:
+        """Nothing more will be applied here."""
+        self._failure = error
+        for waiter in self._waiting:
+            fail(waiter, error)
+        self._waiting.clear()
 
 
 class _Asked(NamedTuple):
