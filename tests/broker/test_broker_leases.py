@@ -39,10 +39,10 @@ from logboom.sim.threads import current, must_wait
 async def test_without_its_lease_a_leader_commits_nothing(cluster: Cluster) -> None:
     """What it appended is not acknowledged while it has no lease, and is as soon as it has one again."""
     await cluster.create("orders", [1, 2])
-    cluster[1].replicas.lease_changed(False)
+    cluster[1].replica_manager.lease_changed(False)
     waits = append_soon(cluster.leader("orders"), batch(b"a"))
     await stays(lambda: not waits.done(), 1.0)
-    cluster[1].replicas.lease_changed(True)
+    cluster[1].replica_manager.lease_changed(True)
     await waits
 
 
@@ -356,11 +356,11 @@ async def test_without_its_lease_a_leader_refuses_no_producer_for_good(cluster: 
     leader = cluster.leader("orders")
     await append_soon(leader, sequenced(b"a", producer=7, epoch=1, sequence=0))
     await asyncio.sleep(BEGUN_S)
-    cluster[1].replicas.lease_changed(False)
+    cluster[1].replica_manager.lease_changed(False)
     for epoch, sequence in ((1, 5), (0, 0)):
         refusal = await refusal_of(append_soon(leader, sequenced(b"b", 7, epoch, sequence)))
         assert isinstance(refusal, NotLeaderError)
-    cluster[1].replicas.lease_changed(True)
+    cluster[1].replica_manager.lease_changed(True)
     refusal = await refusal_of(append_soon(leader, sequenced(b"b", 7, 1, 5)))
     assert isinstance(refusal, OutOfOrderSequenceError)
 

@@ -93,7 +93,7 @@ async def test_a_loss_is_a_change_of_the_partition_also_where_the_copy_was_out_o
     await append(cluster.leader("orders"), b"only at the leader")
     before = cluster.assignment("orders")
     assert before.isr == (1,)
-    assert cluster[2].replicas.found_damage("orders", 0)
+    assert cluster[2].replica_manager.found_damage("orders", 0)
     await until(lambda: cluster.assignment("orders") != before, "the loss is told")
     assert cluster.assignment("orders") == before.after(PartitionChange(index=0))
 

@@ -23,7 +23,7 @@ def test_a_partition_of_others_is_known_and_not_led_here(tmp_path: Path) -> None
             )
             replicas = node.broker.replicas
             index = node.broker.cluster.state.applied_index + 1
-            await replicas.apply(delta_of(node.broker.catalog.image, (created,)), index)
+            await node.broker.replica_manager.apply(delta_of(node.broker.catalog.image, (created,)), index)
             with pytest.raises(NotLeaderError, match="no replica of s-0"):
                 replicas.find("s", 0)
             for name, index in (("s", 1), ("s", -1), ("t", 0)):

@@ -123,7 +123,7 @@ async def test_a_late_report_of_a_loss_leaves_the_replica_in_the_isr_that_has_co
     await cluster.create("orders", [1, 2, 3])
     await append(cluster.leader("orders"), b"a")
     requests, before = requests_to_the_controller(cluster), cluster.assignment("orders").partition_epoch
-    assert cluster[2].replicas.found_damage("orders", 0)
+    assert cluster[2].replica_manager.found_damage("orders", 0)
     await until(lambda: cluster.assignment("orders").partition_epoch > before, "the loss is told")
     await cluster.in_sync("orders")
     back = cluster.assignment("orders")
@@ -150,7 +150,7 @@ async def test_a_loss_is_told_again_where_the_partition_was_changed_on_the_way(c
         return await serve(sender, body, send_part)
 
     peers.serve_in_parts(FrameKind.CONTROL, overtaken)
-    assert cluster[2].replicas.found_damage("orders", 0)
+    assert cluster[2].replica_manager.found_damage("orders", 0)
     await until(lambda: len(told) > 1, "it is told again")
     assert told[1].partition_epochs > told[0].partition_epochs
     await cluster.in_sync("orders")

@@ -14,9 +14,10 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.control import commands
 from logboom.broker.control.channel import ControlChannel
 from logboom.broker.control.incarnations import KnownProcesses
+from logboom.broker.metadata_state import MetadataState
+from logboom.broker.metrics import Counters
 from logboom.broker.peers import NoPeers
 from logboom.broker.registrar import Registrar
-from logboom.metadata import Image
 
 LEASE_S = 1.0
 COMMAND = commands.RegisterBroker(id=1, directory_id="d", incarnation="new", listeners={}, levels=(1, 2))
@@ -44,7 +45,7 @@ def registrar(clock: ManualClock, controller: Controller) -> Registrar:
         cast("ControlChannel", controller),
         NoPeers(),
         Current(BrokerConfig(lease_ms=int(LEASE_S * 1_000))),
-        image=Image,
+        metadata=MetadataState(Counters(), lambda _: None),
         joins=False,
         clock=clock,
         log=structlog.get_logger(),

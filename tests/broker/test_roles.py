@@ -499,11 +499,11 @@ def test_a_new_partition_leads_only_once_its_stream_is_committed(tmp_path: Path)
                 name=StreamName("orders"), id=StreamId(UUID(int=5)), partitions=2, config={}, internal=False
             )
             delta = delta_of(broker.catalog.image, [record])
-            await broker.replicas.prepare(delta)
+            await broker.replica_manager.prepare(delta)
             assert (tmp_path / "streams" / "orders-1").is_dir()
             with pytest.raises(UnknownStreamError):
                 broker.replicas.find("orders", 1)
-            await broker.replicas.apply(delta, broker.cluster.state.applied_index + 1)
+            await broker.replica_manager.apply(delta, broker.cluster.state.applied_index + 1)
             partition = broker.replicas.find("orders", 1)
             assert (partition.leader_epoch, partition.log.epochs.are_saved) == (0, True)
             await append(partition, b"a")
@@ -522,14 +522,14 @@ def test_a_partition_that_was_made_while_there_was_no_lease_leads_under_the_one_
                 name=StreamName("orders"), id=StreamId(UUID(int=5)), partitions=1, config={}, internal=False
             )
             delta = delta_of(broker.catalog.image, [record])
-            broker.replicas.lease_changed(False)
-            await broker.replicas.prepare(delta)
-            broker.replicas.lease_changed(True)
-            await broker.replicas.apply(delta, broker.cluster.state.applied_index + 1)
+            broker.replica_manager.lease_changed(False)
+            await broker.replica_manager.prepare(delta)
+            broker.replica_manager.lease_changed(True)
+            await broker.replica_manager.apply(delta, broker.cluster.state.applied_index + 1)
             partition = broker.replicas.find("orders", 0)
             assert partition.role.leader.has_lease
             await append(partition, b"a")
-            broker.replicas.lease_changed(False)
+            broker.replica_manager.lease_changed(False)
             assert not partition.role.leader.has_lease
 
     run(body)

@@ -149,7 +149,7 @@ class Node:
             Current(BrokerConfig(data_dir=Path("unused"), groups=cluster.settings)),
             InternalStreams(
                 broker_id,
-                image=lambda: self.image,
+                metadata=self,
                 ensure=_no_stream,
                 find_partition=self._find,
                 found_damage=self._found_damage,

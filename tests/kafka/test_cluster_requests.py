@@ -336,14 +336,14 @@ def test_without_a_lease_nobody_waits_for_new_records(tmp_path: Path, leads: boo
                 assert (await produced(client, 3, stream, 0, batch(b"b"))).error_code is NONE
             else:
                 stream = await followed(node, client)
-            node.broker.replicas.lease_changed(False)
+            node.broker.replica_manager.lease_changed(False)
             (known,) = await fetched(client, 11, stream, {0: 1})
             assert (known.error_code, first_offsets(known.records)) == (NONE, [1])
             (more,) = await fetched(client, 11, stream, {0: 2}, max_wait=WAIT)
             assert more.error_code is NOT_LEADER
             (beyond,) = await fetched(client, 11, stream, {0: 7})
             assert beyond.error_code is NOT_LEADER, "another leader may have given that offset"
-            node.broker.replicas.lease_changed(True)
+            node.broker.replica_manager.lease_changed(True)
             (beyond,) = await fetched(client, 11, stream, {0: 7})
             assert beyond.error_code is (ErrorCode.offset_out_of_range if leads else NOT_LEADER)
             (more,) = await fetched(client, 11, stream, {0: 2})
@@ -360,8 +360,8 @@ def test_a_leader_whose_disk_failed_calls_no_offset_out_of_range_once_its_lease_
             await three_brokers(node)
             stream = await stream_of(node, "s", placed((1,), epoch=EPOCH))
             assert (await produced(client, 3, stream, 0, batch(b"a"))).error_code is NONE
-            node.broker.replicas.go_offline(StorageError("the disk fails"))
-            node.broker.replicas.lease_changed(False)
+            node.broker.replica_manager.go_offline(StorageError("the disk fails"))
+            node.broker.replica_manager.lease_changed(False)
             for position in (1, 7):
                 (beyond,) = await fetched(client, 11, stream, {0: position})
                 assert beyond.error_code is ErrorCode.kafka_storage_error

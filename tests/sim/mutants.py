@@ -24,7 +24,7 @@ from logboom.broker.partition.leader import Leader
 from logboom.broker.partition.refused_producers import RefusedProducers
 from logboom.broker.partition.replica import Partition
 from logboom.broker.raft.hard_state import HardStateFile
-from logboom.broker.replicas import Replicas
+from logboom.broker.replica_manager import ReplicaManager
 from logboom.broker.replication import serving
 from logboom.broker.replication.fetch_response import FetchResponse
 from logboom.metadata.revisions import ModRevisions
@@ -91,28 +91,28 @@ def cut_damage_without_a_word(patch: Patch) -> None:
 
 def keep_damage_to_itself(patch: Patch) -> None:
     """Rule 9: a copy that has met damage stays in the ISR, and is not fetched anew."""
-    patch.setattr(Replicas, "found_damage", lambda *_: False)
+    patch.setattr(ReplicaManager, "found_damage", lambda *_: False)
 
 
 def make_partitions_under_the_lease_of_that_moment(patch: Patch) -> None:
     """Rule 6: a partition that is made keeps to whether its broker had a lease then, although it goes into service
     later."""
-    create, take = Replicas._create, Replicas._take
+    create, take = ReplicaManager._create, ReplicaManager._take
 
-    async def made(self: Replicas, *args: Any) -> list[Partition]:
+    async def made(self: ReplicaManager, *args: Any) -> list[Partition]:
         partitions = await create(self, *args)
         for partition in partitions:
             partition.role.leader.lease_changed(self._has_lease)
         return partitions
 
-    def taken(self: Replicas, partitions: Iterable[Partition]) -> None:
+    def taken(self: ReplicaManager, partitions: Iterable[Partition]) -> None:
         had = [(partition, partition.role.leader._core.has_lease) for partition in partitions]
         take(self, [partition for partition, _ in had])
         for partition, held in had:
             partition.role.leader.lease_changed(held)
 
-    patch.setattr(Replicas, "_create", made)
-    patch.setattr(Replicas, "_take", taken)
+    patch.setattr(ReplicaManager, "_create", made)
+    patch.setattr(ReplicaManager, "_take", taken)
 
 
 def try_failed_syncs_again(patch: Patch) -> None:

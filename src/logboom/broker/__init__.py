@@ -55,13 +55,13 @@ Metadata. A change is a command of `logboom.metadata`, which turns the immutable
 
 one change at a time. `Broker.apply` fixes the order in which the delta reaches the parts: settings, partitions, groups.
 The commit goes through a port: a local log now, a Raft group when there are several brokers. A broker then applies
-deltas that it did not command itself, which is why `replicas` follows deltas and nothing else. See
+deltas that it did not command itself, which is why `replica_manager` follows deltas and nothing else. See
 docs/decisions/0014-broker-rooms.md.
 
 Roles. A partition is a log and this broker's role in it. `disk.log_manager` opens or creates the log, in no role: it
-takes no appends and shows what was known to be committed. `replicas` then gives it the role that the image says, any
-number of times: lead, follow or rest (`partition.role`). A stream without assignments is led by this broker alone, in
-an epoch one above the last.
+takes no appends and shows what was known to be committed. `replica_manager` then gives it the role that the image says,
+any number of times: lead, follow or rest (`partition.role`). A stream without assignments is led by this broker alone,
+in an epoch one above the last.
 
 The replication path. A follower's records come the other way into the same pieces:
 
@@ -95,7 +95,9 @@ Rooms, lowest first; each imports only those before it:
     catalog        the image and the commands as front ends see them, producer ids
     assignments, role_keeper, lost_replicas   what the image says of this broker's partitions, how they take these
                    roles, and what becomes of copies that have lost records
-    replicas       the partitions of this broker, kept as the image says
+    replicas       the partitions of this broker, by name and by id
+    replica_manager   keeps them as the image says: opens, makes and drops them
+    metadata_view  the image in force, for those who only read it
     internal_streams  the streams that the cluster keeps for itself, as the two services below use them
     log_ends       how far the logs of replicas go, for the controller that has to choose among them
     replication/   fetches between brokers, and proposals of in-sync replicas

@@ -53,6 +53,7 @@ from logboom.broker.publishing import Publishing
 from logboom.broker.quotas.clients import ClientQuotaManager
 from logboom.broker.raft.group import OpenedGroup
 from logboom.broker.rate_limited_log import RateLimitedLog
+from logboom.broker.replica_manager import ReplicaManager
 from logboom.broker.replicas import Replicas
 from logboom.broker.replication.context import ReplicationContext
 from logboom.broker.replication.ports import ClusterPorts
@@ -108,13 +109,14 @@ class Broker:
         self.leadership_changes = LeadershipChanges()
         self.isolation = Isolation()
         self.open_files = OpenFiles(config.max_open_log_files)
-        self._log_ends = LogEnds(self.identity.broker_id, peers, lambda key: self.replicas.find_by_id(*key))
+        self.replicas = Replicas()
+        self._log_ends = LogEnds(self.identity.broker_id, peers, self.replicas.find_replica)
         self.cluster = self._cluster_member(opened, processes, peers, listeners)
-        processes.follow(lambda: self.catalog.image, self._expelled)
+        processes.follow(self.cluster.state, self._expelled)
         partitions, registration = self.cluster.partitions, self.cluster.registration
         ports = ClusterPorts(peers, isr=partitions, losses=partitions, own_epoch=lambda: registration.own_epoch)
         self.replication = self._replication_service(ports)
-        self.replicas = self._new_replicas(ports)
+        self.replica_manager = self._new_replica_manager(ports)
         self.cleaner = LogCleaner(
             self.replicas.__iter__, self.flusher, self._config, runtime=runtime, counters=self.counters, log=log
         )
@@ -185,8 +187,8 @@ class Broker:
         context = ReplicationContext(
             cluster,
             self.identity.broker_id,
-            find=lambda key: self.replicas.find_by_id(*key),
-            image=lambda: self.catalog.image,
+            find=self.replicas.find_replica,
+            metadata=self.cluster.state,
             config=self._config,
             runtime=self.runtime,
             counters=self.counters,
@@ -197,7 +199,7 @@ class Broker:
         self.flusher.on_capacity(service.room_came)
         return service
 
-    def _new_replicas(self, cluster: ClusterPorts) -> Replicas:
+    def _new_replica_manager(self, cluster: ClusterPorts) -> ReplicaManager:
         services = PartitionServices(
             broker_id=self.identity.broker_id,
             clock=self.clock,
@@ -217,7 +219,8 @@ class Broker:
             standing=self.cluster.registration,
         )
         threads = self._config.now.open_threads
-        return Replicas(
+        return ReplicaManager(
+            self.replicas,
             LogManager(self._disk, self.runtime, self.flusher, services, self.log, open_threads=threads),
             self.identity.broker_id,
             made=MadeReplicas(self._disk, self.flusher, self.log),
@@ -332,7 +335,7 @@ class Broker:
             self.dynamic_settings.take(*settings_layers(image, str(self.identity.broker_id)))
             self.replication.start()
             marks = await asyncio.to_thread(high_watermarks.load, self._disk)
-            await self.replicas.open(image, marks, index, self.cluster.state.grown_after)
+            await self.replica_manager.open(image, marks, index, self.cluster.state.grown_after)
             self._log_ends.serve()
             self.advisories.start()
             await self.cluster.adopt_streams(self._led_here)
@@ -377,18 +380,18 @@ class Broker:
 
     async def prepare(self, delta: ImageDelta) -> None:
         """Before the commit: directories of new partitions."""
-        await self.replicas.prepare(delta)
+        await self.replica_manager.prepare(delta)
 
     async def abandon(self, delta: ImageDelta) -> None:
         """The commit failed."""
-        await self.replicas.abandon(delta)
+        await self.replica_manager.abandon(delta)
 
     async def apply(self, delta: ImageDelta, index: int) -> None:
         """After the commit. Settings come first, because partitions read them; groups follow the partitions' roles."""
         if delta.broker_configs_changed:
             await self._apply_settings(delta.after)
         self.groups.let_go(delta)
-        await self.replicas.apply(delta, index)
+        await self.replica_manager.apply(delta, index)
         if delta.before.brokers != delta.after.brokers:
             self.replication.brokers_changed()
         self.groups.follow(delta)
@@ -397,7 +400,7 @@ class Broker:
         before = _partition_settings(self.config)
         self.dynamic_settings.take(*settings_layers(image, str(self.identity.broker_id)))
         if _partition_settings(self.config) != before:
-            await self.replicas.reconfigure()
+            await self.replica_manager.reconfigure()
 
     def _settings_changed(self, config: BrokerConfig) -> None:
         self.groups.configure(config.groups)
@@ -406,18 +409,18 @@ class Broker:
 
     def _log_dir_failed(self, error: StorageError) -> None:
         self.log.critical("log dir offline", path=str(self._data_dir.path), reason=str(error))
-        self.replicas.go_offline(error)
+        self.replica_manager.go_offline(error)
         self.cluster.log_dir_failed(error)
 
     def _lease_changed(self, held: bool) -> None:
-        self.replicas.lease_changed(held)
+        self.replica_manager.lease_changed(held)
         self.groups.lease_changed(held=held)
         if held:
             self.isolation.missed(0)
 
     def _expelled(self, error: LogboomError) -> None:
         self.log.critical("the cluster does not know this process any more", reason=str(error))
-        self.replicas.refuse_appends(NotLeaderError(str(error)))
+        self.replica_manager.refuse_appends(NotLeaderError(str(error)))
         if not self.expelled.done():
             self.expelled.set_result(error)
 
@@ -448,12 +451,12 @@ class Broker:
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.scrubber.stop()
         await self.replication.stop()
-        self.replicas.refuse_appends(reason)
+        self.replica_manager.refuse_appends(reason)
         await self.cluster.registration.end_lease()
         await self.cluster.stop()
         await self.flusher.stop()
         await high_watermarks.save_if_moved(self._disk, self.replicas, {}, self.log)
-        await self.replicas.close(reason)
+        await self.replica_manager.close(reason)
         if self.flusher.failure is None:
             await asyncio.to_thread(self.cluster.closed_cleanly)
         self._readers.shutdown()
@@ -465,10 +468,10 @@ class Broker:
 def _internal_streams_of(broker: Broker) -> InternalStreams:
     return InternalStreams(
         broker.identity.broker_id,
-        image=lambda: broker.catalog.image,
+        metadata=broker.cluster.state,
         ensure=broker.catalog.ensure_internal_stream,
         find_partition=broker.replicas.find,
-        found_damage=broker.replicas.found_damage,
+        found_damage=broker.replica_manager.found_damage,
     )
 
 

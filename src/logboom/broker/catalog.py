@@ -45,7 +45,7 @@ class Catalog:
         self._broker_id = broker_id
         self._ids = ids
         self._log = log
-        self._creation = StreamCreation(channel, lambda: state.image, ids)
+        self._creation = StreamCreation(channel, state, ids)
 
     # --- the image ----------------------------------------------------------------------------------------------
 

@@ -128,7 +128,7 @@ class ClusterMember:
             self.channel,
             parts.peers,
             parts.config,
-            image=lambda: self.state.image,
+            metadata=self.state,
             joins=self._joins,
             clock=parts.runtime.clock,
             log=parts.log,

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from logboom.base.ids import BrokerId, StreamName
+from logboom.broker.metadata_view import MetadataView
 from logboom.broker.partition.replica import Partition
-from logboom.metadata import Image, Stream
+from logboom.metadata import Stream
 
 
 class EnsureStream(Protocol):
@@ -25,8 +26,7 @@ class InternalStreams:
 
     broker_id: BrokerId
     """Of this broker."""
-    image: Callable[[], Image]
-    """The metadata in force."""
+    metadata: MetadataView
     ensure: EnsureStream
     find_partition: Callable[[str, int], Partition]
     """Raises LogboomError for a partition that is not here."""
@@ -35,4 +35,4 @@ class InternalStreams:
 
     def find(self, name: StreamName) -> Stream | None:
         """The stream of a name, where it exists."""
-        return self.image().by_name.get(name)
+        return self.metadata.image.by_name.get(name)

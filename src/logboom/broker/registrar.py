@@ -23,8 +23,8 @@ from logboom.broker.control import commands
 from logboom.broker.control.broker_commands import PEER_LISTENER
 from logboom.broker.control.channel import ControlChannel
 from logboom.broker.control.incarnations import KnownProcesses
+from logboom.broker.metadata_view import MetadataView
 from logboom.broker.peers import Address, PeerRefusedError, Peers, PeerUnavailableError
-from logboom.metadata import Image
 
 _RETRY_S: Final = 0.5
 _ANSWER_S: Final = 10.0
@@ -43,7 +43,7 @@ class Registrar:
         peers: Peers,
         config: Current[BrokerConfig],
         *,
-        image: Callable[[], Image],
+        metadata: MetadataView,
         joins: bool,
         clock: Clock,
         log: FilteringBoundLogger,
@@ -53,7 +53,7 @@ class Registrar:
         self._channel = channel
         self._peers = peers
         self._config = config
-        self._image = image
+        self._metadata = metadata
         self._joins = joins
         self._clock = clock
         self._log = log
@@ -119,7 +119,7 @@ class Registrar:
         """Where the other brokers were, as far as this one has heard."""
         return [
             Address(*one.listeners[PEER_LISTENER])
-            for one in self._image().brokers.values()
+            for one in self._metadata.image.brokers.values()
             if PEER_LISTENER in one.listeners and one.id != self._processes.own
         ]
 

@@ -1,4 +1,4 @@
-"""The partitions that this broker holds: opened at the start, then kept as the committed metadata says.
+"""Keeps the partitions that this broker holds as the committed metadata says: `replicas` is what it keeps.
 
 `prepare` makes the directories of new partitions durable, `apply` gives the partitions their role and takes them into
 service, reconfigures those whose stream changed and drops those that are deleted or held by others. The log manager
@@ -7,14 +7,14 @@ opens a log without a role; which partitions are here and in which role is in th
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from logboom.base.errors import LogboomError, NotLeaderError, StorageError, UnknownStreamError, UnknownStreamIdError
-from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset, PartitionIndex, StreamId, StreamName
+from logboom.base.errors import LogboomError, NotLeaderError, StorageError
+from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset, PartitionIndex, StreamName
 from logboom.broker.assignments import assignment_of, held_by, is_here, may_be_new, others_have_all
 from logboom.broker.disk.log_manager import LogManager, MissingReplicaError, PartitionKey, deleted_stream_error
 from logboom.broker.disk.made_replicas import MadeReplicas
@@ -23,6 +23,7 @@ from logboom.broker.lost_replicas import LostReplicas, NoOtherReplicas, ReplicaL
 from logboom.broker.partition.leader import Leading
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.replicas import Replicas
 from logboom.broker.role_keeper import RoleKeeper
 from logboom.metadata import Image, ImageDelta, Stream
 
@@ -36,11 +37,12 @@ def _never_registered() -> None:
     return None
 
 
-class Replicas:
+class ReplicaManager:
     """See the module. Life: `open`ed once, then deltas one at a time, then `close`d. Everything on the loop."""
 
     def __init__(
         self,
+        replicas: Replicas,
         logs: LogManager,
         broker_id: BrokerId,
         *,
@@ -54,9 +56,9 @@ class Replicas:
         self._logs = logs
         self._broker_id = broker_id
         self._log = log
-        self._image = Image()
-        self._partitions: dict[PartitionKey, Partition] = {}
-        self._failed: dict[PartitionKey, StorageError] = {}
+        self._replicas = replicas
+        self._partitions = replicas.opened
+        self._failed = replicas.failed
         self._prepared: list[Partition] = []
         self._made = made
         self._lost = LostReplicas(losses, self._rebuild, log)
@@ -85,17 +87,18 @@ class Replicas:
         known to be committed. `index`: of the last change in the image; `grown_after`: which partitions the changes
         behind an index made."""
         async with self._changing:
-            self._image = image
+            self._replicas.image = image
             new = await self._made.new_ones(grown_after)
 
             def is_new(stream: Stream, number: PartitionIndex) -> bool:
                 return (stream.id, number) in new or may_be_new(stream, number, self._broker_id)
 
-            opened, self._failed = await self._logs.open_all(
+            opened, failed = await self._logs.open_all(
                 image, held_by(image, self._broker_id), partial(self._opened, marks), is_new
             )
             self._partitions.update(opened)
-            for (name, number), error in self._failed.items():
+            self._failed.update(failed)
+            for (name, number), error in failed.items():
                 stream = image.by_name[name]
                 rebuild, never_made = isinstance(error, MissingReplicaError), (stream.id, number) in new
                 self._found_lost(stream, number, str(error), rebuild=rebuild or never_made, is_new=never_made)
@@ -115,50 +118,6 @@ class Replicas:
             return
         mark = marks.get((partition.stream.id, partition.index), Offset(0))
         partition.reads.high_watermark = min(mark, partition.log.durable_end)
-
-    # --- questions ----------------------------------------------------------------------------------------------
-
-    def find(self, name: str, index: int) -> Partition:
-        """A partition that this broker holds.
-
-        Raises UnknownStreamError where there is no such partition, NotLeaderError where others hold it, StorageError
-        where its files could not be opened at the start.
-        """
-        key = (StreamName(name), PartitionIndex(index))
-        try:
-            return self._partitions[key]
-        except KeyError:
-            failure = self._failed.get(key)
-            if failure is not None:
-                raise failure.with_traceback(None) from None
-            stream = self._image.by_name.get(key[0])
-            if stream is not None and 0 <= index < stream.partitions:
-                raise NotLeaderError(f"this broker holds no replica of {name}-{index}") from None
-            raise UnknownStreamError(f"there is no partition {index} of a stream {name!r}") from None
-
-    def find_by_id(self, stream_id: StreamId, index: int) -> Partition:
-        """A partition by its stream's id. Raises UnknownStreamIdError, else as `find`."""
-        stream = self._image.by_id.get(stream_id)
-        if stream is None:
-            raise UnknownStreamIdError(f"no stream has the id {stream_id}")
-        return self.find(stream.name, index)
-
-    def __len__(self) -> int:
-        return len(self._partitions)
-
-    def __iter__(self) -> Iterator[Partition]:
-        """All partitions that are open; safe against changes while it runs."""
-        return iter(tuple(self._partitions.values()))
-
-    @property
-    def failed(self) -> Mapping[PartitionKey, StorageError]:
-        """Partitions whose files could not be opened at the start."""
-        return self._failed
-
-    def offline(self) -> Mapping[PartitionKey, LogboomError]:
-        """Partitions that take no writes here, those whose files could not be opened included, each with its reason."""
-        refusing = {key: partition.refusal for key, partition in self._partitions.items()}
-        return {**self._failed, **{key: reason for key, reason in refusing.items() if reason is not None}}
 
     # --- following the metadata ---------------------------------------------------------------------------------
 
@@ -189,7 +148,7 @@ class Replicas:
     async def apply(self, delta: ImageDelta, index: int) -> None:
         """Follow the committed delta of the entry `index`. `find` answers by it before the first wait; files of dropped
         ones go after."""
-        self._image = delta.after
+        self._replicas.image = delta.after
         gone: list[tuple[LogboomError, list[Partition]]]
         gone = [(deleted_stream_error(stream.name), self._remove(stream, _keys(stream))) for stream in delta.deleted]
         changed = {stream.id: (stream, _changed(delta.before, stream)) for stream in delta.reassigned}
@@ -251,7 +210,7 @@ class Replicas:
             if is_here(stream, key[1], self._broker_id) and key not in self._partitions and key not in self._failed
         ]
         try:
-            self._take(await self._create(stream, missing, self._image))
+            self._take(await self._create(stream, missing, self._replicas.image))
         except (StorageError, OSError) as error:
             self._log.error("replicas cannot be made", stream=stream.name, partitions=missing, reason=str(error))
             for index in missing:
@@ -264,7 +223,7 @@ class Replicas:
         await self._roles.follow(keys)
         if self._roles.knows_process and not self._has_removed_moved:
             self._has_removed_moved = True
-            await self._logs.remove_moved_away(self._image, held_by(self._image, self._broker_id))
+            await self._logs.remove_moved_away(self._replicas.image, held_by(self._replicas.image, self._broker_id))
 
     def lease_changed(self, held: bool) -> None:
         """This broker has lost its lease with the controller, or has it again: the partitions it leads stop committing,
@@ -278,7 +237,7 @@ class Replicas:
     def found_damage(self, name: str, index: int) -> bool:
         """The log of a partition is damaged. Returns whether other brokers have its records: this copy is then replaced
         by theirs, and another broker leads."""
-        stream = self._image.by_name.get(StreamName(name))
+        stream = self._replicas.image.by_name.get(StreamName(name))
         if stream is None:
             return False
         found = self._found_lost(stream, index, _DAMAGED, rebuild=True)
@@ -301,7 +260,7 @@ class Replicas:
         """Empty a replica that no ISR or ELR contains any more, or create one that could not be created, and let it
         follow."""
         async with self._changing:
-            stream = self._image.by_id.get(key[0])
+            stream = self._replicas.image.by_id.get(key[0])
             if stream is None or not is_here(stream, key[1], self._broker_id):
                 return
             assignment, name = assignment_of(stream, key[1]), (stream.name, key[1])
@@ -312,7 +271,7 @@ class Replicas:
                 return
             partition = self._partitions.get(name)
             if partition is None:
-                self._take(await self._create(stream, [key[1]], self._image))
+                self._take(await self._create(stream, [key[1]], self._replicas.image))
                 self._failed.pop(name, None)
                 if key in self._made.unmade:
                     self._made.unmade.discard(key)
@@ -330,7 +289,7 @@ class Replicas:
         for number, key in enumerate(tuple(self._partitions) if keys is None else keys, 1):
             partition = self._partitions.get(key)
             if partition is not None:
-                partition.configure(self._image.by_name[key[0]])
+                partition.configure(self._replicas.image.by_name[key[0]])
             if number % _PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
 

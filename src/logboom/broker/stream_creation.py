@@ -4,7 +4,7 @@ Each stream of a command of its own costs a commit of the metadata, with a look 
 took half a minute on a busy machine.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -14,6 +14,7 @@ from logboom.base.ports import Ids
 from logboom.broker.control import commands
 from logboom.broker.control.channel import ControlChannel
 from logboom.broker.control.commands import CREATED_TOGETHER_MAX, Refusal
+from logboom.broker.metadata_view import MetadataView
 from logboom.metadata import Image, Stream, apply_all, decode_all
 from logboom.metadata.levels import CREATE_STREAMS_FROM
 
@@ -37,9 +38,9 @@ class NewStream(NamedTuple):
 class StreamCreation:
     """See the module. Life: that of the catalog."""
 
-    def __init__(self, channel: ControlChannel, image: Callable[[], Image], ids: Ids) -> None:
+    def __init__(self, channel: ControlChannel, metadata: MetadataView, ids: Ids) -> None:
         self._channel = channel
-        self._image = image
+        self._metadata = metadata
         self._ids = ids
 
     async def create(self, wanted: NewStream, *, validate_only: bool = False) -> Stream:
@@ -49,7 +50,7 @@ class StreamCreation:
     async def create_all(self, wanted: Sequence[NewStream]) -> list[Stream | LogboomError]:
         """`Catalog.create_streams`."""
         made = [self._command(one) for one in wanted]
-        if self._image().level < CREATE_STREAMS_FROM:
+        if self._metadata.image.level < CREATE_STREAMS_FROM:
             return [await _or_error(self._create(one)) for one in made]
         results: list[Stream | LogboomError] = []
         for some in _together(made):
@@ -58,7 +59,7 @@ class StreamCreation:
 
     async def _create(self, command: commands.CreateStream) -> Stream:
         planned = await self._channel.submit(command, bytes | None)
-        return stream_after(self._image(), command.name, planned)
+        return stream_after(self._metadata.image, command.name, planned)
 
     async def _create_together(self, some: Sequence[commands.CreateStream]) -> Sequence[Stream | LogboomError]:
         if len(some) == 1:
@@ -70,7 +71,9 @@ class StreamCreation:
         results: list[Stream | LogboomError] = []
         for one, refusal in zip(some, refusals, strict=True):
             try:
-                results.append(refusal.error if refusal is not None else stream_after(self._image(), one.name, None))
+                results.append(
+                    refusal.error if refusal is not None else stream_after(self._metadata.image, one.name, None)
+                )
             except UnknownStreamError as error:
                 results.append(error)
         return results

@@ -168,7 +168,7 @@ class Advisories:
         return stream
 
     async def _append(self, stream: Stream, some: Sequence[Written]) -> None:
-        image = self._streams.image()
+        image = self._streams.metadata.image
         stream = image.by_id.get(stream.id, stream)
         leader = stream.assignments[0].leader if stream.assignments else self._streams.broker_id
         if leader == self._streams.broker_id:

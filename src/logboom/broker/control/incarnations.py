@@ -21,8 +21,8 @@ from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerId
 from logboom.base.ports import Disk
 from logboom.broker.disk.data_dir import METADATA_DIR
+from logboom.broker.metadata_view import MetadataView
 from logboom.broker.peers import PeerIdentity
-from logboom.metadata import Image
 from logboom.metadata.membership import older_copy_error
 from logboom.storage import frame, read_whole, replace_whole, unframe
 
@@ -45,13 +45,13 @@ class KnownProcesses:
         self._noted = set(noted)
         self.older: LogboomError | None = None
         """Why this data directory is known to be an older copy, if so."""
-        self._image: Callable[[], Image] = Image
+        self._metadata: MetadataView | None = None
         self._found_older: Callable[[LogboomError], None] = _nobody_asks
 
-    def follow(self, image: Callable[[], Image], found_older: Callable[[LogboomError], None]) -> None:
-        """`image`: what this broker knows of the others from now on. `found_older` is called when the data directory
+    def follow(self, metadata: MetadataView, found_older: Callable[[LogboomError], None]) -> None:
+        """`metadata`: what this broker knows of the others from now on. `found_older` is called when the data directory
         turns out to be an older copy."""
-        self._image, self._found_older = image, found_older
+        self._metadata, self._found_older = metadata, found_older
 
     def note(self, process: str) -> None:
         """The directory has noted one more process."""
@@ -59,7 +59,7 @@ class KnownProcesses:
 
     def registered(self, peer: PeerIdentity) -> str:
         """The process of a broker that was registered last with its directory, as far as this broker knows."""
-        known = self._image().brokers.get(peer.broker_id)
+        known = None if self._metadata is None else self._metadata.image.brokers.get(peer.broker_id)
         return known.incarnation if known is not None and known.directory_id == peer.directory_id else ""
 
     def check_noted(self, process: str) -> None:

@@ -73,7 +73,7 @@ class GroupService:
         A broker that is alone creates the stream of offsets where there is none, and gives it the settings that are
         configured now. In a cluster the first group creates it: then it has replicas on the brokers that there are.
         """
-        if len(self._streams.image().brokers) <= 1:
+        if len(self._streams.metadata.image.brokers) <= 1:
             await self._make_stream()
         self._shards.follow(self._stream)
 

@@ -145,7 +145,7 @@ class Shards:
     def _existing_streams(self) -> frozenset[str]:
         """All streams. The image has every stream for which a coordinator before could take an offset: it took none
         any more once the image that made this broker the leader had reached it."""
-        return frozenset(self._streams.image().by_name)
+        return frozenset(self._streams.metadata.image.by_name)
 
     def _resign(self, index: int) -> None:
         one = self._led.pop(index)

@@ -10,13 +10,13 @@ from logboom.base.dynamic import Current
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerEpoch, BrokerId
 from logboom.broker.config import BrokerConfig
+from logboom.broker.metadata_view import MetadataView
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.replication.ports import ClusterPorts
 from logboom.broker.runtime import Runtime
-from logboom.metadata import Image
 
 _UNKNOWN: Final = BrokerEpoch(-1)
 
@@ -30,8 +30,7 @@ class ReplicationContext:
     """Of this broker."""
     find: Callable[[ReplicaKey], Partition]
     """Raises LogboomError for a partition that is not here."""
-    image: Callable[[], Image]
-    """The metadata in force."""
+    metadata: MetadataView
     config: Current[BrokerConfig]
     runtime: Runtime
     counters: Counters
@@ -48,5 +47,5 @@ class ReplicationContext:
 
     def registered_epoch(self, broker: BrokerId) -> BrokerEpoch:
         """The epoch of a broker according to the metadata, -1 for one that is not registered."""
-        found = self.image().brokers.get(broker)
+        found = self.metadata.image.brokers.get(broker)
         return _UNKNOWN if found is None else found.epoch

@@ -52,7 +52,7 @@ class ReplicationService:
 
     def fetch(self, key: ReplicaKey, request: Fetch) -> None:
         """Ask the leader for a partition."""
-        assignment = self._context.image().assignment(*key)
+        assignment = self._context.metadata.image.assignment(*key)
         observes = assignment is not None and self._context.broker_id in assignment.observers
         source, before = (request.leader, observes), self._source_of.get(key)
         if before is not None and before != source:
@@ -159,6 +159,6 @@ def _throttle(context: ReplicationContext, side: str, bytes_per_s: Callable[[], 
         f"{side}.replication.throttled.replicas",
         bytes_per_s,
         context.broker_id,
-        context.image,
+        context.metadata,
         context.runtime.clock,
     )

@@ -15,8 +15,8 @@ from typing import Final
 
 from logboom.base.ids import BrokerId, PartitionIndex, StreamId
 from logboom.base.ports import Clock
+from logboom.broker.metadata_view import MetadataView
 from logboom.broker.partition.replication_port import ReplicaKey
-from logboom.metadata import Image
 
 LOOK_S: Final = 1.0
 """The longest wait before a throttle is asked again: the rate may have changed, or the replica may be in sync."""
@@ -35,15 +35,15 @@ class ReplicationThrottle:
         setting: str,
         rate: Callable[[], int | None],
         broker_id: BrokerId,
-        image: Callable[[], Image],
+        metadata: MetadataView,
         clock: Clock,
     ) -> None:
-        """`setting`: the stream's setting that names the throttled replicas. `rate`: bytes a second, None for no limit.
-        `image`: the metadata in force."""
+        """`setting`: the stream's setting that names the throttled replicas. `rate`: bytes a second, None
+        for no limit."""
         self._setting = setting
         self._rate = rate
         self._broker_id = broker_id
-        self._image = image
+        self._metadata = metadata
         self._clock = clock
         self._named: dict[StreamId, tuple[str, frozenset[PartitionIndex]]] = {}
         self._debt = 0.0
@@ -54,7 +54,7 @@ class ReplicationThrottle:
         """Whether `replica` copies this partition under the throttle now."""
         if self._rate() is None:
             return False
-        stream = self._image().by_id.get(key[0])
+        stream = self._metadata.image.by_id.get(key[0])
         if stream is None or not key[1] < len(stream.assignments) or replica in stream.assignments[key[1]].isr:
             return False
         text = stream.overrides.get(self._setting, "")
