@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from logboom.base.errors import InvalidRequestError, LogboomError, OffsetNotAvailableError
 from logboom.kafka.admin.lookup import led_partition
 from logboom.kafka.errors import (
-    REPLICAS_ELSEWHERE,
     LeaderNotAvailableError,
-    ReplicaRequestError,
     UnsupportedVersionError,
     error_code,
 )
@@ -46,8 +44,6 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     cls = response_class(_API_KEY, context.api_version)
     topic_cls, part_cls = nested(cls, "topics"), nested(cls, "topics", "partitions")
     gate = asyncio.Semaphore(_PARALLEL)
-    if request.replica_id >= 0:
-        return _refuse_replica(context, request)
     times = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
 
     async def look_up(name: str, part: Any) -> Entity:
@@ -65,17 +61,6 @@ async def handle(context: RequestContext, request: Any) -> Reply:
         for topic in request.topics
     ]
     return make(cls, throttle_time=milliseconds(0), topics=tuple(topics))
-
-
-def _refuse_replica(context: RequestContext, request: Any) -> Reply:
-    cls = response_class(_API_KEY, context.api_version)
-    topic_cls, part_cls = nested(cls, "topics"), nested(cls, "topics", "partitions")
-    error = ReplicaRequestError(REPLICAS_ELSEWHERE)
-    topics = tuple(
-        make(topic_cls, name=topic.name, partitions=tuple(_answer(part_cls, part, error) for part in topic.partitions))
-        for topic in request.topics
-    )
-    return make(cls, throttle_time=milliseconds(0), topics=topics)
 
 
 async def _look_up(context: RequestContext, part_cls: Any, name: str, part: Any) -> Entity:
