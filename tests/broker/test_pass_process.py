@@ -3,6 +3,9 @@
 import os
 import random
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 from tests.support.compaction import pairs_batch, pairs_of
 from tests.support.logs import DIRECTORY, Reports, append, open_log
+from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import CompactionCancelledError, RetriableStorageError, StorageError
 from logboom.base.ids import Offset
@@ -235,6 +239,38 @@ def test_the_process_leaves_the_cores_to_all_others(tmp_path: Path) -> None:
 def test_its_session_is_less_nice_where_it_starves(niceness: int, ran_ms: int, waited_ms: int, wanted: int) -> None:
     """Where others keep all cores busy the nicest session gets a thousandth of them."""
     assert session_niceness(niceness, ran_ms * 1_000_000, waited_ms * 1_000_000) == wanted
+
+
+STARVED_BEFORE_IT_SPEAKS = """
+import sys, time
+from logboom.host import helper
+
+def work(side):
+    for _ in range(600):
+        if open(sys.argv[1]).read() == "0":
+            side.send(b"less nice")
+            return
+        time.sleep(0.1)
+
+helper._AUTOGROUP, helper._SCHEDSTAT, helper._named = sys.argv[1], sys.argv[2], lambda name: work
+helper.main("work", int(sys.argv[3]))
+"""
+
+
+def test_it_is_less_nice_where_it_starves_before_it_has_said_anything(tmp_path: Path) -> None:
+    """On a machine with a hundred busy sessions it had not imported its work after two minutes, was killed as one that
+    does not answer, and so was each that was started after it: nothing was compacted."""
+    niceness, scheduled = tmp_path / "autogroup", tmp_path / "schedstat"
+    niceness.write_text("")
+    scheduled.write_text("1000000 900000000 3")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = (sys.executable, "-c", STARVED_BEFORE_IT_SPEAKS, niceness, scheduled, str(theirs.fileno()))
+        with subprocess.Popen(command, pass_fds=(theirs.fileno(),)) as started:
+            theirs.close()
+            ours.settimeout(WAIT_S)
+            assert ours.recv(100).endswith(b"less nice")
+            assert started.wait(WAIT_S) == 0
 
 
 class RefusesWrites(Workers):

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -41,7 +42,7 @@ _TELLING_NS: Final = 50_000_000
 _NICENESS_STEP: Final = 5
 _LOOK_S: Final = 0.2
 _SCHEDSTAT: Final = "/proc/self/schedstat"
-"""Nanoseconds on a core, and nanoseconds of waiting for one (Documentation/scheduler/sched-stats.rst)."""
+"""Nanoseconds of the main thread on a core, and of its waiting for one (Documentation/scheduler/sched-stats.rst)."""
 _SILENCE_MAX_S: Final = 120.0
 """How long the helper may say nothing. It tells what it did every few MiB: with a thousandth of a core that takes
 seconds, and minutes only where it was stopped (SIGSTOP), or where the disk does not answer."""
@@ -105,16 +106,20 @@ class _SessionShare:
 
     def __init__(self) -> None:
         self._niceness = _NICENESS
-        self._looked_s = time.monotonic()
         self._ran_ns = self._waited_ns = 0
         """Of before the last look."""
 
-    def look(self) -> None:
-        """Asked often; looks now and then. Any process may make its session less nice, down to 0 (sched(7))."""
-        now_s = time.monotonic()
-        if now_s - self._looked_s < _LOOK_S:
-            return
-        self._looked_s = now_s
+    def keep(self) -> None:
+        """Look now and then from now on, on a thread: whatever the helper does meanwhile, be it that it imports."""
+        threading.Thread(target=self._look_for_ever, name="session share", daemon=True).start()
+
+    def _look_for_ever(self) -> None:
+        while True:
+            time.sleep(_LOOK_S)
+            self._look()
+
+    def _look(self) -> None:
+        """Any process may make its session less nice, down to 0 (sched(7))."""
         try:
             with open(_SCHEDSTAT) as file:
                 ran_ns, waited_ns = map(int, file.read().split()[:2])
@@ -132,10 +137,8 @@ class _Side:
 
     def __init__(self, link: socket.socket) -> None:
         self._socket = link
-        self._share = _SessionShare()
 
     def send(self, message: bytes) -> None:
-        self._share.look()
         try:
             _send(self._socket, message, None)
         except OSError:
@@ -194,6 +197,7 @@ def main(work: str, descriptor: int) -> None:
     for path, value in ((_AUTOGROUP, str(_NICENESS)), ("/proc/self/oom_score_adj", _KILLED_FIRST)):
         with contextlib.suppress(OSError):
             _write(path, value)
+    _SessionShare().keep()
     keep_buffers()
     link = socket.socket(fileno=descriptor)  # open until the end: it tells the other process of that
     with contextlib.suppress(EOFError):
