@@ -14,7 +14,6 @@ write, and a new pin replaces the old one in one step. A new pin raises the gene
 Knows pins, the log and Spark's offsets of the router. Must not know how a batch is run.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import KeyRef, Plan
 from logboom.pipeline.registry import read_plan
+from logboom.pipeline.run.batch_clock import BatchClock
 from logboom.pipeline.run.batch_dials import BatchDials
 from logboom.pipeline.run.outputs import output_streams
 
@@ -105,6 +105,7 @@ class BatchPlanner:
         self._load_keys = load_keys
         self._notify = notify
         self._plans = BatchPlans(checkpoint / "pins", read_plan)
+        self._clock = BatchClock()
 
     def choose(self, batch: int, outputs: Mapping[str, int]) -> PinnedPlan:
         """The plan that the batch runs with, durably pinned. `outputs`: partitions of the streams of today's plan.
@@ -176,8 +177,7 @@ class BatchPlanner:
         ends = self._admin.ends(outputs)
         tables = {} if self._tables is None else self._tables.current(self._plan.table_refs())
         dials = {} if self._dials is None else self._dials.values()
-        # A clock that was set back must make a batch older than the last: times of day only grow from batch to batch.
-        wall_ms = max(time.time_ns() // 1_000_000, self._plans.wall_ms(batch - 1) + 1)
+        wall_ms = self._clock.next(self._plans.wall_ms(batch - 1))
         self._plans.pin(batch, self._plan, keys, ends, generation, tables, dials, wall_ms)
         name = self._plan.content_hash()
         return PinnedPlan(self._plan, name, fingerprints(keys), ends, generation, tables, dials, wall_ms)
