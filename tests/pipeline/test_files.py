@@ -122,6 +122,17 @@ def test_a_long_or_hostile_value_leads_to_a_name_that_a_disk_takes() -> None:
         assert name not in (".", "..", "")
 
 
+def test_several_long_values_lead_to_a_name_that_a_disk_takes(tmp_path: Path) -> None:
+    """Each of them would be short enough; the batch failed for ever."""
+    sink = msgspec.structs.replace(SINK, path="{service}-{host}/{host}-{service}-{stream}.jsonl", rotate_bytes=65_536)
+    hosts = [f"{'h' * 200}{number}" for number in range(2)]
+    given = [_event(number, service="s" * 300, host=host) for number, host in enumerate(hosts)]
+    Opened(tmp_path, sink).deliver(0, given)
+    found = [path for path in tmp_path.rglob("*.jsonl") if path.is_file()]
+    assert len({path.relative_to(tmp_path).parts[0] for path in found}) == len(found) == len(hosts)
+    assert max(len(part) for path in found for part in path.relative_to(tmp_path).parts) <= 225
+
+
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_compressed_files_are_read_by_the_usual_tools(tmp_path: Path, compression: Any) -> None:
     out = Opened(tmp_path, msgspec.structs.replace(SINK, compression=compression))

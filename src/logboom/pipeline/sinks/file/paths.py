@@ -14,6 +14,12 @@ PARTS: Final = ("date", "hour", "service", "host", "source", "stream")
 _PART: Final = re.compile(r"\{([^{}/]*)\}")
 _NO_VALUE: Final = "none"
 _VALUE_MAX_BYTES: Final = 120
+_NAME_MAX_BYTES: Final = 225
+"""Of 255 that file systems take: a file that is moved aside gets a time and a number."""
+_WRITTEN_MAX_BYTES: Final = 200
+"""Of them without the parts."""
+_SUFFIXES_MAX: Final = 16
+_HASH: Final = 12
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,6 +48,8 @@ def form_fault(path: str) -> str | None:
         return "has a brace without its other half"
     if any(name == ".." for name in _PART.sub("x", path).split("/")[plain[0].count("/") :]) and len(plain) > 1:
         return "leads up by '..' behind a part that events fill in"
+    if any(len(name.encode()) > _WRITTEN_MAX_BYTES for name in _PART.sub("", path).split("/")):
+        return f"has a name of more than {_WRITTEN_MAX_BYTES} bytes"
     return "is a directory; write the path of a file" if path.endswith("/") else None
 
 
@@ -61,7 +69,23 @@ def filled(path: str, values: dict[str, Any]) -> str:
     >>> filled("{date}/{hour}-{service}.log", {"date": 0, "hour": 0, "service": "../etc"})
     '1970-01-01/00-%2E.%2Fetc.log'
     """
-    return _PART.sub(lambda match: _text(match[1], values[match[1]]), path)
+    found = _PART.sub(lambda match: _text(match[1], values[match[1]]), path)
+    return "/".join(map(_short_enough, found.split("/")))
+
+
+def _short_enough(name: str) -> str:
+    """A name as a file system takes it: several values in one may be too much, though none of them is."""
+    name_bytes = name.encode()
+    if len(name_bytes) <= _NAME_MAX_BYTES:
+        return name
+    _, dot, suffixes = name.rpartition(".")
+    ending = f"{dot}{suffixes}" if len(suffixes) <= _SUFFIXES_MAX else ""
+    kept = name_bytes[: _NAME_MAX_BYTES - _HASH - 1 - len(ending.encode())].decode(errors="ignore")
+    return f"{kept}-{_hash(name)}{ending}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH]
 
 
 def _text(part: str, value: Any) -> str:
@@ -77,5 +101,5 @@ def _text(part: str, value: Any) -> str:
     if text.startswith("."):
         text = f"%2E{text[1:]}"
     if len(text) > _VALUE_MAX_BYTES:
-        text = f"{text[:_VALUE_MAX_BYTES]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        text = f"{text[:_VALUE_MAX_BYTES]}-{_hash(text)}"
     return text
