@@ -139,10 +139,16 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
     if threading.current_thread() is threading.main_thread():
         # A new SparkContext cancels all jobs on SIGINT; what a signal means is the caller's choice.
         signal.signal(signal.SIGINT, interrupted)
+    # It prints a traceback where the JVM ends, which is told in a sentence; nothing here has accumulators.
+    session.sparkContext._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign]  # noqa: SLF001
     # Spark does nothing where the level is the root logger's already, and its shell's filter then keeps hiding INFO.
     session.sparkContext.setLogLevel(QUIET)
     session.sparkContext.setLogLevel(options.log_level)
     return session
+
+
+def _say_nothing(request: object, client_address: object) -> None:
+    return
 
 
 def _without_connector(started: StartedJvm, error: PipelineError) -> PipelineError:
