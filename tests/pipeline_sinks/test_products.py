@@ -152,10 +152,10 @@ def test_splunk_is_asked_for_an_acknowledgment_again_where_the_answer_fails() ->
 def test_a_request_whose_acknowledgment_got_lost_is_sent_again_after_its_time() -> None:
     """Splunk says once that a request is indexed."""
     with Server(splunk_hec.SplunkHecWithAcks()) as server:
-        server.faults.next += [None, None, "half"]
+        server.faults.next += [None, None, "stored_500"]
         keys = splunk_hec.ACKS.replace("ack_timeout: 30s", "ack_timeout: 2s")
         batch = delivered(server, keys, [event(number) for number in range(40)])
-        assert server.contract.events == {f"web:0:{number}": 2 for number in range(40)}
+        assert min(server.contract.events[f"web:0:{number}"] for number in range(40)) >= 2
         assert (batch.rows, batch.letters.refused) == (40, [])
 
 
