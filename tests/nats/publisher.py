@@ -15,9 +15,13 @@ _NOT_NOW = (nats.errors.Error, nats.js.errors.Error, OSError)
 class Publisher:
     """Publishes numbers with ids, each until it is acked, some at a time, until it is told to end."""
 
-    def __init__(self, client: Client, subject: str, padding: bytes = b"", *, name: str = "n") -> None:
-        """`padding`: behind each number; `name`: before it in the id, where there are several publishers."""
+    def __init__(
+        self, client: Client, subject: str, padding: bytes = b"", *, name: str = "n", pause_s: float = 0.0
+    ) -> None:
+        """`padding`: behind each number; `name`: before it in the id, where there are several publishers; `pause_s`:
+        behind each ack, for a load that does not grow with the machine."""
         self._padding = padding
+        self._pause_s = pause_s
         self._name = name
         self._jetstream = client.jetstream()
         self._subject = subject
@@ -58,6 +62,7 @@ class Publisher:
                     await asyncio.sleep(0.05)
                 else:
                     self.acked[number] = ack.seq
+                    await asyncio.sleep(self._pause_s)
 
     def _payload(self, number: int) -> bytes:
         return b"%d " % number + self._padding
