@@ -2,6 +2,7 @@
 says so (KIP-966)."""
 
 import asyncio
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ from tests.support.simulated import replace_disk, run
 
 from logboom.base.errors import ElectionNotNeededError, EligibleLeadersNotAvailableError, UnknownStreamError
 from logboom.base.ids import NO_BROKER, BrokerId
+from logboom.broker.control.unclean_recovery import Ends, Key
 from logboom.broker.partition.replica import Partition
 
 
@@ -160,6 +162,36 @@ def test_the_others_are_waited_for_but_not_for_ever(tmp_path: Path) -> None:
             assert cluster.assignment("orders").in_doubt
             await stays(lambda: cluster.assignment("orders").leader == NO_BROKER, 8.0)
             await until(lambda: cluster.assignment("orders").leader == 3, "the one that is there leads", within_s=5.0)
+
+    run(body)
+
+
+def test_who_has_most_and_is_killed_while_it_is_decided_is_not_passed_over(tmp_path: Path) -> None:
+    """It told how far its log goes, and the next that told was elected: committed records were cut."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3, minimum=1) as cluster:
+            await left_behind(cluster)
+            recovery = cluster[DIRECTOR].cluster.controller.recovery
+            ask, asked = recovery._ask, list[Mapping[Key, Ends]]()
+
+            async def ask_and_kill(keys: Sequence[Key], brokers: Collection[BrokerId]) -> Mapping[Key, Ends]:
+                ends = await ask(keys, brokers)
+                if not asked:
+                    asked.append(ends)
+                    await cluster.crash(1, Random(1))
+                return ends
+
+            recovery._ask = ask_and_kill
+            await cluster.start(1)
+            await until(lambda: bool(asked), "who is there was asked")
+            await stays(lambda: cluster.assignment("orders").leader == NO_BROKER, 8.0)
+            await cluster.start(1)
+            await cluster.in_sync("orders")
+            for broker in (1, 2, 3):
+                copy = cluster.partition(broker, "orders")
+                await until(partial(has_shown, copy, 3), "all of it is shown")
+                assert await values_of(copy) == [b"all have it", b"2 lacks it", b"1 alone has it"]
 
     run(body)
 

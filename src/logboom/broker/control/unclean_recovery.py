@@ -13,12 +13,12 @@ leads, and no record is lost; so by default the partition waits. Three things le
 Life: that of its `loop`.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
-from logboom.base.ids import NO_BROKER, BrokerId, PartitionIndex, StreamId, StreamName
+from logboom.base.ids import NO_BROKER, BrokerEpoch, BrokerId, PartitionIndex, StreamId, StreamName
 from logboom.broker.control.context import ControlContext, InOrder
 from logboom.broker.control.controller_loop import ControllerLoop
 from logboom.metadata import Image
@@ -32,6 +32,7 @@ _INTERVAL_S: Final = 0.25
 _WAIT_S: Final = 10.0
 Key: TypeAlias = tuple[StreamId, PartitionIndex]
 Ends: TypeAlias = Mapping[BrokerId, LogEnd]
+Incarnations: TypeAlias = Mapping[BrokerId, BrokerEpoch]
 AskEnds: TypeAlias = Callable[[Sequence[Key], Collection[BrokerId]], Awaitable[Mapping[Key, Ends]]]
 """How far the logs of some brokers go; those that do not tell are left out."""
 
@@ -41,15 +42,20 @@ class _Wanted(NamedTuple):
 
     before: Assignment
     """As it was when it was decided whom to ask."""
-    asked: frozenset[BrokerId]
-    one_of: frozenset[BrokerId]
+    asked: Incarnations
+    one_of: Set[BrokerId]
     """At least one of these has to answer."""
     waited: bool
     """Whether it was waited for long enough; before that, all who are asked have to answer."""
 
     def may_decide(self, told: Ends) -> bool:
         """Whether these answers are enough."""
-        return bool(self.one_of & told.keys()) and (self.waited or self.asked <= told.keys())
+        return bool(self.one_of & told.keys()) and (self.waited or self.asked.keys() <= told.keys())
+
+    def still_hold(self, ends: Ends, image: Image) -> Ends:
+        """The answers of those that may still lead, and have not started anew since they were asked."""
+        now = _active(image, self.asked)
+        return {one: end for one, end in ends.items() if one in now and now[one] == self.asked[one]}
 
 
 class UncleanRecovery:
@@ -106,8 +112,8 @@ class UncleanRecovery:
         since: dict[Key, float] = {}
         due: dict[Key, _Wanted] = {}
         for key, assignment, takes_anybody in self._leaderless(image):
-            active = frozenset(filter(image.is_active, assignment.replicas))
-            known = active.intersection(assignment.last_known) if assignment.in_doubt else frozenset[BrokerId]()
+            active = _active(image, assignment.replicas)
+            known = active.keys() & assignment.last_known if assignment.in_doubt else frozenset[BrokerId]()
             if not known and not takes_anybody:
                 continue  # none of those that were relied on is there
             since[key] = self._since.get(key, now_s)
@@ -115,7 +121,7 @@ class UncleanRecovery:
             if known and (waited or not self._others_may_come(assignment, active)):
                 due[key] = _Wanted(assignment, active, known, waited)
             elif waited and takes_anybody and active:
-                due[key] = _Wanted(assignment, active, active, waited)
+                due[key] = _Wanted(assignment, active, active.keys(), waited)
         self._since = since
         self._calm = None if since else image
         return dict(islice(due.items(), CHANGES_PER_RECORD))
@@ -129,7 +135,7 @@ class UncleanRecovery:
                 if assignment.leader == NO_BROKER and (takes_anybody or assignment.in_doubt):
                     yield (stream.id, PartitionIndex(index)), assignment, takes_anybody
 
-    def _others_may_come(self, assignment: Assignment, active: frozenset[BrokerId]) -> bool:
+    def _others_may_come(self, assignment: Assignment, active: Incarnations) -> bool:
         """Whether replicas that are not there yet may have more than those that are."""
         return any(
             one not in active and (one in assignment.last_known or self._is_alive(one)) for one in assignment.replicas
@@ -139,7 +145,8 @@ class UncleanRecovery:
         context = self._context
         records: list[PartitionsChanged] = []
         for key, one in wanted.items():
-            told = ends.get(key, {})
+            # Who has most may be fenced or killed by now: then all are asked again, and not the next best elected.
+            told = one.still_hold(ends.get(key, {}), context.image)
             if context.image.assignment(*key) == one.before and one.may_decide(told):
                 records += recover(context.image, *key, told, context.minimum_of)
         await context.commit(changes_by_stream(context.image, records))
@@ -152,6 +159,11 @@ class UncleanRecovery:
                     partition=change.index,
                     ends=shown(ends[key]),
                 )
+
+
+def _active(image: Image, brokers: Iterable[BrokerId]) -> Incarnations:
+    """Those of some brokers that may lead."""
+    return {one: image.brokers[one].epoch for one in brokers if image.is_active(one)}
 
 
 def shown(ends: Ends) -> dict[int, tuple[int, int]]:
