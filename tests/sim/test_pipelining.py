@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from logboom.base.ids import Offset
 from logboom.records import iter_batches
 from logboom.sim.client import AskError, TopicPartition
 from logboom.sim.cluster import run_cluster_seed
@@ -118,6 +119,44 @@ def test_no_more_than_five_of_a_partition_are_open(rules: Rules) -> None:
         bench.broker.answer(0)
         await bench.goes_on()
         assert len(bench.broker.sent) == 6
+
+    asyncio.run(life())
+
+
+def test_librdkafka_takes_an_ack_for_one_of_all_batches_before_it() -> None:
+    """What was refused after it had been taken would stay open, and more come behind it than brokers remember."""
+
+    async def life() -> None:
+        bench = Bench(Rules.LIBRDKAFKA)
+        await bench.make(*[A] * 6)
+        bench.broker.answer(0, ErrorCode.not_leader_or_follower)
+        bench.broker.answer(1)
+        await bench.goes_on()
+        assert list(bench.history.acked_below) == [0, 1]
+        assert list(bench.history.acked) == [2, 3]
+        assert bench.history.check({A: [(Offset(9), 1), (Offset(10), 2), (Offset(11), 3)]}) == [
+            "lost write in s-0: 0 was acknowledged below 10, and is not there"
+        ]
+        assert bench.broker.places(5) == [(A, 0, 10)]
+
+    asyncio.run(life())
+
+
+def test_java_sends_what_was_refused_again_whatever_was_acknowledged_behind_it() -> None:
+    async def life() -> None:
+        bench = Bench(Rules.JAVA)
+        await bench.make(A, A)
+        bench.broker.answer(0, ErrorCode.not_leader_or_follower)
+        bench.broker.answer(1)
+        await bench.goes_on()
+        bench.broker.answer(2)
+        await bench.make(A)
+        bench.broker.answer(3, ErrorCode.out_of_order_sequence_number)
+        await bench.goes_on()
+        assert bench.broker.places(2)[:2] == [(A, 0, 0), (A, 0, 4)]
+        assert bench.history.violations == [
+            "p (java) was told that the sequence of the batch that comes next is wrong, in s-0"
+        ]
 
     asyncio.run(life())
 

@@ -101,7 +101,7 @@ def run_cluster_seed(
         schedule=run.schedule,
         faults=run.fault_counts(),
         met=dict(simulation.trace.met),
-        records_acked=len(run.history.acked) + len(run.history.acked_in_one),
+        records_acked=run.history.acknowledged,
         records_final=run.records_final,
         elections=run.elections,
         polls=run.history.polls,

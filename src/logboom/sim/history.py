@@ -40,6 +40,8 @@ class History:
     acked: dict[Value, tuple[TopicPartition, Offset]] = field(default_factory=dict)
     acked_in_one: dict[Value, tuple[Sequence[TopicPartition], Offset]] = field(default_factory=dict)
     """Records of which it was said at which offset they are, and not in which of these partitions."""
+    acked_below: dict[Value, tuple[TopicPartition, Offset]] = field(default_factory=dict)
+    """Records of which a client takes an acknowledgement of later ones for theirs: they are somewhere below those."""
     acked_ends: dict[TopicPartition, Offset] = field(default_factory=dict)
     """Of each partition, the offset behind the last acknowledged record: the high-water mark is never below it."""
     seen: dict[tuple[TopicPartition, Offset], Value] = field(default_factory=dict)
@@ -72,6 +74,11 @@ class History:
     polls: int = 0
     commits: int = 0
 
+    @property
+    def acknowledged(self) -> int:
+        """How many records."""
+        return len(self.acked) + len(self.acked_in_one) + len(self.acked_below)
+
     def violated(self, text: str) -> None:
         """Something happened that must never happen."""
         self.violations.append(text)
@@ -99,6 +106,11 @@ class History:
             self._note(where, Offset(offset), value, "acknowledged")
         self.acked_ends[where] = Offset(max(base_offset + len(values), self.acked_ends.get(where, 0)))
         self.on_committed(where, Offset(base_offset + len(values)))
+
+    def acknowledge_below(self, where: TopicPartition, end: int, values: Sequence[Value]) -> None:
+        """Records are committed below an offset, as the acknowledgement of later ones of their producer says."""
+        for value in values:
+            self.acked_below[value] = (where, Offset(end))
 
     def refuse(self, values: Sequence[Value]) -> None:
         """The broker says that it has not appended records, which are not sent again."""
@@ -190,6 +202,16 @@ def _lost(history: History, final: Final) -> Iterator[str]:
     for value, (places, offset) in history.acked_in_one.items():
         if all(held.get((where, offset)) != value for where in places):
             yield f"lost write: {value} was acknowledged at {offset} of one of {', '.join(map(_text, places))}"
+    yield from _lost_below(history, final)
+
+
+def _lost_below(history: History, final: Final) -> Iterator[str]:
+    below = {(where, value): offset for where, records in final.items() for offset, value in records}
+    for value, (where, end) in history.acked_below.items():
+        if history.starts.get(where, Offset(0)):
+            continue  # it may be among what was deleted
+        if below.get((where, value), end) >= end:
+            yield f"lost write in {_text(where)}: {value} was acknowledged below {end}, and is not there"
 
 
 def _duplicates(history: History, final: Final) -> Iterator[str]:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from itertools import count
+from itertools import count, takewhile
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -238,10 +238,11 @@ class PipelinedProducer:
             return
         part = answer.result()
         if part.error_code is ErrorCode.none:
-            line.batches.remove(batch)
-            del self._history.waits[self.name, batch.number]
             if producer == line.producer:
-                line.next_ack = sequence + len(batch.records)
+                line.next_ack = max(line.next_ack, sequence + len(batch.records))
+                if self.rules is Rules.LIBRDKAFKA:
+                    self._acknowledge_before(line, batch, int(part.base_offset))
+            self._done(line, batch)
             self._history.acknowledge(line.where, int(part.base_offset), batch.values)
             return
         self._is_lost = True
@@ -250,6 +251,17 @@ class PipelinedProducer:
                 self._out_of_order(line, sequence)
         else:
             self._session.check_passes(RefusedError(part.error_code))
+
+    def _acknowledge_before(self, line: _Partition, acked: _Batch, base_offset: int) -> None:
+        """Batches that were sent before this one and wait to be sent again are acknowledged with it."""
+        for batch in list(takewhile(lambda one: one is not acked, line.batches)):
+            if not batch.in_flight:
+                self._done(line, batch)
+                self._history.acknowledge_below(line.where, base_offset, batch.values)
+
+    def _done(self, line: _Partition, batch: _Batch) -> None:
+        line.batches.remove(batch)
+        del self._history.waits[self.name, batch.number]
 
     def _out_of_order(self, line: _Partition, sequence: int) -> None:
         assert self._producer is not None
