@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -281,6 +282,23 @@ def test_a_chosen_copy_that_lacks_what_somebody_was_told_ends_the_run(held: tupl
     else:
         watched.simulation.run(goes_on())
         assert ended.is_set()
+
+
+@pytest.mark.parametrize("lost_power", [False, True])
+def test_a_chosen_copy_in_which_a_bit_has_flipped_is_not_judged_by_that(lost_power: bool) -> None:
+    """Readers are told, and it stops to lead then: seed 650168 of three nodes took the record for a number."""
+    watched = Watched(asked_uncleanly={("s", 0)})
+    watched.history.seen = {(TopicPartition("s", 0), Offset(n)): 7 + n for n in range(2)}
+    for offset in range(2):
+        record = Record(Offset(offset), 0, None, b"%d  " % (7 + offset), ())
+        node = settled(bytes(build_batch([record], base_offset=offset)))
+        if offset == 0:
+            node.flip(8 * len(node.data) - 14)
+        kept = node.after_power_cut(Random(1)) if lost_power else node.copy()
+        watched.nodes[TWO].disk.nodes[f"streams/s-0/{offset:020}.log"] = kept
+    watched.applies(1, 5, WAITS, CHOSEN)
+    assert watched.led(2, end=2, mark=0, epoch=5) == []
+    assert watched.simulation.trace.met["unclean elections that gave records up, and ended a run"] == 0
 
 
 def advances_alone(leadership: PartitionLeadership) -> tuple[Effect, ...]:

@@ -90,6 +90,8 @@ class Node:
     data: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     changes: list[Change] = field(default_factory=list)
+    has_flipped: bool = False
+    """Whether a bit of it was ever another one than was written."""
 
     def write(self, offset: int, content: bytes) -> None:
         _apply(self.data, offset, content)
@@ -119,11 +121,13 @@ class Node:
 
     def flip(self, bit: int) -> None:
         """One bit is another one, also on the disk."""
+        self.has_flipped = True
         for data in (self.data, self.durable):
             data[bit // 8] ^= 1 << bit % 8
 
     def copy(self) -> "Node":
-        return Node(bytearray(self.data), bytearray(self.durable), [replace(change) for change in self.changes])
+        changes = [replace(change) for change in self.changes]
+        return Node(bytearray(self.data), bytearray(self.durable), changes, self.has_flipped)
 
     def after_power_cut(self, chance: Chance) -> "Node":
         survived = bytearray(self.durable)
@@ -131,7 +135,7 @@ class Node:
             for offset, content in _sectors(change):
                 if change.state is State.SYNCED or chance.random() < 0.5:
                     _apply(survived, offset, content)
-        return settled(survived)
+        return replace(settled(survived), has_flipped=self.has_flipped)
 
 
 def settled(data: bytes | bytearray) -> Node:

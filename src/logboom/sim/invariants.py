@@ -30,7 +30,7 @@ from logboom.broker.partition.replica import Partition
 from logboom.metadata import Flush, Image, ImageDelta, Stream
 from logboom.metadata.assignment import Assignment
 from logboom.sim.client import TopicPartition
-from logboom.sim.copies import records_on
+from logboom.sim.copies import flipped_on, records_on
 from logboom.sim.coverage import (
     BACK,
     BELOW_MINIMUM,
@@ -259,11 +259,13 @@ class Invariants:
         where = TopicPartition(partition.stream.name, partition.index)
         disk = next(node.disk for node in self._nodes.values() if node.broker_id == broker_id)
         held = {record.offset: record.value for record in records_on(disk, where)}
-        start = partition.log.log_start_offset
+        start, flipped = partition.log.log_start_offset, flipped_on(disk, where)
+        known = [(offset, value) for (of, offset), value in self._history.seen.items() if of == where]
+        # Damage is found when it is read, and another copy has what it hides: whether it does is seen at the end.
         lacks = [
             offset
-            for (of, offset), value in self._history.seen.items()
-            if of == where and offset >= start and int(held.get(offset) or -1) != value
+            for offset, value in known
+            if offset >= start and not any(offset in one for one in flipped) and int(held.get(offset) or -1) != value
         ]
         if lacks or partition.log.log_end_offset < self._committed[where]:
             lost = f"{where} is led by {broker_id}, which lacks {len(lacks)} known records"
