@@ -102,22 +102,37 @@ def test_the_limit_is_neither_tiny_nor_the_drivers_on_a_cluster(
     assert bounded(memory, BATCH, _Records(master, slots)).bytes_max == wanted * MIB
 
 
-def test_a_delivery_that_lacks_memory_takes_smaller_pieces_and_uses_up_no_attempt(tmp_path: Path) -> None:
-    """A sink that took nothing is not to blame: its events would be dead letters."""
-    given = Delivered("out", BATCH)
-    writer, told = Mock(**{"deliver.side_effect": [SHORT, SHORT, given]}), Mock()
-    sink = ConsoleSink(name="out", line=1, inputs=("p",), attempts=1)
-    delivery = Delivery(
+def delivery_to(writer: Mock, told: Mock, checkpoint: Path) -> Delivery:
+    return Delivery(
         spark=Mock(),
         pipeline="shop",
-        sink=sink,
+        sink=ConsoleSink(name="out", line=1, inputs=("p",), attempts=1),
         edges={},
         admin=Mock(),
-        checkpoint=tmp_path,
+        checkpoint=checkpoint,
         writer=writer,
         stop=threading.Event(),
         on_delivered=told,
     )
+
+
+def test_a_batch_that_a_delivery_had_begun_is_taken_by_one_task(tmp_path: Path) -> None:
+    writer = Mock(**{"deliver.return_value": Delivered("out", BATCH)})
+    delivery = delivery_to(writer, Mock(), tmp_path)
+    delivery.unfinished = BATCH
+    tasks = []
+    for batch in (BATCH, BATCH + 1):
+        records = _Records()
+        delivery._deliver(records, batch)  # type: ignore[arg-type]
+        tasks.append(records.tasks)
+    assert tasks == [1, None]
+
+
+def test_a_delivery_that_lacks_memory_takes_smaller_pieces_and_uses_up_no_attempt(tmp_path: Path) -> None:
+    """A sink that took nothing is not to blame: its events would be dead letters."""
+    given = Delivered("out", BATCH)
+    writer, told = Mock(**{"deliver.side_effect": [SHORT, SHORT, given]}), Mock()
+    delivery = delivery_to(writer, told, tmp_path)
     records = _Records()
     delivery._deliver(records, BATCH)  # type: ignore[arg-type]
     told.assert_called_once_with(given)

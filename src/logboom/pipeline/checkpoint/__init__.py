@@ -10,7 +10,7 @@
     dials.json           what was read of the control stream of dials, and up to where; all of it is in the stream too
     ledger/              counts of each batch, and their totals (`ledger`)
     router/, deliveries/NAME/query   Spark's own checkpoints of the queries (read by `spark_log`, written by Spark)
-    deliveries/NAME/     where a delivery began, and its identity in an archive
+    deliveries/NAME/     where a delivery began, how often with the same batch, and its identity in an archive
     dead-letters/        which letters were retried
 
 Where the whole is kept is `keeping`'s to know: on the disk that it is written to, or in a `bucket` too.

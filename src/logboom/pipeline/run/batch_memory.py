@@ -14,14 +14,44 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from logboom.base.units import MIB
 from logboom.pipeline.checkpoint.ledger import Ledger
 from logboom.pipeline.checkpoint.starts import count_start
 from logboom.pipeline.spark.arrow_batches import lift_limit, limit_bytes
+from logboom.pipeline.spark.kafka import POLL_RECORDS
 from logboom.pipeline.spark.settings import ARROW_BYTES_MAX, ARROW_ROWS
 
 _STARTS_FOR_ONE_TASK: Final = 2
+_POLL_BYTES: Final = 16 * MIB
+_POLL_RECORDS_MIN: Final = 4
 _LARGE_BYTES: Final = ARROW_BYTES_MAX // ARROW_ROWS
 """Records of this size on the average make Arrow batches that reach the limit in bytes."""
+
+
+def poll_records(record_bytes: float, starts: int) -> int:
+    """How many records a query takes of the log at once. `record_bytes`: of one on the average, 0 where that is not
+    known. `starts`: that found the same batch unfinished; two of them are taken for a want of memory.
+
+    >>> poll_records(500, 0), poll_records(1_000_000, 0), poll_records(500, 2)
+    (100000, 16, 4)
+    """
+    if starts >= _STARTS_FOR_ONE_TASK:
+        return _POLL_RECORDS_MIN
+    if record_bytes < _LARGE_BYTES:
+        return POLL_RECORDS
+    return max(_POLL_RECORDS_MIN, int(_POLL_BYTES / record_bytes))
+
+
+def bytes_of_record(ledger: Ledger | None) -> float:
+    """Of a record that came in, on the average; 0 where there was none."""
+    records = 0 if ledger is None else sum(ledger.records_in.values())
+    return 0.0 if ledger is None or not records else ledger.bytes_in / records
+
+
+def bytes_of_event(ledger: Ledger | None) -> float:
+    """The same of an event that went out."""
+    events = 0 if ledger is None else sum(ledger.out.values())
+    return 0.0 if ledger is None or not events else ledger.bytes_out / events
 
 
 class BatchMemory:
@@ -34,12 +64,14 @@ class BatchMemory:
         self._starts = 0
         self._is_large = False
 
-    def started(self, unfinished: int | None, last: Ledger | None) -> None:
-        """The query starts, with a batch that an earlier attempt has begun, or none. `last`: of the batch before."""
+    def started(self, unfinished: int | None, last: Ledger | None) -> int:
+        """The query starts, with a batch that an earlier attempt has begun, or none. `last`: of the batch before. Gives
+        how many records it is to take of the log at once."""
         self._unfinished = unfinished
         self._starts = count_start(self._path, unfinished)
         if last is not None:
             self.ended(last)
+        return poll_records(bytes_of_record(last), self._starts)
 
     def bounded(self, records: DataFrame, batch: int) -> DataFrame:
         """The records of a batch as they are to be worked on."""
@@ -54,6 +86,5 @@ class BatchMemory:
 
     def ended(self, ledger: Ledger) -> None:
         """What a batch had in it."""
-        records = sum(ledger.records_in.values())
-        if records:
-            self._is_large = ledger.bytes_in >= records * _LARGE_BYTES
+        if any(ledger.records_in.values()):
+            self._is_large = bytes_of_record(ledger) >= _LARGE_BYTES

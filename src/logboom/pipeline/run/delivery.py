@@ -21,13 +21,15 @@ from logboom.pipeline.checkpoint.bucket.working_tree import area_of
 from logboom.pipeline.checkpoint.checked import write_checked
 from logboom.pipeline.checkpoint.files import make_dir
 from logboom.pipeline.checkpoint.keeping import Keeping, OnDisk
-from logboom.pipeline.checkpoint.spark_log import durably_committed
+from logboom.pipeline.checkpoint.spark_log import durably_committed, unfinished_batch
+from logboom.pipeline.checkpoint.starts import count_start
 from logboom.pipeline.edge.dead_letter_task import COUNT_COLUMN, WriteDeadLetters
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.edge.trimming import read_start
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import Sink
+from logboom.pipeline.run.batch_memory import poll_records
 from logboom.pipeline.run.router import StoppedError
 from logboom.pipeline.sinks.base import Delivered, PartlyDeliveredError, SinkWriter
 from logboom.pipeline.spark.arrow_batches import limit_bytes
@@ -65,13 +67,19 @@ class Delivery:
     """What keeps the checkpoint."""
     once: bool = False
     """Whether it runs to come to an end: then no batch is tried for ever."""
+    event_bytes: Callable[[], float] = lambda: 0.0
+    """Of an event of the edges, on the average; 0 where that is not known."""
+    unfinished: int | None = None
+    """The batch that the query found begun when it started."""
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query in a scheduling pool of its own."""
         self.once = once
+        self.unfinished = unfinished_batch(self.checkpoint / "query")
+        starts = count_start(self.checkpoint / "starts.json", self.unfinished)
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", f"sink {self.sink.name}")
         records = (
-            kafka_reader(self.spark, self.admin.bootstrap, "edges")
+            kafka_reader(self.spark, self.admin.bootstrap, "edges", poll_records(self.event_bytes(), starts))
             .option("subscribe", ",".join(sorted(self.edges)))
             .option("startingOffsets", self._starts())
             .option("maxOffsetsPerTrigger", self.sink.batch_records_max)
@@ -127,6 +135,8 @@ class Delivery:
         """Until the sink has the batch or it was given up."""
         # The session is the query's own: it holds for no other query.
         limit_bytes(rows.sparkSession)
+        if batch == self.unfinished:  # it may have been more than there is memory for: one task takes less than many
+            rows = rows.coalesce(1)
         failures, shortages = 0, 0
         while (error := self._attempt(rows, batch)) is not None:
             if is_out_of_memory(error) and shortages < _SHORTAGES_MAX and not self.stop.is_set():

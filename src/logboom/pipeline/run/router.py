@@ -36,7 +36,7 @@ from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import RAW_COLUMNS, Plan, StreamSource
 from logboom.pipeline.plan.paths import resolved
 from logboom.pipeline.run.batch_dials import BatchDials
-from logboom.pipeline.run.batch_memory import BatchMemory
+from logboom.pipeline.run.batch_memory import BatchMemory, bytes_of_event
 from logboom.pipeline.run.batch_planner import BatchPlanner, KeyChangedError, LoadKeys
 from logboom.pipeline.run.deleted_records import DeletedRecords
 from logboom.pipeline.run.outputs import bindings_of, place_streams
@@ -106,11 +106,17 @@ class Router:
         self.ticks.batch_done(self._states.last())
         return self._prepared(self._plan).layout
 
+    def event_bytes(self) -> float:
+        """Of an event that went out with the last batch, on the average; 0 where there was none."""
+        last = self.ledgers.last()
+        return bytes_of_event(None if last is None else last.ledger)
+
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query, after `prepare`. With `once` it ends with what is there now."""
         last = self.ledgers.last()
-        self._memory.started(unfinished_batch(self._checkpoint / "router"), None if last is None else last.ledger)
-        writer = self._trigger(self._source().writeStream, once=once)
+        unfinished = unfinished_batch(self._checkpoint / "router")
+        poll_records = self._memory.started(unfinished, None if last is None else last.ledger)
+        writer = self._trigger(self._source(poll_records).writeStream, once=once)
         return (
             writer.queryName(f"{self._plan.name}: {QUERY_NAME}")
             .option("checkpointLocation", str(self._checkpoint / "router"))
@@ -123,19 +129,19 @@ class Router:
             return writer.trigger(availableNow=True)
         return writer.trigger(processingTime=f"{self._plan.trigger_interval_ms} milliseconds")
 
-    def _source(self) -> DataFrame:
+    def _source(self, poll_records: int) -> DataFrame:
         share = max(1, self._plan.max_records_per_batch // len(self._plan.sources))
-        frames = [self._read(source, share) for source in self._plan.sources]
+        frames = [self._read(source, share, poll_records) for source in self._plan.sources]
         if self.ticks.needed:
             source = StreamSource(name=TICK_SOURCE, line=0, streams=(self.ticks.stream,), on_data_loss="continue")
-            frames.append(self._read(source, share))
+            frames.append(self._read(source, share, poll_records))
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.unionByName(frame)
         return whole
 
-    def _read(self, source: StreamSource, records_max: int) -> DataFrame:
-        reader = kafka_reader(self._spark, self._admin.bootstrap, spark_name(source.name))
+    def _read(self, source: StreamSource, records_max: int, poll_records: int) -> DataFrame:
+        reader = kafka_reader(self._spark, self._admin.bootstrap, spark_name(source.name), poll_records)
         reader = (
             reader.option("subscribePattern", names.whole_names_pattern(source.pattern))
             if source.pattern is not None

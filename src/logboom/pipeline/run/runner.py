@@ -305,6 +305,7 @@ class Runner:
             # Must precede the router's first write: a sink that was added to the file begins with what is routed to it
             # from now on, not with what its edge happens to hold.
             delivery.remember_start()
+            delivery.event_bytes = router.event_bytes
             self.progress.sink(delivery.sink.name)
         readers = {delivery.sink.name: delivery.edges for delivery in deliveries}
         self._keeping.save(None)

@@ -25,6 +25,7 @@ from logboom.pipeline.spark.jvm import pyspark_dir, silence_py4j
 
 _IGNORING_SIGNALS: Final = ("/bin/sh", "-c", "trap '' TERM INT HUP; exec \"$@\"", "sh")
 _POLL_S: Final = 0.02
+_STDERR: Final = 2
 
 
 class SparkJvm:
@@ -47,6 +48,7 @@ class SparkJvm:
         self._process = subprocess.Popen(
             (*_IGNORING_SIGNALS, submit, *pairs, "pyspark-shell"),
             stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL if silent else _STDERR,  # where the run may write JSON
             stderr=subprocess.DEVNULL if silent else None,
             env=environment,
             start_new_session=True,

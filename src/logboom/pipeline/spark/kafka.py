@@ -8,19 +8,21 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from logboom.base.units import MIB
 
+POLL_RECORDS: Final = 100_000
+"""After each poll Spark asks the log where the partition begins and ends, with two requests: not for every 500
+records, as Kafka's default would have it. So a poll takes all that a fetch brings, which is limited by bytes as they
+are stored: lines of 10 MB that compress well may be hundreds, and all of them are in memory at once."""
 _FETCHING: Final[Mapping[str, str]] = {
-    # After each poll Spark asks the log where the partition begins and ends, with two requests: not for every 500
-    # records, as Kafka's default would have it. So a poll takes all that a fetch brings; bytes limit it.
-    "kafka.max.poll.records": "100000",
     "kafka.max.partition.fetch.bytes": str(2 * MIB),
     # Java's clients ask for 64 KiB, which also keeps the system from choosing.
     "kafka.receive.buffer.bytes": "-1",
 }
 
 
-def kafka_reader(spark: SparkSession, bootstrap: str, name: str) -> DataStreamReader:
-    """A reader of streams under a name that the checkpoint knows it by."""
-    return spark.readStream.format("kafka").name(name).option("kafka.bootstrap.servers", bootstrap).options(**_FETCHING)
+def kafka_reader(spark: SparkSession, bootstrap: str, name: str, poll_records: int = POLL_RECORDS) -> DataStreamReader:
+    """A reader of streams under a name that the checkpoint knows it by. `poll_records`: the most that a poll takes."""
+    reader = spark.readStream.format("kafka").name(name).option("kafka.bootstrap.servers", bootstrap)
+    return reader.option("kafka.max.poll.records", poll_records).options(**_FETCHING)
 
 
 def spark_name(name: str) -> str:
