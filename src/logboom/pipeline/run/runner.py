@@ -55,7 +55,7 @@ from logboom.pipeline.spark.settings import SessionOptions
 
 _TICK_S: Final = 0.5
 _END_POLL_S: Final = 0.1
-_JVM_END_S: Final = 1.0
+_JVM_END_S: Final = 2.0
 _STOP_MAX_S: Final = 20.0
 _PAUSE_MIN_S: Final = 1.0
 _PAUSE_MAX_S: Final = 30.0
@@ -149,8 +149,9 @@ class Runner:
         try:
             self.run_in(spark, counts)
             has_ended = self._options.once and not self._stop.is_set()
-        except (Py4JNetworkError, OSError) as error:
-            # py4j reports a JVM that is gone as whatever its socket says.
+        except (Py4JNetworkError, PipelineError, OSError) as error:
+            # py4j reports a JVM that is gone as whatever its socket says, and a query one that is about to end as
+            # whatever it lacks by then.
             end = jvm_end(spark, _JVM_END_S)
             if end is None:
                 raise
