@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -135,6 +136,21 @@ def test_requests_keep_their_limits_and_the_order(sizes: list[int], events: int,
     for request in requests:
         assert 0 < len(request) <= events
         assert len(request) == 1 or sum(len(one.payload) for one in request) <= size
+
+
+@given(st.lists(st.lists(st.integers(1, 300), max_size=20), max_size=5), st.integers(1, 20), st.integers(1, 500))
+def test_requests_are_the_same_whatever_the_tasks_are(sizes: list[list[int]], events: int, size: int) -> None:
+    """A server that knows a request again by its events finds those of an attempt that one task made for all."""
+    limits = Limits(events, size)
+    partitions = [
+        [
+            Item(f"_p.e/{index}", number, b"{}", f"web:{index}:{number}", b"x" * length)
+            for number, length in enumerate(each)
+        ]
+        for index, each in enumerate(sizes)
+    ]
+    apart = [request for items in partitions for request in requests_of(items, limits)]
+    assert list(requests_of(chain.from_iterable(partitions), limits)) == apart
 
 
 def test_the_gate_halves_once_for_requests_that_were_under_way_together() -> None:

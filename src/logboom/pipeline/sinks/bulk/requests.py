@@ -1,4 +1,8 @@
-"""From items to requests: this many events, this many bytes, in order. Pure."""
+"""From items to requests: this many events, this many bytes, of one partition, in order. Pure.
+
+A task mostly has one partition. Where it has several, since memory was short, a request ends where the next partition
+begins all the same: a server that knows a request again by its events then finds it so, whatever tasks there are.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +25,8 @@ def requests_of(items: Iterable[Item], limits: Limits) -> Iterator[list[Item]]:
     size = 0
     for item in items:
         length = len(item.payload)
-        if request and (len(request) >= limits.max_events or size + length > limits.max_bytes):
+        is_full = len(request) >= limits.max_events or size + length > limits.max_bytes
+        if request and (is_full or item.place != request[0].place):
             yield request
             request, size = [], 0
         request.append(item)
