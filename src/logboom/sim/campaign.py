@@ -56,14 +56,15 @@ def run_job(job: Job, seed: int) -> Outcome:
 
 @contextmanager
 def _collecting_seldom() -> Iterator[None]:
-    """Look for garbage in circles a hundredth as often: a run keeps most of what it makes to its end. Nothing of a run
-    hangs on when that is."""
+    """Look for garbage in circles a hundredth as often: a run keeps most of what it makes to its end. Then all of it is
+    in circles, and would stay while some more runs are made. Nothing of a run hangs on when that is."""
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *before[1:])
     try:
         yield
     finally:
         gc.set_threshold(*before)
+        gc.collect()
 
 
 def _write(file: TextIO, line: str) -> None:

@@ -24,11 +24,11 @@ from logboom.sim.scheduler import SimulationError
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 _WAKE_MAX_S: Final = 100e-6
-_UNWIND_MAX_S: Final = 10.0
+_UNWIND_MAX_S: Final = 60.0
 _SWITCH_TRY_S: Final = 10.0
-_SWITCH_TRIES: Final = 2
+_SWITCH_TRIES: Final = 6
 """Of the machine's time, which a thread that runs needs little of: beyond it, it is blocked for ever. More than one
-try, so that a machine that stood still itself is not taken for that."""
+try, so that a machine that stood still itself, or has much else to do, is not taken for that."""
 
 _here = threading.local()
 
