@@ -22,24 +22,27 @@ from logboom.pipeline.spark.kafka import POLL_RECORDS
 from logboom.pipeline.spark.settings import ARROW_BYTES_MAX, ARROW_ROWS
 
 _STARTS_FOR_ONE_TASK: Final = 2
+_STARTS_FOR_FEWEST: Final = 4
+"""Before that it may have been killed for other reasons: the query is as slow as it starts, until it starts anew."""
 _POLL_BYTES: Final = 16 * MIB
-_POLL_RECORDS_MIN: Final = 4
+_POLL_RECORDS_SOME, _POLL_RECORDS_MIN = 64, 4
 _LARGE_BYTES: Final = ARROW_BYTES_MAX // ARROW_ROWS
 """Records of this size on the average make Arrow batches that reach the limit in bytes."""
 
 
 def poll_records(record_bytes: float, starts: int) -> int:
     """How many records a query takes of the log at once. `record_bytes`: of one on the average, 0 where that is not
-    known. `starts`: that found the same batch unfinished; two of them are taken for a want of memory.
+    known. `starts`: that found the same batch unfinished; from the second on they are taken for a want of memory.
 
-    >>> poll_records(500, 0), poll_records(1_000_000, 0), poll_records(500, 2)
-    (100000, 16, 4)
+    >>> poll_records(500, 0), poll_records(1_000_000, 0), poll_records(500, 2), poll_records(500, 4)
+    (100000, 16, 64, 4)
     """
-    if starts >= _STARTS_FOR_ONE_TASK:
+    if starts >= _STARTS_FOR_FEWEST:
         return _POLL_RECORDS_MIN
+    most = _POLL_RECORDS_SOME if starts >= _STARTS_FOR_ONE_TASK else POLL_RECORDS
     if record_bytes < _LARGE_BYTES:
-        return POLL_RECORDS
-    return max(_POLL_RECORDS_MIN, int(_POLL_BYTES / record_bytes))
+        return most
+    return min(most, max(_POLL_RECORDS_MIN, int(_POLL_BYTES / record_bytes)))
 
 
 def bytes_of_record(ledger: Ledger | None) -> float:
