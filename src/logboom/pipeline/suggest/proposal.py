@@ -8,7 +8,6 @@ import ipaddress
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -61,8 +60,8 @@ _SHOWN: Final = 20
 _SIGNS: Final = "=:[](){}\"'<>,;.#"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _NAME_IN_FRONT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.]*")
-_READ_AT: Final = pa.scalar(datetime(2024, 12, 31, tzinfo=UTC), pa.timestamp("us", tz="UTC"))
-"""Times without a year are read by that of the record: one that has a 29 February."""
+_READ_AT_MICROS: Final = 1_735_603_200_000_000
+"""Times without a year are read by that of the record: 2024-12-31, of a year that has a 29 February."""
 _ESCAPED_IN_YAML: Final = re.compile(
     "[^\\t\\x20-\\x7e\\xa0-\\u2027\\u202a-\\ud7ff\\ue000-\\ufefe\\uff00-\\ufffd\\U00010000-\\U0010ffff]"
 )
@@ -136,7 +135,7 @@ def _records(lines: Sequence[str]) -> pa.RecordBatch:
         "stream": pa.array(["lines"] * count, pa.string()),
         "partition": pa.array([0] * count, pa.int32()),
         "offset": pa.array(range(count), pa.int64()),
-        "timestamp": pa.repeat(_READ_AT, count),
+        "timestamp": pa.array([_READ_AT_MICROS] * count, pa.timestamp("us", tz="UTC")),
         "key": pa.nulls(count, pa.binary()),
         "value": pa.array([line.encode(errors="replace") for line in lines], pa.binary()),
         "headers": pa.nulls(count, HEADERS),

@@ -14,8 +14,10 @@ PARTS: Final = ("date", "hour", "service", "host", "source", "stream")
 _PART: Final = re.compile(r"\{([^{}/]*)\}")
 _NO_VALUE: Final = "none"
 _VALUE_MAX_BYTES: Final = 120
+_FILE_NAME_MAX_BYTES: Final = 255
+"""What file systems take; what is longer is told of for every sink."""
 _NAME_MAX_BYTES: Final = 225
-"""Of 255 that file systems take: a file that is moved aside gets a time and a number."""
+"""A file that is moved aside gets a time and a number."""
 _WRITTEN_MAX_BYTES: Final = 200
 """Of them without the parts."""
 _SUFFIXES_MAX: Final = 16
@@ -48,7 +50,8 @@ def form_fault(path: str) -> str | None:
         return "has a brace without its other half"
     if any(name == ".." for name in _PART.sub("x", path).split("/")[plain[0].count("/") :]) and len(plain) > 1:
         return "leads up by '..' behind a part that events fill in"
-    if any(len(name.encode()) > _WRITTEN_MAX_BYTES for name in _PART.sub("", path).split("/")):
+    written = [len(name.encode()) for name in _PART.sub("", path).split("/")]
+    if any(_WRITTEN_MAX_BYTES < size <= _FILE_NAME_MAX_BYTES for size in written):
         return f"has a name of more than {_WRITTEN_MAX_BYTES} bytes"
     return "is a directory; write the path of a file" if path.endswith("/") else None
 
