@@ -278,8 +278,10 @@ def test_whatever_several_files_say_each_fault_has_a_line_of_its_own_file(data: 
             column = data.draw(st.integers(0, len(lines[at])))
             lines[at] = lines[at][:column] + data.draw(st.sampled_from(PIECES)) + lines[at][column:]
         texts[name] = "".join(lines) or "\n"
-    with TemporaryDirectory() as directory:
-        file = write(Path(directory), **{name.removeprefix("parts/"): text for name, text in texts.items()})
+    with TemporaryDirectory() as parent:
+        directory = Path(parent, "pipelines")  # nobody else's files are beside it
+        directory.mkdir()
+        file = write(directory, **{name.removeprefix("parts/"): text for name, text in texts.items()})
         try:
             plan = plan_of(file, texts["shop"], NAME="n", RATE="2")
         except SettingsError as error:
