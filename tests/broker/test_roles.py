@@ -102,7 +102,7 @@ class Recorded:
         self.reported: list[ReportDurableEnd] = []
         self.moves = 0
         self.leading = False
-        self.proposals = 0
+        self.proposals = self.awaited_joins = 0
 
     def fetch(self, key: ReplicaKey, request: Fetch) -> None:
         self.fetches.append(request)
@@ -121,6 +121,9 @@ class Recorded:
 
     def propose(self, key: ReplicaKey) -> None:
         self.proposals += 1
+
+    def await_join(self, key: ReplicaKey) -> None:
+        self.awaited_joins += 1
 
     def forget(self, key: ReplicaKey) -> None:
         """Nothing is kept here."""

@@ -24,8 +24,7 @@ _METADATA_BYTES = 1_000_000
 SMALL = 2
 """The broker whose disk it is."""
 _PAUSE_S = 0.02
-"""At full speed the messages themselves fill the small disk in ten seconds, and a broker on a loop device keeps pace
-with the others but is not seen with all that they have committed (docs/limits.md)."""
+"""At full speed the messages themselves fill the small disk in ten seconds."""
 
 
 @pytest.fixture

@@ -253,8 +253,8 @@ class Broker:
                     self.cluster.commit(self, offset)
                 case leadership.ProposeIsr():
                     self.propose()
-                case leadership.BelowMinimum():
-                    pass
+                case leadership.BelowMinimum() | leadership.JoinAwaited():
+                    pass  # producers are not modelled, and ticks come soon enough
 
     def propose(self) -> None:
         wanted = self.leader.proposal

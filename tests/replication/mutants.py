@@ -159,7 +159,7 @@ def tell_what_is_not_synced(patch: Patch) -> None:
 def let_anybody_join(patch: Patch) -> None:
     """A follower is in sync as soon as it fetches."""
 
-    def at_once(self: PartitionLeadership, replica: BrokerId, _: Offset) -> Led:
+    def at_once(self: PartitionLeadership, replica: BrokerId, *_: Any) -> Led:
         return self._propose(self._isr | {replica}) if replica not in self._isr and self._can_propose else ()
 
     patch.setattr(PartitionLeadership, "_expand", at_once)
@@ -168,7 +168,7 @@ def let_anybody_join(patch: Patch) -> None:
 def let_join_who_has_the_mark(patch: Patch) -> None:
     """A new leader's mark lags behind what its predecessor committed: to have reached it is not enough."""
 
-    def at_the_mark(self: PartitionLeadership, replica: BrokerId, _: Offset) -> Led:
+    def at_the_mark(self: PartitionLeadership, replica: BrokerId, *_: Any) -> Led:
         end = self._durable_ends.get(replica, Offset(0))
         if replica in self._isr or not self._can_propose or end < self.high_watermark:
             return ()

@@ -13,6 +13,7 @@ from logboom.replication.leadership import (
     FollowerFetched,
     HighWatermarkMoved,
     IsrChanged,
+    JoinAwaited,
     LeadershipEnded,
     LeadershipStarted,
     LeaseEnded,
@@ -352,7 +353,7 @@ def test_what_a_replica_outside_the_isr_says_last_counts() -> None:
     core.step(fetched(TWO, 8))
     assert core.step(fetched(TWO, 0)) == ()
     core.step(DurableEndMoved(ONE, Offset(11)))
-    assert core.step(fetched(TWO, 10)) == ()
+    assert core.step(fetched(TWO, 10, log_end=11, now_s=1.0)) == ()
 
 
 def test_without_a_lease_nothing_is_committed_or_proposed() -> None:
@@ -379,3 +380,120 @@ def test_an_overtaken_change_of_the_isr_and_a_replica_that_is_none_any_more_chan
     assert core.step(IsrChanged(frozenset({ONE}), partition_epoch=PartitionEpoch(8))) == ()
     assert core.isr == three
     assert core.step(fetched(BrokerId(9), 10)) == ()
+
+
+# --- followers under a load that does not pause ---------------------------------------------------------------------
+
+
+def steady_load(core: PartitionLeadership, milliseconds: range, *, behind_ms: dict[BrokerId, int]) -> list[ProposeIsr]:
+    """A record each millisecond, which the leader syncs at once, and a report of each follower, `behind_ms` old: with
+    several, it reports while its next records are on their way. Returns what was proposed; nobody decides it."""
+    proposals: list[ProposeIsr] = []
+    for now_ms in milliseconds:
+        now_s, log_end = now_ms / 1_000, Offset(now_ms)
+        effects = core.step(DurableEndMoved(ONE, log_end))
+        for follower, behind in behind_ms.items():
+            effects += core.step(fetched(follower, now_ms - behind, log_end=log_end, now_s=now_s))
+        if now_ms % 500 == 0:
+            effects += core.step(Ticked(log_end, now_s))
+        proposals += [one for one in effects if isinstance(one, ProposeIsr)]
+    return proposals
+
+
+def test_a_member_whose_reports_overlap_stays_in_sync_under_a_load_that_does_not_pause() -> None:
+    core = leader_at_ten(ONE, TWO)
+    assert steady_load(core, range(11, 20_000), behind_ms={TWO: 3}) == []
+    assert core.high_watermark == 19_996
+
+
+def test_a_follower_that_is_always_a_little_behind_what_is_committed_joins_under_a_load_that_does_not_pause() -> None:
+    core = leader_at_ten(ONE, TWO)
+    joins = ProposeIsr(frozenset({ONE, TWO, THREE}), PartitionEpoch(7))
+    assert steady_load(core, range(11, 200), behind_ms={TWO: 1, THREE: 8}) == [joins]
+    marks = core.high_watermark
+    assert marks == 191, "the proposed one is waited for like a member"
+
+
+def awaited_at(now_s: float = 1.0) -> PartitionLeadership:
+    """A leader that holds its mark at 100 for a follower that has 90."""
+    core = leader_at_ten(ONE)
+    core.step(DurableEndMoved(ONE, Offset(100)))
+    assert core.step(fetched(TWO, 80, log_end=90, now_s=now_s - 0.01)) == ()
+    assert core.step(fetched(TWO, 90, log_end=100, now_s=now_s)) == (JoinAwaited(),)
+    assert core.step(DurableEndMoved(ONE, Offset(110))) == (), "held"
+    return core
+
+
+def test_a_wait_for_a_follower_that_does_not_come_ends_and_is_not_repeated_soon() -> None:
+    core = awaited_at(1.0)
+    assert core.step(Ticked(Offset(110), 1.5)) == (HighWatermarkMoved(Offset(110)),)
+    core.step(fetched(TWO, 100, log_end=110, now_s=1.6))
+    core.step(DurableEndMoved(ONE, Offset(120)))
+    assert core.step(fetched(TWO, 110, log_end=120, now_s=1.7)) == ()
+    core.step(DurableEndMoved(ONE, Offset(130)))
+    assert core.step(fetched(TWO, 120, log_end=130, now_s=10.8)) == ()
+    assert core.step(fetched(TWO, 125, log_end=130, now_s=10.9)) == ()
+    core.step(DurableEndMoved(ONE, Offset(140)))
+    assert core.step(fetched(TWO, 130, log_end=140, now_s=11.0)) == (JoinAwaited(),)
+
+
+def test_a_follower_that_was_waited_for_is_proposed_and_the_mark_goes_on_with_it() -> None:
+    core = awaited_at(1.0)
+    assert core.step(fetched(TWO, 99, log_end=110, now_s=1.01)) == ()
+    joins = ProposeIsr(frozenset({ONE, TWO}), PartitionEpoch(7))
+    assert core.step(fetched(TWO, 105, log_end=110, now_s=1.02)) == (joins, HighWatermarkMoved(Offset(105)))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        MinimumChanged(1),
+        LeaseRenewed(),
+        fetched(TWO, 90, log_end=110, now_s=1.01),
+        fetched(TWO, 95, log_end=110, now_s=1.01, lacks_room=True),
+    ],
+)
+def test_a_wait_goes_on_over_what_is_not_its_end(event: Event) -> None:
+    core = awaited_at(1.0)
+    core.step(event)
+    assert core.high_watermark == 100
+    assert core.step(Ticked(Offset(110), 1.5)) == (HighWatermarkMoved(Offset(110)),)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        IsrChanged(frozenset({ONE}), partition_epoch=PartitionEpoch(8)),
+        fetched(TWO, 90, log_end=110, now_s=1.01, process=2),
+    ],
+)
+def test_a_wait_ends_where_the_follower_may_have_another_log_and_may_begin_anew_at_once(event: Event) -> None:
+    core = awaited_at(1.0)
+    assert core.step(event) == (HighWatermarkMoved(Offset(110)),)
+    core.step(DurableEndMoved(ONE, Offset(120)))
+    assert core.step(fetched(TWO, 100, log_end=110, now_s=1.02, process=2)) == ()
+    assert core.step(fetched(TWO, 110, log_end=120, now_s=1.03, process=2)) == (JoinAwaited(),)
+
+
+def test_who_is_not_known_to_keep_pace_is_not_waited_for() -> None:
+    core = leader_at_ten(ONE)
+    core.step(DurableEndMoved(ONE, Offset(100)))
+    assert core.step(fetched(TWO, 10, log_end=100)) == (), "the first report says nothing about pace"
+    assert core.step(fetched(TWO, 90, log_end=100, now_s=0.1)) == (), "not yet what the leader had at the first one"
+    core.step(DurableEndMoved(ONE, Offset(200)))
+    assert core.step(fetched(TWO, 100, log_end=200, now_s=0.3)) == (), "as of 0.3 s ago"
+
+
+def test_nobody_is_waited_for_below_the_minimum_nor_while_a_proposal_is_under_way() -> None:
+    core = leader_at_ten(ONE, minimum=2)
+    core.high_watermark = Offset(10)
+    assert core.step(fetched(TWO, 5, log_end=8, now_s=0.1)) == ()
+    assert core.step(fetched(TWO, 8, log_end=10, now_s=0.11)) == ()
+    proposing = leader_at_ten(ONE, THREE)
+    proposing.step(fetched(THREE, 10))
+    proposing.step(Ticked(Offset(10), 9.0, silent=frozenset({THREE})))
+    proposing.step(DurableEndMoved(ONE, Offset(20)))
+    proposing.step(Ticked(Offset(20), 19.0, silent=frozenset({THREE})))
+    assert proposing.proposal is not None
+    proposing.step(fetched(TWO, 5, log_end=8, now_s=19.1))
+    assert proposing.step(fetched(TWO, 8, log_end=20, now_s=19.11)) == ()

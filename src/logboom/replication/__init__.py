@@ -7,7 +7,8 @@ they answer, in their order. A partition has one of each and feeds the one whose
 
     LeadershipStarted    this broker leads from now on    ->  EpochStarted, and HighWatermarkMoved if it moved
     DurableEndMoved      its own log is fsynced up to here->  HighWatermarkMoved, if all in-sync replicas have it
-    FollowerFetched      a follower is fsynced up to here ->  the same, and ProposeIsr if it may join
+    FollowerFetched      a follower is fsynced up to here ->  the same, and ProposeIsr if it may join;
+                                                              JoinAwaited if it may join soon
     Ticked               time has passed                  ->  ProposeIsr, without those that have stopped
     IsrChanged           the controller decided           ->  HighWatermarkMoved, or BelowMinimum
     MinimumChanged       min.insync.replicas was set      ->  HighWatermarkMoved, or BelowMinimum
@@ -17,6 +18,8 @@ they answer, in their order. A partition has one of each and feeds the one whose
 
     leadership       the leader's rules and their sources
     followers        since when each follower was not caught up
+    join_wait        how long the high-water mark waits for a follower that is to join
+    log_starts       where the logs of followers begin
     lag              how far a copy is behind, as it knows itself: for observers, whose readers it concerns
     following        the follower's loop
     reconciliation   where two logs part, and where the follower cuts its own

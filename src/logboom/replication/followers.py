@@ -3,6 +3,11 @@
 A follower is caught up at a moment if it has synced everything that the leader's log held then. What counts is the
 time, not the number of records: a follower that is some thousand records behind and as fast as the leader is in sync,
 one that has stopped is not (KIP-16).
+
+Under a load that never pauses no report of a follower has everything that the leader's log holds by then. So where the
+log ended at a report is kept until a later report has reached it, and the follower was caught up at the time of the
+former. The reports between the two do not replace it: a follower reports while its next records are on their way, and
+each of its reports may be behind where the log ended at the one just before.
 """
 
 import math
@@ -19,11 +24,10 @@ _UNKNOWN: Final = BrokerEpoch(-1)
 class _Follower:
     caught_up_s: float
     broker_epoch: BrokerEpoch = _UNKNOWN
-    fetched_s: float = 0.0
     silent: bool = False
     """Whether it had been silent for some time when it was looked at last."""
-    log_end_at_fetch: Offset | None = None
-    """The leader's log end when it fetched last."""
+    goal: tuple[Offset, float] | None = None
+    """Where the leader's log ended at some report, and when: not reached yet."""
 
 
 class Followers:
@@ -43,17 +47,31 @@ class Followers:
         """Forget the others."""
         self._followers = {replica: one for replica, one in self._followers.items() if replica in replicas}
 
+    def begin_anew(self, replica: BrokerId) -> None:
+        """A follower may have another log by now: its pace is not known before it has reported again."""
+        one = self._followers.get(replica)
+        if one is not None:
+            one.goal = None
+
     def fetched(
         self, replica: BrokerId, broker_epoch: BrokerEpoch, durable_end: Offset, *, log_end: Offset, now_s: float
-    ) -> None:
-        """A follower has synced below `durable_end`, at a moment when the leader's log ended at `log_end`."""
-        one = self._followers.setdefault(replica, _Follower(caught_up_s=float("-inf")))
+    ) -> float:
+        """A follower has synced below `durable_end`, at a moment when the leader's log ended at `log_end`. Returns how
+        long ago the log ended at what this report reaches; infinite where it reaches nothing that was waited for."""
+        one = self._followers.setdefault(replica, _Follower(caught_up_s=-math.inf))
+        if broker_epoch != one.broker_epoch:
+            self.begin_anew(replica)
+            one.broker_epoch = broker_epoch
         if durable_end >= log_end:
-            one.caught_up_s = now_s
-        elif one.log_end_at_fetch is not None and durable_end >= one.log_end_at_fetch:
-            one.caught_up_s = max(one.caught_up_s, one.fetched_s)
-        one.broker_epoch = broker_epoch
-        one.fetched_s, one.log_end_at_fetch = now_s, log_end
+            one.caught_up_s, one.goal = now_s, None
+            return 0.0
+        reached = one.goal if one.goal is not None and durable_end >= one.goal[0] else None
+        if one.goal is None or reached is not None:
+            one.goal = log_end, now_s
+        if reached is None:
+            return math.inf
+        one.caught_up_s = max(one.caught_up_s, reached[1])
+        return now_s - reached[1]
 
     def looked_at(
         self, durable_ends: Mapping[BrokerId, Offset], silent: Container[BrokerId], *, log_end: Offset, now_s: float

@@ -16,6 +16,8 @@ The rules it keeps, each with its source:
 - The leader proposes, the controller decides; one proposal is under way at a time. A follower joins when its durable
   end has reached HW and the start of this leadership; it leaves when it was not caught up for
   `replica.lag.time.max.ms` (`followers`), or was silent for this long though nothing was written.
+- HW is held for a moment where a follower keeps pace, but is never seen with all that is committed because its disk is
+  slower than those of the ISR (`join_wait`). Kafka has no such rule: there it stays outside until the load pauses.
 - A leader whose own disk has no room proposes the ISR without itself, where enough others are left to commit: the
   controller then has one of them lead. It is a follower that does not keep up from then on, until there is room.
 - A follower without room on its disk is proposed to leave at once, if enough others are left, since nothing can be
@@ -34,9 +36,10 @@ from typing import Final
 
 from logboom.base.ids import NO_EPOCH, NO_PARTITION_EPOCH, BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.replication.followers import Followers
+from logboom.replication.join_wait import KEEPS_PACE_S, JoinWait
 from logboom.replication.lag import Lag
+from logboom.replication.log_starts import FIRST_OFFSET, LogStarts
 
-FIRST_OFFSET: Final = Offset(0)
 LAG_MAX_S: Final = 30.0
 """Kafka's default of `replica.lag.time.max.ms`."""
 
@@ -212,7 +215,14 @@ class ProposeIsr:
     partition_epoch: PartitionEpoch
 
 
-Effect = EpochStarted | HighWatermarkMoved | RecordsDeleted | BelowMinimum | LeadershipInDoubt | ProposeIsr
+@dataclass(frozen=True, slots=True)
+class JoinAwaited:
+    """HW is held for a follower that is to join: send `Ticked` after `join_wait.JOIN_WAIT_S`, which ends the wait."""
+
+
+Effect = (
+    EpochStarted | HighWatermarkMoved | RecordsDeleted | BelowMinimum | LeadershipInDoubt | ProposeIsr | JoinAwaited
+)
 
 NOTHING: Final[tuple[Effect, ...]] = ()
 
@@ -225,6 +235,7 @@ class PartitionLeadership:
         "_followers",
         "_has_lease",
         "_isr",
+        "_join_wait",
         "_log_starts",
         "_maximal_isr",
         "_may_propose",
@@ -257,8 +268,8 @@ class PartitionLeadership:
         self._proposed: frozenset[BrokerId] | None = None
         self._partition_epoch = NO_PARTITION_EPOCH
         self._durable_ends: dict[BrokerId, Offset] = {}
-        self._log_starts: dict[BrokerId, Offset] = {}
-        """Of followers."""
+        self._log_starts = LogStarts()
+        self._join_wait = JoinWait()
         self._followers = Followers(lag_max_s)
 
     @property
@@ -299,11 +310,7 @@ class PartitionLeadership:
     def has_deleted(self, offset: Offset) -> bool:
         """Whether no replica that may lead after this one has records below `offset`, which this one has deleted."""
         followers = self._maximal_isr - {self.broker_id}
-        return (
-            self._has_lease
-            and self.has_minimum
-            and all(self._log_starts.get(one, FIRST_OFFSET) >= offset for one in followers)
-        )
+        return self._has_lease and self.has_minimum and self._log_starts.have_reached(offset, followers)
 
     def observer_lag(self, observer: BrokerId, now_s: float) -> Lag | None:
         """How far an observer is behind; None where it is none, or has not fetched in this leadership."""
@@ -321,7 +328,8 @@ class PartitionLeadership:
             case FollowerFetched():
                 return self._follower_fetched(event)
             case Ticked():
-                return self._shrink(event)
+                self._join_wait.end()
+                return self._advance() + self._shrink(event)
             case IsrChanged():
                 return self._isr_changed(event)
             case MinimumChanged():
@@ -354,8 +362,8 @@ class PartitionLeadership:
         self._isr = self._maximal_isr = event.isr
         self._proposed, self._partition_epoch = None, event.partition_epoch
         # What followers hold is unknown until each one says so in this epoch.
-        self._durable_ends, self._log_starts = {self.broker_id: event.log_end}, {}
-        self._may_propose = True
+        self._durable_ends, self._log_starts = {self.broker_id: event.log_end}, LogStarts()
+        self._join_wait, self._may_propose = JoinWait(), True
         self._followers.start((self._replicas | self._observers) - {self.broker_id}, event.now_s)
         self.high_watermark = max(self.high_watermark, event.high_watermark)
         return (EpochStarted(event.epoch, event.log_end), *self._advance())
@@ -376,34 +384,39 @@ class PartitionLeadership:
             return NOTHING  # it may have lost since then what it had; it says again what it has once it knows better
         if self._followers.broker_epoch(event.replica) not in (None, event.broker_epoch):
             self._durable_ends.pop(event.replica, None)
-            self._log_starts.pop(event.replica, None)
-        self._followers.fetched(
+            self._log_starts.forget(event.replica)
+            self._join_wait.settled(event.replica)
+        behind_s = self._followers.fetched(
             event.replica, event.broker_epoch, event.durable_end, log_end=event.log_end, now_s=event.now_s
         )
         if observes:
             self._durable_ends[event.replica] = event.durable_end  # nothing waits for it
             return NOTHING
-        deleted = self._deleted(event.replica, event.log_start)
+        deleted = (RecordsDeleted(),) if self._log_starts.reported(event.replica, event.log_start) else NOTHING
         moved = self._durable_end_moved(event.replica, event.durable_end)
         if event.lacks_room:
             return deleted + moved + self._dismiss(event.replica)
-        return deleted + moved + self._expand(event.replica, event.leaders_start) + self._release()
-
-    def _deleted(self, replica: BrokerId, log_start: Offset) -> tuple[Effect, ...]:
-        if log_start <= self._log_starts.get(replica, FIRST_OFFSET):
-            return NOTHING
-        self._log_starts[replica] = log_start
-        return (RecordsDeleted(),)
+        joins = self._expand(event.replica, event.leaders_start)
+        return deleted + moved + (joins or self._await_join(event, behind_s)) + self._release()
 
     def _expand(self, replica: BrokerId, log_start: Offset) -> tuple[Effect, ...]:
         """Propose a follower that has everything that is, or in this leadership may become, committed, and nothing that
         is deleted."""
         end = self._durable_ends.get(replica, Offset(0))
-        if replica in self._isr or not self._can_propose or self._log_starts.get(replica, FIRST_OFFSET) < log_start:
+        if replica in self._isr or not self._can_propose or self._log_starts.of(replica) < log_start:
             return NOTHING
         if end < self.high_watermark or end < self._start_offset:
             return NOTHING
+        self._join_wait.settled(replica)
         return self._propose(self._isr | {replica})
+
+    def _await_join(self, event: FollowerFetched, behind_s: float) -> tuple[Effect, ...]:
+        """Hold HW for a follower that keeps pace, so that it can join."""
+        replica = event.replica
+        if behind_s > KEEPS_PACE_S or replica in self._isr | self._removing or not self._can_propose:
+            return NOTHING
+        may_join = self.has_minimum and self._log_starts.of(replica) >= event.leaders_start
+        return (JoinAwaited(),) if may_join and self._join_wait.begin(replica, event.now_s) else NOTHING
 
     def _shrink(self, event: Ticked) -> tuple[Effect, ...]:
         self._may_propose = True
@@ -440,7 +453,8 @@ class PartitionLeadership:
     def _propose(self, isr: frozenset[BrokerId]) -> tuple[Effect, ...]:
         self._proposed = isr
         self._maximal_isr = self._isr | isr
-        return (ProposeIsr(isr, self._partition_epoch),)
+        self._join_wait.end()  # nobody else joins before this is decided
+        return (ProposeIsr(isr, self._partition_epoch), *self._advance())
 
     def _isr_changed(self, event: IsrChanged) -> tuple[Effect, ...]:
         assert self.broker_id in event.committed, "a leader outside its own ISR has lost the leadership"
@@ -453,7 +467,9 @@ class PartitionLeadership:
         self._removing = event.removing
         for replica in self._durable_ends.keys() - event.committed - self._observers:
             del self._durable_ends[replica]  # it may have lost everything: it counts by what it says from now on
-            self._log_starts.pop(replica, None)
+            self._log_starts.forget(replica)
+            self._followers.begin_anew(replica)
+            self._join_wait.settled(replica)
         self._followers.keep(self._replicas | self._observers)
         self._proposed = None
         self._isr = event.committed
@@ -472,7 +488,7 @@ class PartitionLeadership:
         return self._advance()
 
     def _advance(self) -> tuple[Effect, ...]:
-        if not self._has_lease or not self.has_minimum:
+        if not self._has_lease or not self.has_minimum or self._join_wait.is_on:
             return NOTHING
         ends = self._durable_ends
         committed = min(ends.get(replica, Offset(0)) for replica in self._maximal_isr)

@@ -33,6 +33,7 @@ from logboom.replication.leadership import (
     Event,
     HighWatermarkMoved,
     IsrChanged,
+    JoinAwaited,
     LeadershipEnded,
     LeadershipInDoubt,
     LeadershipStarted,
@@ -326,6 +327,8 @@ class Leader:
                     self._log.epochs.begin(epoch, start_offset)
                 case ProposeIsr():
                     self._replication.propose(self._key)
+                case JoinAwaited():
+                    self._replication.await_join(self._key)
                 case LeadershipInDoubt():
                     self._queue.fail_uncommitted(
                         NotLeaderError(f"{self._name} may have another leader: this one hears of no controller")

@@ -31,6 +31,10 @@ class Replication(Protocol):
     def propose(self, key: ReplicaKey) -> None:
         """The leader of a partition has a proposal for the controller."""
 
+    def await_join(self, key: ReplicaKey) -> None:
+        """The leader of a partition holds its high-water mark for a follower: feed it `Ticked` after
+        `replication.join_wait.JOIN_WAIT_S`."""
+
     def forget(self, key: ReplicaKey) -> None:
         """A partition is gone from this broker: it was deleted, or others hold it."""
 
@@ -56,6 +60,9 @@ class NoReplication:
 
     def propose(self, key: ReplicaKey) -> None:
         """There is no other member."""
+
+    def await_join(self, key: ReplicaKey) -> None:
+        """Nobody is to join."""
 
     def forget(self, key: ReplicaKey) -> None:
         """Nothing was kept of it."""

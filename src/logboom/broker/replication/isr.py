@@ -17,6 +17,7 @@ from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.replication.context import ReplicationContext
 from logboom.metadata.leadership import IsrProposal
+from logboom.replication.join_wait import JOIN_WAIT_S
 from logboom.replication.leadership import ProposalRefused, Ticked
 
 _RETRY_MS: Final = 500
@@ -50,6 +51,7 @@ class IsrKeeper:
         self._log = context.log
         self._limited_log = context.limited_log
         self._led: dict[ReplicaKey, None] = {}
+        self._join_waits: dict[ReplicaKey, asyncio.TimerHandle] = {}
         self._due: dict[ReplicaKey, None] = {}
         self._proposing: asyncio.Task[None] | None = None
         self._ticking: asyncio.Task[None] | None = None
@@ -62,6 +64,7 @@ class IsrKeeper:
         """This broker begins or ends to lead a partition that has followers."""
         if not leads:
             self._led.pop(key, None)
+            self._end_join_wait(key)
             return
         self._led[key] = None
         if self._ticking is None and not self._stopped:
@@ -71,6 +74,7 @@ class IsrKeeper:
         """A partition is gone from this broker."""
         self._led.pop(key, None)
         self._due.pop(key, None)
+        self._end_join_wait(key)
 
     def propose(self, key: ReplicaKey) -> None:
         """The leader of a partition has a proposal."""
@@ -146,6 +150,21 @@ class IsrKeeper:
                 if number % _PARTITIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
 
+    def await_join(self, key: ReplicaKey) -> None:
+        """The leader of a partition holds its high-water mark for a follower: it is looked at soon."""
+        self._end_join_wait(key)
+        if not self._stopped:
+            self._join_waits[key] = asyncio.get_running_loop().call_later(JOIN_WAIT_S, self._join_wait_over, key)
+
+    def _join_wait_over(self, key: ReplicaKey) -> None:
+        del self._join_waits[key]
+        self._look(key, self._heard_of())
+
+    def _end_join_wait(self, key: ReplicaKey) -> None:
+        timer = self._join_waits.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
     def look_now(self) -> None:
         """Some broker began, ended or came back: who may be in sync may be another question now."""
         self._looked_early.set()
@@ -185,6 +204,8 @@ class IsrKeeper:
     async def stop(self) -> None:
         """Propose nothing more."""
         self._stopped = True
+        for key in tuple(self._join_waits):
+            self._end_join_wait(key)
         tasks = [task for task in (self._proposing, self._ticking) if task is not None]
         for task in tasks:
             task.cancel()

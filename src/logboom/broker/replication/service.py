@@ -130,6 +130,10 @@ class ReplicationService:
         """A leader has a proposal for the controller."""
         self._isr.propose(key)
 
+    def await_join(self, key: ReplicaKey) -> None:
+        """A leader holds its high-water mark for a follower that is to join."""
+        self._isr.await_join(key)
+
     def forget(self, key: ReplicaKey) -> None:
         """A partition is gone from this broker."""
         source = self._source_of.pop(key, None)
