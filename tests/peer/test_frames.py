@@ -166,3 +166,12 @@ def test_fields_that_are_not_plain_are_left_out() -> None:
     assert list(found.record_indexes) == [1]
     assert not hasattr(found, "handle")
     assert isinstance(found, LogboomError)
+
+
+@given(st.binary(max_size=64), st.lists(st.binary(max_size=200), max_size=4))
+def test_the_seal_is_an_hmac_over_the_position_the_head_and_what_is_covered(key: bytes, body: list[bytes]) -> None:
+    writer = FrameWriter(key)
+    for position in range(2):
+        frame = writer.prefix(What.REQUEST, body, kind=1)
+        head, seal = frame[:20], frame[20:]
+        assert seal == hmac.digest(key, position.to_bytes(8, "big") + head + b"".join(body), "sha256")[:16]

@@ -20,7 +20,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from logboom.base.units import KIB, MIB
-from logboom.peer.frames import PREFIX_BYTES, Frame, FrameError, FrameReader, FrameWriter, What, length
+from logboom.peer.frames import PREFIX_BYTES, Frame, FrameError, FrameReader, FrameWriter, What, size_of
 from logboom.peer.handshake import DiallerHandshake, HandshakeError, ListenerHandshake, MisdirectedError, Session
 
 if TYPE_CHECKING:
@@ -215,13 +215,13 @@ class Connection(asyncio.BufferedProtocol):
         assert self._writer is not None
         assert self._counts is not None
         prefix = self._writer.prefix(what, body, kind=kind, number=number, timeout_ms=timeout_ms, covered=covered)
-        size_bytes = sum(map(length, body))
+        size_bytes = PREFIX_BYTES + size_of(body)
         if size_bytes <= _JOIN_BYTES_MAX:
             self._transport.write(b"".join((prefix, *body)))
         else:
             self._transport.writelines((prefix, *body))
-        self._silence.sent_bytes += size_bytes + PREFIX_BYTES
-        self._counts.bytes_sent += size_bytes + PREFIX_BYTES
+        self._silence.sent_bytes += size_bytes
+        self._counts.bytes_sent += size_bytes
         self._counts.frames_sent += 1
 
     def set_reading(self, reads: bool) -> None:

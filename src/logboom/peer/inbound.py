@@ -16,7 +16,7 @@ from logboom.base.units import KIB, MIB
 from logboom.broker.peers import BODY_BYTES_MAX, LANES, ONE_WAY, FrameKind, Lane, PeerIdentity, PeerUnavailableError
 from logboom.peer.connection import Connection
 from logboom.peer.failures import encode_failure
-from logboom.peer.frames import Frame, FrameError, What, length
+from logboom.peer.frames import Frame, FrameError, What, size_of
 from logboom.peer.handshake import HandshakeError, ListenerHandshake, Session
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class _Accepted:
             self._regulate(connection)
 
     def _send(self, connection: Connection, what: What, number: int, body: Sequence[Bytes]) -> None:
-        size_bytes = sum(map(length, body))
+        size_bytes = size_of(body)
         if size_bytes > BODY_BYTES_MAX:
             raise AssertionError(f"an answer of {size_bytes} bytes is longer than {BODY_BYTES_MAX}")
         connection.send(what, body, number=number, covered=self._covered(size_bytes))

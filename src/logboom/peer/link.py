@@ -27,7 +27,7 @@ from logboom.broker.peers import (
 )
 from logboom.peer.connection import UNSENT_BYTES_MAX, Connection
 from logboom.peer.failures import decode_failure
-from logboom.peer.frames import NUMBER_MAX, TIMEOUT_MS_MAX, Frame, FrameError, What, length
+from logboom.peer.frames import NUMBER_MAX, TIMEOUT_MS_MAX, Frame, FrameError, What, size_of
 from logboom.peer.handshake import ANY_BROKER, DiallerHandshake, Session
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Link:
             self._services.log.limit_reached(
                 "peer.unsent_bytes", f"{self._name} does not read what it is sent", lane=self._lane.name
             )
-        elif sum(map(length, body)) <= BODY_BYTES_MAX:
+        elif size_of(body) <= BODY_BYTES_MAX:
             connection.send(What.POST, body, kind=kind)
             return True
         self._counts.dropped_posts += 1
@@ -133,7 +133,7 @@ class Link:
         self, kind: FrameKind, body: Sequence[Bytes], timeout_s: float, on_part: PartHandler | None = None
     ) -> memoryview:
         """Send a request; its answer. Raises as `Peers.call`."""
-        size_bytes = sum(map(length, body))
+        size_bytes = size_of(body)
         if size_bytes > BODY_BYTES_MAX:
             raise InvalidRequestError(
                 f"a request of {size_bytes} bytes to {self._name} is longer than {BODY_BYTES_MAX}"
