@@ -21,14 +21,14 @@ from logboom.base.errors import (
     NotLeaderError,
     OutOfOrderSequenceError,
 )
-from logboom.base.ids import BrokerId, Epoch, Offset, PartitionIndex, StreamId
+from logboom.base.ids import BrokerId, Epoch, Offset, StreamId
 from logboom.broker.config import BrokerConfig
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.leader import Leader, Leading
 from logboom.broker.partition.publications import PublishRun
 from logboom.broker.partition.refused_producers import BEGUN_S, GAP_MAX_S, PRODUCERS_MAX, RefusedMemory
-from logboom.broker.partition.replication_port import NoReplication
+from logboom.broker.partition.replication_port import NoReplication, StreamIdPartition
 from logboom.broker.partition.services import Undisputed
 from logboom.broker.partition.validation import AppendRules, Checked
 from logboom.broker.partition.waiters import AckWaiters, RunResult, Watchers, deliver_all, refused
@@ -75,7 +75,7 @@ class Bench:
         minimum = config.min_insync_replicas
         self.leader = Leader(
             "s-0",
-            (StreamId(UUID(int=1)), PartitionIndex(0)),
+            StreamIdPartition(StreamId(UUID(int=1)), 0),
             broker_id=BrokerId(1),
             min_insync_replicas=minimum,
             log=self.log,

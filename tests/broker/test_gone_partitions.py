@@ -8,8 +8,7 @@ from tests.broker.node import append
 from tests.broker.replicated import DIRECTOR, Cluster, cluster_of, until
 from tests.support.simulated import run
 
-from logboom.base.ids import PartitionIndex
-from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.partition.replication_port import StreamIdPartition
 
 
 def keys_in(part: object, known: set[int]) -> Iterator[object]:
@@ -27,7 +26,7 @@ def keys_in(part: object, known: set[int]) -> Iterator[object]:
             yield from keys_in(value, known)
 
 
-def kept(cluster: Cluster, key: ReplicaKey) -> list[int]:
+def kept(cluster: Cluster, key: StreamIdPartition) -> list[int]:
     """The brokers that keep something of a partition."""
     return [number for number, broker in cluster.brokers.items() if key in set(keys_in(broker.replication, set()))]
 
@@ -38,7 +37,7 @@ def test_nothing_is_kept_of_a_deleted_stream(tmp_path: Path) -> None:
             stream = await cluster.create("orders", [1, 2, 3])
             await cluster.in_sync("orders")
             await append(cluster.leader("orders"), b"a")
-            key = stream.id, PartitionIndex(0)
+            key = StreamIdPartition(stream.id, 0)
             assert kept(cluster, key) == [1, 2, 3]
             await cluster[2].catalog.delete_stream("orders")
             await until(lambda: kept(cluster, key) == [], "all have forgotten it")
@@ -55,7 +54,7 @@ def test_a_broker_keeps_nothing_of_what_has_moved_away(tmp_path: Path) -> None:
             await cluster[DIRECTOR].catalog.reassign("orders", 0, [3, 2])
             await until(lambda: cluster.assignment("orders").replicas == (3, 2), "it has moved")
             await append(cluster.leader("orders"), b"b")
-            key = stream.id, PartitionIndex(0)
+            key = StreamIdPartition(stream.id, 0)
             await until(lambda: kept(cluster, key) == [2, 3], "the first one has forgotten it")
             await asyncio.sleep(5.0)
             assert kept(cluster, key) == [2, 3]

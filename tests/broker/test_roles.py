@@ -47,7 +47,7 @@ from logboom.broker.partition.leader import Leading
 from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.replica import AppendResult, Partition
-from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.partition.replication_port import StreamIdPartition
 from logboom.broker.partition.services import LeadershipChanges, PartitionServices
 from logboom.broker.role_keeper import RoleKeeper
 from logboom.host import SystemClock
@@ -104,28 +104,31 @@ class Recorded:
         self.leading = False
         self.proposals = self.awaited_joins = 0
 
-    def fetch(self, key: ReplicaKey, request: Fetch) -> None:
+    def fetch(self, key: StreamIdPartition, request: Fetch) -> None:
         self.fetches.append(request)
 
-    def report(self, key: ReplicaKey, end: ReportDurableEnd) -> None:
+    def report(self, key: StreamIdPartition, end: ReportDurableEnd) -> None:
         self.reported.append(end)
 
-    def quiet_s(self, key: ReplicaKey) -> float | None:
+    def quiet_s(self, key: StreamIdPartition) -> float | None:
         return None
 
-    def leads(self, key: ReplicaKey, leads: bool) -> None:
+    def leads(self, key: StreamIdPartition, leads: bool) -> None:
         self.leading = leads
 
-    def moved(self, key: ReplicaKey) -> None:
+    def moved(self, key: StreamIdPartition) -> None:
         self.moves += 1
 
-    def propose(self, key: ReplicaKey) -> None:
+    def mark_moved(self, key: StreamIdPartition) -> None:
+        self.moves += 1
+
+    def propose(self, key: StreamIdPartition) -> None:
         self.proposals += 1
 
-    def await_join(self, key: ReplicaKey) -> None:
+    def await_join(self, key: StreamIdPartition) -> None:
         self.awaited_joins += 1
 
-    def forget(self, key: ReplicaKey) -> None:
+    def forget(self, key: StreamIdPartition) -> None:
         """Nothing is kept here."""
 
 

@@ -75,7 +75,7 @@ def serve_followers_of_any_epoch(patch: Patch) -> None:
     answer = Broker.answer
 
     def of_any_epoch(self: Broker, request: following.Fetch, fetcher: Broker) -> Any:
-        return answer(self, replace(request, epoch=self.leader.epoch), fetcher)
+        return answer(self, request._replace(epoch=self.leader.epoch), fetcher)
 
     patch.setattr(Broker, "answer", of_any_epoch)
 
@@ -86,7 +86,7 @@ def take_late_answers(patch: Patch) -> None:
 
     def any_number(self: PartitionFollowing, event: following.Event) -> Followed:
         if isinstance(event, following.FetchAnswered):
-            event = replace(event, number=self._number)
+            event = event._replace(number=self._number)
         return step(self, event)
 
     def in_any_epoch(self: Broker, answer: following.FetchAnswered, records: list[Record], epoch: Epoch) -> None:
@@ -148,7 +148,8 @@ def tell_what_is_not_synced(patch: Patch) -> None:
     fetch = PartitionFollowing._fetch
 
     def with_the_log_end(self: PartitionFollowing) -> Followed:
-        return tuple(replace(one, durable_end=self._log_end) for one in fetch(self) if isinstance(one, following.Fetch))
+        asked = (one for one in fetch(self) if isinstance(one, following.Fetch))
+        return tuple(one._replace(durable_end=self._log_end) for one in asked)
 
     patch.setattr(PartitionFollowing, "_fetch", with_the_log_end)
 

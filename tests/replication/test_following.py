@@ -1,7 +1,5 @@
 """The follower's loop, step by step, and where two logs part."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,7 +70,7 @@ def test_a_replica_outside_the_isr_asks_again_when_the_partition_has_another_sta
 
 def part(number: int, offset: int, *, mark: int = 0, end: int | None = None) -> FetchAnswered:
     """An answer after which the fetch stands."""
-    return replace(answer(number, mark=mark, end=end), offset=Offset(offset), stands=True)
+    return answer(number, mark=mark, end=end)._replace(offset=Offset(offset), stands=True)
 
 
 def test_a_fetch_that_stands_is_not_sent_again_and_durable_ends_are_told_beside_it() -> None:
@@ -83,7 +81,7 @@ def test_a_fetch_that_stands_is_not_sent_again_and_durable_ends_are_told_beside_
     assert core.step(Appended(Offset(6))) == ()
     assert core.step(DurableEndMoved(Offset(6))) == (ReportDurableEnd(1, LEADER, Epoch(5), Offset(6)),)
     assert core.step(part(1, 6, mark=6)) == (HighWatermarkMoved(Offset(6)),), "the mark alone"
-    last = replace(part(1, 6, mark=6, end=7), stands=False)
+    last = part(1, 6, mark=6, end=7)._replace(stands=False)
     assert core.step(last) == (AppendRecords(),)
     assert core.step(Appended(Offset(7))) == (
         Fetch(2, LEADER, Epoch(5), Offset(7), Epoch(4), durable_end=Offset(6), last_answer=1),
@@ -116,7 +114,7 @@ def test_where_the_logs_part_no_fetch_stands() -> None:
     core = started(history((4, 0)), end=3)
     core.step(part(1, 3, end=5))
     core.step(Appended(Offset(5)))
-    (cut,) = core.step(replace(answer(1, parted=(4, 4)), stands=True))
+    (cut,) = core.step(answer(1, parted=(4, 4))._replace(stands=True))
     assert isinstance(cut, Truncate)
     assert core.step(Truncated(Offset(4), Offset(3)))[0] == Fetch(2, LEADER, Epoch(5), Offset(4), Epoch(4), Offset(3))
 

@@ -19,7 +19,7 @@ from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import FrameKind, PeerIdentity, Peers
 from logboom.metadata.leadership import LogEnd
 
-Find: TypeAlias = Callable[[ReplicaKey], Partition]
+Find: TypeAlias = Callable[[StreamId, int], Partition]
 """A partition of this broker. Raises LogboomError where it is not here, or cannot be used."""
 _ANSWER_S: Final = 2.0
 QUESTIONS_MAX: Final = 10_000
@@ -90,7 +90,7 @@ class LogEnds:
     def _end(self, key: ReplicaKey) -> tuple[int, int] | None:
         """What a leader would begin with: what is not on the disk may be gone by then."""
         try:
-            partition = self._find(key)
+            partition = self._find(*key)
         except LogboomError:
             return None
         if partition.role.failure is not None:

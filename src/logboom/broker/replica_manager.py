@@ -96,7 +96,8 @@ class ReplicaManager:
             opened, failed = await self._logs.open_all(
                 image, held_by(image, self._broker_id), partial(self._opened, marks), is_new
             )
-            self._partitions.update(opened)
+            for partition in opened.values():
+                self._replicas.add(partition)
             self._failed.update(failed)
             for (name, number), error in failed.items():
                 stream = image.by_name[name]
@@ -187,7 +188,7 @@ class ReplicaManager:
         for partition in made:
             # Here and not where it was made: the lease may have ended or come back since, of which it was not told.
             partition.role.leader.lease_changed(self._has_lease)
-            self._partitions[partition.stream.name, partition.index] = partition
+            self._replicas.add(partition)
             if not partition.stream.assignments:
                 _lead_alone(partition, self._broker_id, _FIRST_EPOCH)
 
@@ -197,8 +198,9 @@ class ReplicaManager:
             self._failed.pop(key, None)
             self._made.unmade.discard((stream.id, key[1]))
             self._lost.forget((stream.id, key[1]))
-            if key in self._partitions:
-                removed.append(self._partitions.pop(key))
+            partition = self._replicas.remove(key)
+            if partition is not None:
+                removed.append(partition)
         return removed
 
     async def _make_missing(self, stream: Stream, keys: Iterable[PartitionKey]) -> bool:

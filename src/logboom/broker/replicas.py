@@ -10,7 +10,7 @@ from logboom.base.errors import LogboomError, NotLeaderError, StorageError, Unkn
 from logboom.base.ids import PartitionIndex, StreamId, StreamName
 from logboom.broker.disk.log_manager import PartitionKey
 from logboom.broker.partition.replica import Partition
-from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.partition.replication_port import StreamIdPartition
 from logboom.metadata import Image
 
 
@@ -21,6 +21,8 @@ class Replicas:
         self.image = Image()
         """The metadata by which `opened` is kept."""
         self.opened: dict[PartitionKey, Partition] = {}
+        self._by_id: dict[StreamIdPartition, Partition] = {}
+        """The same, for those who know their streams by id and look for them with each frame of another broker."""
         self.failed: dict[PartitionKey, StorageError] = {}
         """Partitions whose files could not be opened at the start."""
 
@@ -49,9 +51,22 @@ class Replicas:
             raise UnknownStreamIdError(f"no stream has the id {stream_id}")
         return self.find(stream.name, index)
 
-    def find_replica(self, key: ReplicaKey) -> Partition:
-        """As `find_by_id`, by the key of a replica."""
-        return self.find_by_id(*key)
+    def find_replica(self, key: StreamIdPartition) -> Partition:
+        """As `find_by_id`, by both in one."""
+        partition = self._by_id.get(key)
+        return self.find_by_id(key.stream, key.index) if partition is None else partition
+
+    def add(self, partition: Partition) -> None:
+        """It is open, and here from now on."""
+        self.opened[partition.stream.name, partition.index] = partition
+        self._by_id[StreamIdPartition(partition.stream.id, partition.index)] = partition
+
+    def remove(self, key: PartitionKey) -> Partition | None:
+        """It is here no more."""
+        partition = self.opened.pop(key, None)
+        if partition is not None:
+            del self._by_id[StreamIdPartition(partition.stream.id, partition.index)]
+        return partition
 
     def __len__(self) -> int:
         return len(self.opened)

@@ -25,7 +25,7 @@ One loop, from the assignment until the next one:
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from logboom.base.ids import NO_BROKER, NO_EPOCH, NO_PARTITION_EPOCH, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.replication.reconciliation import EpochEnd, Epochs, truncation_point
@@ -57,8 +57,7 @@ class FollowingStopped:
     """There is no leader to follow, or this broker leads: answers that are under way change nothing any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchAnswered:
+class FetchAnswered(NamedTuple):
     """The leader's answer to the request of a number."""
 
     number: int
@@ -75,15 +74,13 @@ class FetchAnswered:
     """Whether the fetch continues after this answer without being sent again."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchFailed:
+class FetchFailed(NamedTuple):
     """The request with this number was refused or lost; the caller has already waited before reporting it."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """The records of the last answer are in the log, synced or not."""
 
     log_end: Offset
@@ -102,8 +99,7 @@ class LogStartMoved:
     """This replica has deleted records, as its leader has."""
 
 
-@dataclass(frozen=True, slots=True)
-class DurableEndMoved:
+class DurableEndMoved(NamedTuple):
     """This replica's own log is synced below `offset`."""
 
     offset: Offset
@@ -122,8 +118,7 @@ Event = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(NamedTuple):
     """Ask the leader for what comes at `offset`."""
 
     number: int
@@ -143,8 +138,7 @@ class Fetch:
     """Whether the disk had no room for what came last: put in by the shell, which alone knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportDurableEnd:
+class ReportDurableEnd(NamedTuple):
     """Report to the leader, besides the fetch that is waiting there, how far this log is synced and where it begins."""
 
     number: int
@@ -175,8 +169,7 @@ class StartAt:
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class HighWatermarkMoved:
+class HighWatermarkMoved(NamedTuple):
     """Consumers may read below `offset` here."""
 
     offset: Offset

@@ -32,7 +32,7 @@ The rules it keeps, each with its source:
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from logboom.base.ids import NO_EPOCH, NO_PARTITION_EPOCH, BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.replication.followers import Followers
@@ -67,16 +67,14 @@ class LeadershipEnded:
     """Another broker leads, or none: nothing is committed here any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class DurableEndMoved:
+class DurableEndMoved(NamedTuple):
     """Everything below `offset` is fsynced on `replica`."""
 
     replica: BrokerId
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class FollowerFetched:
+class FollowerFetched(NamedTuple):
     """A follower has asked for records in this leadership, and says how far its log is synced.
 
     Only where `reconciliation.divergence` has found that its log is this one's up to what it asks for.
@@ -185,8 +183,7 @@ class EpochStarted:
     start_offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class HighWatermarkMoved:
+class HighWatermarkMoved(NamedTuple):
     """Everything below `offset` is committed: answer the appends that wait for it, wake the fetches."""
 
     offset: Offset

@@ -88,6 +88,7 @@ from logboom.storage.scrubbing import Scrub, Scrubbed
 from logboom.storage.segment import Segment
 from logboom.storage.small_files import frame, read_whole, replace_whole, unframe
 from logboom.storage.staging import Batch, Staged, first_copy
+from logboom.storage.state import WriteNotifications
 from logboom.storage.truncation import DetachedSegments
 
 __all__ = [
@@ -118,6 +119,7 @@ __all__ = [
     "SegmentFacts",
     "Staged",
     "TimedOffset",
+    "WriteNotifications",
     "check_format",
     "claim_format",
     "first_copy",

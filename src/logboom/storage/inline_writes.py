@@ -35,7 +35,7 @@ class InlineWrites:
         finally:
             self._io.release()
         if handle is not None and self._state.on_written is not None:
-            self._state.on_written()
+            self._state.on_written.on_loop()
         return handle
 
     def synced(self) -> Offset:

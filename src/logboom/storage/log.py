@@ -36,7 +36,7 @@ from logboom.storage.staging import (
     place,
     place_run,
 )
-from logboom.storage.state import LogState, Report
+from logboom.storage.state import LogState, Report, WriteNotifications
 from logboom.storage.truncation import DetachedSegments
 
 
@@ -123,9 +123,8 @@ class PartitionLog:
         """Change the settings for what is appended from now on."""
         self._state.config = self._plan.config = config
 
-    def notify_of_writes(self, on_written: Callable[[], object] | None) -> None:
-        """Call this whenever something was written and is going to be synced, before the sync, on the thread that
-        writes; None to tell nobody."""
+    def notify_of_writes(self, on_written: WriteNotifications | None) -> None:
+        """Call one of these whenever something was written, before its sync if there is one; None to tell nobody."""
         self._state.on_written = on_written
 
     # --- on the loop --------------------------------------------------------------------------------------------
@@ -255,10 +254,11 @@ class PartitionLog:
                 state.epochs.save()  # no batch is written whose epoch is not in the file
                 while True:
                     part = left if on_part is None or not sync else writing.part_of(self._staged, left)
+                    before = state.written_end
                     lack = writing.write(state, self._staged, part)
+                    if state.on_written is not None and state.written_end > before:
+                        state.on_written.from_thread()
                     if sync and state.durable_end < state.written_end:
-                        if state.on_written is not None:
-                            state.on_written()
                         state.active.file.sync()
                         state.set_durable(sync=state.checkpoint_due)
                     left -= part

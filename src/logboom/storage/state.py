@@ -7,6 +7,7 @@ lock: `PartitionLog` says which thread may change what.
 import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from logboom.base.errors import StorageError
 from logboom.base.ids import Offset
@@ -21,6 +22,14 @@ from logboom.storage.producers import ProducerTable
 from logboom.storage.segment import LogDirectory, Segment
 
 Report = Callable[[Damage | Notice], None]
+
+
+class WriteNotifications(NamedTuple):
+    """What to call once something was written, on either side."""
+
+    on_loop: Callable[[], object]
+    from_thread: Callable[[], object]
+    """Wakes the loop, by a system call."""
 
 
 class LogState:
@@ -81,7 +90,7 @@ class LogState:
         """Whether its last segment was found empty and nothing was to be changed since: `close` has nothing to do."""
         self.unsettled = False
         """Whether checkpoints are marked so: see `checkpoint`."""
-        self.on_written: Callable[[], object] | None = None
+        self.on_written: WriteNotifications | None = None
         """Called where something was written that is going to be synced, before the sync, on the thread that writes."""
         self.failure: str | None = None
         """Why nothing is written any more, as a sentence; None if the log accepts writes."""

@@ -13,7 +13,6 @@ On the loop. Knows nothing of requests and connections.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -28,7 +27,7 @@ from logboom.base.ids import NO_BROKER, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.base.units import MIB
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.partition.freshness import Freshness
-from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.partition.replication_port import StreamIdPartition
 from logboom.broker.partition.services import PartitionServices
 from logboom.records import BatchHeader, crc_ok, iter_batches
 from logboom.replication import following
@@ -90,7 +89,7 @@ class Follower:
     def __init__(
         self,
         target: FlushTarget,
-        key: ReplicaKey,
+        key: StreamIdPartition,
         log: PartitionLog,
         *,
         shown: Shown,
@@ -245,7 +244,7 @@ class Follower:
         self._show()
         held, self._held = self._held, None
         if held is not None:
-            self._replication.fetch(self._key, replace(held, durable_end=max(held.durable_end, end)))
+            self._replication.fetch(self._key, held._replace(durable_end=max(held.durable_end, end)))
 
     def flush_lacked_room(self) -> None:
         """The disk was full and what was staged is taken back: start again from the end of the log, a little later.
@@ -279,7 +278,7 @@ class Follower:
 
     def _fetch(self, request: following.Fetch) -> None:
         if self._lacks_room:
-            request = replace(request, lacks_room=True)
+            request = request._replace(lacks_room=True)
         if self._unwritten_bytes > UNWRITTEN_BYTES_MAX:
             self._held = request
         else:

@@ -8,7 +8,7 @@ nobody to one that is not in sync.
 from logboom.base.errors import OffsetNotAvailableError
 from logboom.base.ids import Offset
 from logboom.base.ports import Clock
-from logboom.broker.partition.replication_port import ReplicaKey, Replication
+from logboom.broker.partition.replication_port import Replication, StreamIdPartition
 from logboom.metadata import StreamConfig
 from logboom.replication.lag import CopyLag, Lag
 
@@ -18,7 +18,7 @@ class Freshness:
 
     __slots__ = ("_clock", "_key", "_lag", "_name", "_replication", "observes")
 
-    def __init__(self, name: str, key: ReplicaKey, clock: Clock, replication: Replication) -> None:
+    def __init__(self, name: str, key: StreamIdPartition, clock: Clock, replication: Replication) -> None:
         self._name = name
         self._key = key
         self._clock = clock

@@ -19,7 +19,7 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import NO_PARTITION_EPOCH, BrokerEpoch, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.broker.partition.append_queue import AppendQueue
-from logboom.broker.partition.replication_port import ReplicaKey, Replication
+from logboom.broker.partition.replication_port import Replication, StreamIdPartition
 from logboom.broker.partition.services import Standing
 from logboom.broker.partition.waiters import Watchers
 from logboom.metadata.leadership import IsrProposal
@@ -44,6 +44,7 @@ from logboom.replication.leadership import (
     ProposeIsr,
     RecordsDeleted,
 )
+from logboom.storage import WriteNotifications
 
 _ZERO: Final = Offset(0)
 
@@ -79,7 +80,7 @@ class LedLog(Protocol):
 
     @property
     def epochs(self) -> LeaderEpochs: ...
-    def notify_of_writes(self, on_written: Callable[[], object] | None) -> None: ...
+    def notify_of_writes(self, on_written: WriteNotifications | None) -> None: ...
 
 
 class Readable(Protocol):
@@ -109,7 +110,7 @@ class Leader:
     def __init__(
         self,
         name: str,
-        key: ReplicaKey,
+        key: StreamIdPartition,
         *,
         broker_id: BrokerId,
         min_insync_replicas: int,
@@ -231,12 +232,13 @@ class Leader:
         has_followers = len(leading.replicas | leading.isr | leading.observers) > 1
         if has_followers != self._has_followers:
             self._has_followers = has_followers
-            self._log.notify_of_writes(self._written_soon() if has_followers else None)
+            self._log.notify_of_writes(self._notifications() if has_followers else None)
             self._replication.leads(self._key, has_followers)
 
-    def _written_soon(self) -> Callable[[], object]:
-        """Notifies followers on the loop, from any thread: they fetch and write while this broker's disk is syncing."""
-        return partial(asyncio.get_running_loop().call_soon_threadsafe, self._replication.moved, self._key)
+    def _notifications(self) -> WriteNotifications:
+        """Have followers sent what was written, soon: they write it while this broker's disk is syncing."""
+        loop, moved, key = asyncio.get_running_loop(), self._replication.moved, self._key
+        return WriteNotifications(partial(loop.call_soon, moved, key), partial(loop.call_soon_threadsafe, moved, key))
 
     # --- events -------------------------------------------------------------------------------------------------
 
@@ -244,8 +246,6 @@ class Leader:
         """This broker's own copy is as safe as the stream asks for below `end`."""
         self._queue.local_end_moved(end)
         self._step(DurableEndMoved(self._broker_id, end))
-        if self._has_followers:
-            self._replication.moved(self._key)
 
     def log_start_moved(self) -> None:
         """The oldest records were deleted here."""
@@ -295,8 +295,7 @@ class Leader:
         if wanted is None:
             return None
         isr = {one: self._epoch_of(one, own, registered) for one in sorted(wanted.isr)}
-        stream, index = self._key
-        return IsrProposal(stream, index, self._core.epoch, wanted.partition_epoch, isr)
+        return IsrProposal(self._key.stream, self._key.index, self._core.epoch, wanted.partition_epoch, isr)
 
     def _epoch_of(self, replica: BrokerId, own: BrokerEpoch, registered: BrokerEpochs) -> BrokerEpoch:
         if replica == self._broker_id:
@@ -320,7 +319,7 @@ class Leader:
                     self.watchers.call()
                     self._on_commit()
                     if self._has_followers:
-                        self._replication.moved(self._key)
+                        self._replication.mark_moved(self._key)
                 case RecordsDeleted():
                     self.watchers.call()
                 case EpochStarted(epoch, start_offset):

@@ -25,6 +25,7 @@ from logboom.broker.partition.leader import Leader
 from logboom.broker.partition.message_ids import MessageIds
 from logboom.broker.partition.publications import Publications
 from logboom.broker.partition.reads import CommittedReads
+from logboom.broker.partition.replication_port import StreamIdPartition
 from logboom.broker.partition.role import Role
 from logboom.broker.partition.services import PartitionServices
 from logboom.broker.partition.validation import AppendRules
@@ -127,7 +128,7 @@ class Partition:
         """Appends of messages, of which this broker makes the batches."""
         self._follower = Follower(
             self,
-            (stream.id, index),
+            StreamIdPartition(stream.id, index),
             log,
             shown=self.reads,
             safe_end=lambda: self._queue.safe_end,
@@ -153,7 +154,7 @@ class Partition:
         services = self._services
         return Leader(
             str(self),
-            (self.stream.id, self.index),
+            StreamIdPartition(self.stream.id, self.index),
             broker_id=services.broker_id,
             min_insync_replicas=self.config.min_insync_replicas,
             log=self.log,
@@ -293,7 +294,7 @@ class Partition:
         self.reads.close(error)
         self.role.failure = error
         self.role.fail(error)
-        self._services.replication.forget((self.stream.id, self.index))
+        self._services.replication.forget(StreamIdPartition(self.stream.id, self.index))
         self._end(error)
 
     def _end(self, error: LogboomError) -> None:

@@ -13,7 +13,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.metadata_view import MetadataView
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.replica import Partition
-from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.partition.replication_port import StreamIdPartition
 from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.replication.ports import ClusterPorts
 from logboom.broker.runtime import Runtime
@@ -28,7 +28,7 @@ class ReplicationContext:
     cluster: ClusterPorts
     broker_id: BrokerId
     """Of this broker."""
-    find: Callable[[ReplicaKey], Partition]
+    find: Callable[[StreamIdPartition], Partition]
     """Raises LogboomError for a partition that is not here."""
     metadata: MetadataView
     config: Current[BrokerConfig]
@@ -38,7 +38,7 @@ class ReplicationContext:
     limited_log: RateLimitedLog
     """For what many partitions meet at the same time."""
 
-    def find_or_none(self, key: ReplicaKey) -> Partition | None:
+    def find_or_none(self, key: StreamIdPartition) -> Partition | None:
         """A partition, or None if it is not here."""
         try:
             return self.find(key)

@@ -29,6 +29,8 @@ class FetchResponse:
     def __init__(self, request: wire.FetchRequest, session: FetchSession, send_part: SendPart) -> None:
         self.request = request
         self.session = session
+        self.has_expired = False
+        """Whether the request has waited as long as it may."""
         self._send_part = send_part
         self._left_bytes = min(request.max_bytes, _MAX_BYTES)
         self._items: list[wire.AnswerItem] = []

@@ -14,7 +14,7 @@ from msgspec import structs
 from logboom.base.ids import BrokerEpoch, BrokerId, Offset, PartitionEpoch
 from logboom.broker.partition.gathering import FEW_BYTES
 from logboom.broker.partition.replica import Partition
-from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.partition.replication_port import StreamIdPartition
 from logboom.broker.replication import wire
 
 _AHEAD_BYTES_MAX: Final = 4 << 20
@@ -49,19 +49,19 @@ class _Ahead:
 
     def __init__(self) -> None:
         self._bytes = 0
-        self._sent: dict[ReplicaKey, deque[tuple[Offset, int]]] = {}
+        self._sent: dict[StreamIdPartition, deque[tuple[Offset, int]]] = {}
         """The end offset and the size of each piece that was sent."""
-        self._position: dict[ReplicaKey, tuple[Offset, int]] = {}
+        self._position: dict[StreamIdPartition, tuple[Offset, int]] = {}
         """Where the leader's log ended when something was sent last: its last segment, and the bytes in that."""
 
-    def __contains__(self, key: ReplicaKey) -> bool:
+    def __contains__(self, key: StreamIdPartition) -> bool:
         return key in self._sent
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether this much more may be sent."""
         return self._bytes + size_bytes <= _AHEAD_BYTES_MAX
 
-    def bytes_behind(self, key: ReplicaKey, partition: Partition) -> int | None:
+    def bytes_behind(self, key: StreamIdPartition, partition: Partition) -> int | None:
         """Bytes written after what is in flight; None if nothing is, or if they are in another segment."""
         if not self._sent.get(key):
             return None
@@ -69,7 +69,7 @@ class _Ahead:
         active = partition.log.segments[-1]
         return active.size_bytes - position if active.base == segment else None
 
-    def add(self, key: ReplicaKey, partition: Partition, end: Offset, size_bytes: int) -> None:
+    def add(self, key: StreamIdPartition, partition: Partition, end: Offset, size_bytes: int) -> None:
         """Records below `end` were sent."""
         sent = self._sent.get(key)
         if sent is None:
@@ -80,13 +80,13 @@ class _Ahead:
             active = partition.log.segments[-1]
             self._position[key] = active.base, active.size_bytes
 
-    def durable(self, key: ReplicaKey, end: Offset) -> None:
+    def durable(self, key: StreamIdPartition, end: Offset) -> None:
         """The follower has synced everything below `end`."""
         sent = self._sent.get(key, ())
         while sent and sent[0][0] <= end:
             self._bytes -= sent.popleft()[1]
 
-    def forget(self, key: ReplicaKey) -> None:
+    def forget(self, key: StreamIdPartition) -> None:
         """The fetch no longer stands."""
         self._bytes -= sum(size_bytes for _, size_bytes in self._sent.pop(key, ()))
         self._position.pop(key, None)
@@ -100,25 +100,25 @@ class FetchSession:
         self.replica = replica
         self.observer = observer
         self.broker_epoch = broker_epoch
-        self.pending: dict[ReplicaKey, wire.FetchItem] = {}
-        self.new: set[ReplicaKey] = set()
+        self.pending: dict[StreamIdPartition, wire.FetchItem] = {}
+        self.new: set[StreamIdPartition] = set()
         """Fetches that were not looked at yet."""
-        self.ready: dict[ReplicaKey, None] = {}
+        self.ready: dict[StreamIdPartition, None] = {}
         """Fetches to look at, the one that has waited longest first."""
-        self.behind: dict[ReplicaKey, None] = {}
+        self.behind: dict[StreamIdPartition, None] = {}
         """Fetches of replicas that are not in sync and have records to catch up with: their turn comes after all
         others."""
-        self.held: dict[ReplicaKey, None] = {}
+        self.held: dict[StreamIdPartition, None] = {}
         """Fetches that wait for the throttle."""
         self.held_timer: asyncio.TimerHandle | None = None
-        self.sent_marks: dict[ReplicaKey, SentMark] = {}
+        self.sent_marks: dict[StreamIdPartition, SentMark] = {}
         """The high-water marks that the follower knows, and the first offsets of the leader's log."""
-        self.ends: dict[ReplicaKey, wire.DurableEnd] = {}
+        self.ends: dict[StreamIdPartition, wire.DurableEnd] = {}
         """The durable ends that the follower reported besides its fetches."""
         self.ends_received = 0
         """How many messages with durable ends came in this session."""
         self.ahead = _Ahead()
-        self.mark_due: set[ReplicaKey] = set()
+        self.mark_due: set[StreamIdPartition] = set()
         self.mark_timer: asyncio.TimerHandle | None = None
         self.last_request_s = 0.0
         """When the last request came, on the monotonic clock."""
@@ -131,7 +131,7 @@ class FetchSession:
         if waiter is not None:
             resolve(waiter)
 
-    def look_at(self, key: ReplicaKey) -> None:
+    def look_at(self, key: StreamIdPartition) -> None:
         """There is something to send for this fetch."""
         self.ready[key] = None
         self.wake()
@@ -147,9 +147,9 @@ class FetchSession:
         if not self.observer:
             return []
         keys = {**self.ready, **self.behind, **self.held, **dict.fromkeys(self.mark_due)}
-        return [(stream.bytes, index) for stream, index in keys if (stream, index) in self.pending]
+        return [(key.stream_bytes, key.index) for key in keys if key in self.pending]
 
-    def hold(self, key: ReplicaKey, wait_s: float) -> None:
+    def hold(self, key: StreamIdPartition, wait_s: float) -> None:
         """Look at a fetch again after a while, together with all that wait by then."""
         self.held[key] = None
         if self.held_timer is None:
@@ -161,7 +161,7 @@ class FetchSession:
         self.behind.update(held)
         self.wake()
 
-    def is_behind(self, key: ReplicaKey, partition: Partition) -> bool:
+    def is_behind(self, key: StreamIdPartition, partition: Partition) -> bool:
         """Whether the follower does not know yet how far the partition is committed, or where it begins."""
         sent = self.sent_marks.get(key, _NOTHING_SENT)
         return partition.role.leader.high_watermark > sent.mark or partition.log_start_offset > sent.log_start
@@ -179,7 +179,7 @@ class FetchSession:
             self.new.add(key)
             self.ready[key] = None
 
-    def has(self, key: ReplicaKey, item: wire.FetchItem) -> Has:
+    def has(self, key: StreamIdPartition, item: wire.FetchItem) -> Has:
         """What the follower reported last. The leadership itself forgets what a follower had that leaves the ISR."""
         asked, reported = has_of(item), self.ends.get(key)
         if reported is None or reported.number != item.number or reported.partition_epoch < item.partition_epoch:
@@ -188,7 +188,7 @@ class FetchSession:
         end, start = max(asked.durable_end, beside.durable_end), max(asked.log_start, beside.log_start)
         return Has(end, beside.partition_epoch, start)
 
-    def has_enough(self, key: ReplicaKey, item: wire.FetchItem, partition: Partition) -> bool:
+    def has_enough(self, key: StreamIdPartition, item: wire.FetchItem, partition: Partition) -> bool:
         """Whether there are records to send now. A few records wait until the follower has synced those in flight, and
         go together with what arrives by then: it would sync them after those anyway (as TCP holds back small segments,
         RFC 896)."""
@@ -198,7 +198,7 @@ class FetchSession:
         return behind is None or behind >= FEW_BYTES
 
     def stand(
-        self, key: ReplicaKey, item: wire.FetchItem, partition: Partition, size_bytes: int, end: Offset | None
+        self, key: StreamIdPartition, item: wire.FetchItem, partition: Partition, size_bytes: int, end: Offset | None
     ) -> wire.FetchItem | None:
         """The number under which a fetch stands after an answer with this many bytes of records below `end`; None if it
         does not stand, since the records came from the disk or too much is in flight."""
@@ -212,7 +212,7 @@ class FetchSession:
         last_epoch = partition.log.epochs.at(Offset(end - 1))
         return structs.replace(item, offset=end, last_epoch=last_epoch, lacks_room=False)
 
-    def answered(self, key: ReplicaKey, item: wire.FetchItem, stands: wire.FetchItem | None) -> None:
+    def answered(self, key: StreamIdPartition, item: wire.FetchItem, stands: wire.FetchItem | None) -> None:
         """A fetch was answered; `stands`: the number under which it stands, or None."""
         if self.pending.get(key) is not item:
             return
@@ -223,7 +223,7 @@ class FetchSession:
             del self.pending[key]
             self.ahead.forget(key)
 
-    def forget(self, key: ReplicaKey) -> None:
+    def forget(self, key: StreamIdPartition) -> None:
         """The partition is gone. A fetch that waits for it is looked at once more, to be refused."""
         self.ahead.forget(key)
         self.sent_marks.pop(key, None)

@@ -16,14 +16,13 @@ partitions would get some megabytes of each in memory. Requests go on without fe
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset
 from logboom.broker.partition.replica import Partition
-from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.partition.replication_port import StreamIdPartition
 from logboom.broker.peers import FrameKind
 from logboom.broker.replication import wire
 from logboom.broker.replication.context import ReplicationContext
@@ -55,7 +54,7 @@ class Fetcher:
         leader: BrokerId,
         *,
         observer: bool,
-        records_came: Callable[[ReplicaKey, int], None],
+        records_came: Callable[[StreamIdPartition, int], None],
         has_room: Callable[[], bool],
     ) -> None:
         """`observer`: whether it fetches for observers. `records_came`: called with the size in bytes of the records of
@@ -72,17 +71,17 @@ class Fetcher:
         self._ids = context.runtime.ids
         self._log = context.log
         self._limited_log = context.limited_log
-        self._wanted: dict[ReplicaKey, Fetch] = {}
+        self._wanted: dict[StreamIdPartition, Fetch] = {}
         """Fetches to be sent with the next request."""
-        self._sent: dict[ReplicaKey, Fetch] = {}
+        self._sent: dict[StreamIdPartition, Fetch] = {}
         """Fetches that the leader has not answered yet."""
-        self._sent_s: dict[ReplicaKey, float] = {}
+        self._sent_s: dict[StreamIdPartition, float] = {}
         """For observers: when each fetch was sent, or when the leader last had something for it that it did not send
         yet."""
         self._answered_s = -math.inf
         """When the latest request that the leader has answered was sent."""
-        self._ends: dict[ReplicaKey, ReportDurableEnd] = {}
-        self._refusals: dict[ReplicaKey, float] = {}
+        self._ends: dict[StreamIdPartition, ReportDurableEnd] = {}
+        self._refusals: dict[StreamIdPartition, float] = {}
         """How long to wait after the next refusal, for partitions that were refused last."""
         self._calls: set[asyncio.Task[None]] = set()
         self._session = self._new_session()
@@ -100,21 +99,21 @@ class Fetcher:
 
     # --- what is to be sent -------------------------------------------------------------------------------------
 
-    def fetch(self, key: ReplicaKey, request: Fetch) -> None:
+    def fetch(self, key: StreamIdPartition, request: Fetch) -> None:
         """Ask for a partition; replaces an earlier fetch of it."""
         self._sent.pop(key, None)
         self._wanted[key] = request
         self._send_soon()
 
-    def report(self, key: ReplicaKey, end: ReportDurableEnd) -> None:
+    def report(self, key: StreamIdPartition, end: ReportDurableEnd) -> None:
         """Report a durable end to the leader, with all others of this turn of the loop."""
         wanted = self._wanted.get(key)
         if wanted is not None and wanted.epoch == end.epoch:  # the next fetch must not report less than this
-            self._wanted[key] = replace(wanted, durable_end=end.durable_end)
+            self._wanted[key] = wanted._replace(durable_end=end.durable_end)
         self._ends[key] = end
         self._send_soon()
 
-    def drop(self, key: ReplicaKey) -> None:
+    def drop(self, key: StreamIdPartition) -> None:
         """The partition follows another leader, or is gone from this broker."""
         self._wanted.pop(key, None)
         self._sent.pop(key, None)
@@ -122,7 +121,7 @@ class Fetcher:
         self._sent_s.pop(key, None)
         self._refusals.pop(key, None)
 
-    def quiet_s(self, key: ReplicaKey) -> float | None:
+    def quiet_s(self, key: StreamIdPartition) -> float | None:
         """When the leader, which had been asked for a partition, was last known to have nothing new of it: it answered
         others, or nothing, a request that was sent then. None where there was no such answer. For observers."""
         sent_s = self._sent_s.get(key)
@@ -159,8 +158,8 @@ class Fetcher:
             return
         items = [
             wire.DurableEnd(
-                key[0].bytes,
-                key[1],
+                key.stream_bytes,
+                key.index,
                 end.number,
                 end.epoch,
                 end.durable_end,
@@ -173,12 +172,12 @@ class Fetcher:
         self._reports_sent += 1
         self._peers.post(self._leader, FrameKind.DURABLE_END, body)
 
-    def _log_start(self, key: ReplicaKey) -> Offset:
+    def _log_start(self, key: StreamIdPartition) -> Offset:
         partition = self._find(key)
         return Offset(0) if partition is None else partition.log_start_offset
 
     def _next_request(self, own_epoch: BrokerEpoch, *, may_ask: bool) -> wire.FetchRequest:
-        wanted: dict[ReplicaKey, Fetch] = {}
+        wanted: dict[StreamIdPartition, Fetch] = {}
         if may_ask:
             wanted, self._wanted = self._wanted, {}
         self._sent.update(wanted)
@@ -188,8 +187,8 @@ class Fetcher:
         config = self._config.now
         items = [
             wire.FetchItem(
-                key[0].bytes,
-                key[1],
+                key.stream_bytes,
+                key.index,
                 one.number,
                 one.epoch,
                 one.offset,
@@ -255,7 +254,7 @@ class Fetcher:
         for item, records in items:
             self._answered(item, records, asked_s)
 
-    def _note_answer(self, asked_s: float, left: Sequence[ReplicaKey]) -> None:
+    def _note_answer(self, asked_s: float, left: Sequence[StreamIdPartition]) -> None:
         """For fetches that the leader neither answered nor deferred, nothing was new after the request had been
         sent."""
         self._answered_s = max(self._answered_s, asked_s)
@@ -293,7 +292,7 @@ class Fetcher:
         )
         follower.answered(answer, records)
 
-    def _refused(self, key: ReplicaKey, partition: Partition, item: wire.AnswerItem) -> None:
+    def _refused(self, key: StreamIdPartition, partition: Partition, item: wire.AnswerItem) -> None:
         self._limited_log.info(
             f"refused by {self._leader}",
             "a fetch was refused",

@@ -14,7 +14,7 @@ from logboom.base.errors import IneligibleReplicaError, LogboomError
 from logboom.base.ids import BrokerId
 from logboom.broker.partition.leader import Leader
 from logboom.broker.partition.replica import Partition
-from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.partition.replication_port import StreamIdPartition
 from logboom.broker.replication.context import ReplicationContext
 from logboom.metadata.leadership import IsrProposal
 from logboom.replication.join_wait import JOIN_WAIT_S
@@ -34,7 +34,7 @@ class IsrKeeper:
     def __init__(
         self,
         context: ReplicationContext,
-        confirm: Callable[[Partition, ReplicaKey], None],
+        confirm: Callable[[Partition, StreamIdPartition], None],
         heard_of: Callable[[], frozenset[BrokerId]],
     ) -> None:
         """`confirm` tells the leader of a partition again what its followers outside the ISR have. `heard_of`: the
@@ -50,9 +50,9 @@ class IsrKeeper:
         self._ids = context.runtime.ids
         self._log = context.log
         self._limited_log = context.limited_log
-        self._led: dict[ReplicaKey, None] = {}
-        self._join_waits: dict[ReplicaKey, asyncio.TimerHandle] = {}
-        self._due: dict[ReplicaKey, None] = {}
+        self._led: dict[StreamIdPartition, None] = {}
+        self._join_waits: dict[StreamIdPartition, asyncio.TimerHandle] = {}
+        self._due: dict[StreamIdPartition, None] = {}
         self._proposing: asyncio.Task[None] | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._looked_early = asyncio.Event()
@@ -60,7 +60,7 @@ class IsrKeeper:
 
     # --- partitions ---------------------------------------------------------------------------------------------
 
-    def leads(self, key: ReplicaKey, leads: bool) -> None:
+    def leads(self, key: StreamIdPartition, leads: bool) -> None:
         """This broker begins or ends to lead a partition that has followers."""
         if not leads:
             self._led.pop(key, None)
@@ -70,19 +70,19 @@ class IsrKeeper:
         if self._ticking is None and not self._stopped:
             self._ticking = self._started(self._tick())
 
-    def forget(self, key: ReplicaKey) -> None:
+    def forget(self, key: StreamIdPartition) -> None:
         """A partition is gone from this broker."""
         self._led.pop(key, None)
         self._due.pop(key, None)
         self._end_join_wait(key)
 
-    def propose(self, key: ReplicaKey) -> None:
+    def propose(self, key: StreamIdPartition) -> None:
         """The leader of a partition has a proposal."""
         self._due[key] = None
         if self._proposing is None and not self._stopped:
             self._proposing = self._started(self._propose())
 
-    def _leader(self, key: ReplicaKey) -> Leader | None:
+    def _leader(self, key: StreamIdPartition) -> Leader | None:
         try:
             role = self._find(key).role
         except LogboomError:
@@ -107,9 +107,9 @@ class IsrKeeper:
             for (key, proposal), outcome in zip(proposals.items(), outcomes, strict=False):
                 self._decided(key, proposal, outcome)
 
-    def _take_due(self) -> dict[ReplicaKey, IsrProposal]:
+    def _take_due(self) -> dict[StreamIdPartition, IsrProposal]:
         own_epoch = self._own_epoch()
-        found: dict[ReplicaKey, IsrProposal] = {}
+        found: dict[StreamIdPartition, IsrProposal] = {}
         for key in tuple(islice(self._due, _PROPOSALS_PER_CALL)):
             del self._due[key]
             leader = self._leader(key)
@@ -118,7 +118,7 @@ class IsrKeeper:
                 found[key] = proposal
         return found
 
-    def _decided(self, key: ReplicaKey, proposal: IsrProposal, outcome: LogboomError | None) -> None:
+    def _decided(self, key: StreamIdPartition, proposal: IsrProposal, outcome: LogboomError | None) -> None:
         stands = self._leader(key)
         if outcome is None or stands is None:
             return
@@ -150,17 +150,17 @@ class IsrKeeper:
                 if number % _PARTITIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
 
-    def await_join(self, key: ReplicaKey) -> None:
+    def await_join(self, key: StreamIdPartition) -> None:
         """The leader of a partition holds its high-water mark for a follower: it is looked at soon."""
         self._end_join_wait(key)
         if not self._stopped:
             self._join_waits[key] = asyncio.get_running_loop().call_later(JOIN_WAIT_S, self._join_wait_over, key)
 
-    def _join_wait_over(self, key: ReplicaKey) -> None:
+    def _join_wait_over(self, key: StreamIdPartition) -> None:
         del self._join_waits[key]
         self._look(key, self._heard_of())
 
-    def _end_join_wait(self, key: ReplicaKey) -> None:
+    def _end_join_wait(self, key: StreamIdPartition) -> None:
         timer = self._join_waits.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -169,7 +169,7 @@ class IsrKeeper:
         """Some broker began, ended or came back: who may be in sync may be another question now."""
         self._looked_early.set()
 
-    def _look(self, key: ReplicaKey, heard_of: frozenset[BrokerId]) -> None:
+    def _look(self, key: StreamIdPartition, heard_of: frozenset[BrokerId]) -> None:
         try:
             partition = self._find(key)
         except LogboomError:

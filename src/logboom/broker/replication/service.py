@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
 
 from logboom.base.ids import BrokerId
-from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.partition.replication_port import StreamIdPartition
 from logboom.broker.peers import FrameKind
 from logboom.broker.replication.context import ReplicationContext
 from logboom.broker.replication.fetcher import Fetcher
@@ -32,8 +31,8 @@ class ReplicationService:
         self._context = context
         self._has_room = has_room
         self._fetchers: dict[_Source, Fetcher] = {}
-        self._source_of: dict[ReplicaKey, _Source] = {}
-        self._held: dict[ReplicaKey, Fetch] = {}
+        self._source_of: dict[StreamIdPartition, _Source] = {}
+        self._held: dict[StreamIdPartition, Fetch] = {}
         """Fetches that wait for the throttle."""
         self._held_timer: asyncio.TimerHandle | None = None
         config = context.config
@@ -50,9 +49,9 @@ class ReplicationService:
 
     # --- partitions that follow ---------------------------------------------------------------------------------
 
-    def fetch(self, key: ReplicaKey, request: Fetch) -> None:
+    def fetch(self, key: StreamIdPartition, request: Fetch) -> None:
         """Ask the leader for a partition."""
-        assignment = self._context.metadata.image.assignment(*key)
+        assignment = self._context.metadata.image.assignment(key.stream, key.index)
         observes = assignment is not None and self._context.broker_id in assignment.observers
         source, before = (request.leader, observes), self._source_of.get(key)
         if before is not None and before != source:
@@ -64,7 +63,7 @@ class ReplicationService:
         else:
             self._fetcher(source).fetch(key, request)
 
-    def _fetch_throttled(self, key: ReplicaKey, source: _Source, request: Fetch) -> None:
+    def _fetch_throttled(self, key: StreamIdPartition, source: _Source, request: Fetch) -> None:
         """Ask for it when it is its turn; those that came first go first."""
         wait_s = self._fetching.wait_s()
         if wait_s > 0 or self._held:
@@ -88,20 +87,20 @@ class ReplicationService:
         for fetcher in self._fetchers.values():
             fetcher.go_on()
 
-    def _records_came(self, key: ReplicaKey, size_bytes: int) -> None:
+    def _records_came(self, key: StreamIdPartition, size_bytes: int) -> None:
         if self._fetching.came(key, size_bytes):
             self._context.counters.throttled_bytes_in += size_bytes
 
-    def report(self, key: ReplicaKey, end: ReportDurableEnd) -> None:
+    def report(self, key: StreamIdPartition, end: ReportDurableEnd) -> None:
         """Report to the leader of a partition how far it is synced here."""
         held = self._held.get(key)
         if held is not None and held.epoch == end.epoch:
-            self._held[key] = replace(held, durable_end=end.durable_end)
+            self._held[key] = held._replace(durable_end=end.durable_end)
         source = self._source_of.get(key)
         if source is not None and source[0] == end.leader:
             self._fetcher(source).report(key, end)
 
-    def quiet_s(self, key: ReplicaKey) -> float | None:
+    def quiet_s(self, key: StreamIdPartition) -> float | None:
         """When the leader of a partition that is observed here was last known to have nothing new of it."""
         source = self._source_of.get(key)
         return None if source is None else self._fetcher(source).quiet_s(key)
@@ -117,24 +116,28 @@ class ReplicationService:
 
     # --- partitions that lead -----------------------------------------------------------------------------------
 
-    def leads(self, key: ReplicaKey, leads: bool) -> None:
+    def leads(self, key: StreamIdPartition, leads: bool) -> None:
         """This broker begins or ends to lead a partition that has followers."""
         self._isr.leads(key, leads)
         self._serving.moved(key)
 
-    def moved(self, key: ReplicaKey) -> None:
-        """A partition that this broker leads has something new for its followers."""
+    def moved(self, key: StreamIdPartition) -> None:
+        """A partition that this broker leads has more records for its followers, or another beginning."""
         self._serving.moved(key)
 
-    def propose(self, key: ReplicaKey) -> None:
+    def mark_moved(self, key: StreamIdPartition) -> None:
+        """A partition that this broker leads has another high-water mark."""
+        self._serving.mark_moved(key)
+
+    def propose(self, key: StreamIdPartition) -> None:
         """A leader has a proposal for the controller."""
         self._isr.propose(key)
 
-    def await_join(self, key: ReplicaKey) -> None:
+    def await_join(self, key: StreamIdPartition) -> None:
         """A leader holds its high-water mark for a follower that is to join."""
         self._isr.await_join(key)
 
-    def forget(self, key: ReplicaKey) -> None:
+    def forget(self, key: StreamIdPartition) -> None:
         """A partition is gone from this broker."""
         source = self._source_of.pop(key, None)
         if source is not None:

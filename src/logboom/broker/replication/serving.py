@@ -35,12 +35,13 @@ from logboom.base.errors import (
 from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset
 from logboom.base.ports import Bytes
 from logboom.broker.partition.replica import Partition
-from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.partition.replication_port import StreamIdPartition
 from logboom.broker.peers import PeerIdentity, SendPart
 from logboom.broker.replication import wire
 from logboom.broker.replication.context import ReplicationContext
 from logboom.broker.replication.fetch_response import FetchResponse
-from logboom.broker.replication.fetch_session import FetchSession, Has, SentMark, has_of, resolve
+from logboom.broker.replication.fetch_session import FetchSession, Has, SentMark, has_of
+from logboom.broker.replication.shared_reads import ReadOf, SharedReads
 from logboom.broker.replication.throttle import ReplicationThrottle
 from logboom.records import read_header
 from logboom.replication.leadership import FollowerFetched
@@ -77,6 +78,7 @@ class FetchServing:
         self._counters = context.counters
         self._throttle = throttle
         self._log = context.log
+        self._reads = SharedReads()
         self._sessions: dict[tuple[BrokerId, bool], FetchSession] = {}
         """By broker, and whether the session is for its observers."""
         self._disk_reads = asyncio.Semaphore(context.config.now.replica_disk_reads)
@@ -92,14 +94,18 @@ class FetchServing:
         session.latest, session.last_request_s = request, self._clock.monotonic_s()
         session.wake()  # a request that waits gives its place to this one
         session.add(request.items)
-        deadline_s = asyncio.get_running_loop().time() + min(request.max_wait_ms, _MAX_WAIT_MS) / 1_000
         response = FetchResponse(request, session, send_part)
-        while True:
-            await self._answer_all(response)
-            if response.send() and session.has_ready:
-                await asyncio.sleep(0)
-            if response.is_over or not await self._waited(session, request, deadline_s):
-                return response.whole()
+        wait_s = min(request.max_wait_ms, _MAX_WAIT_MS) / 1_000
+        timer = asyncio.get_running_loop().call_later(wait_s, _expire, response)
+        try:
+            while True:
+                await self._answer_all(response)
+                if response.send() and session.has_ready:
+                    await asyncio.sleep(0)
+                if response.is_over or not await self._waited(response):
+                    return response.whole()
+        finally:
+            timer.cancel()
 
     def _session_of(self, replica: BrokerId, request: wire.FetchRequest) -> FetchSession:
         registered = self._registered(replica)
@@ -120,21 +126,16 @@ class FetchServing:
         self._sessions[replica, request.observer] = fresh
         return fresh
 
-    async def _waited(self, session: FetchSession, request: wire.FetchRequest, deadline_s: float) -> bool:
+    async def _waited(self, response: FetchResponse) -> bool:
         """Wait for something new. Returns False if the request is to be answered as it is: it has waited long enough,
         or another one has replaced it."""
-        loop = asyncio.get_running_loop()
-        left_s = deadline_s - loop.time()
-        if left_s <= 0 or session.latest is not request or not self._is_current(session):
+        session = response.session
+        if response.has_expired or session.latest is not response.request or not self._is_current(session):
             return False
         if session.has_ready:
             return True
-        waiter = session.waiter = loop.create_future()
-        timer = loop.call_later(left_s, resolve, waiter)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
+        session.waiter = asyncio.get_running_loop().create_future()
+        await session.waiter
         return session.has_ready
 
     def _is_current(self, session: FetchSession) -> bool:
@@ -163,7 +164,7 @@ class FetchServing:
                 turn_bytes = 0
                 await _others_turn(response)
 
-    def _next(self, session: FetchSession, *, catch_up: bool) -> tuple[ReplicaKey, wire.FetchItem, bool] | None:
+    def _next(self, session: FetchSession, *, catch_up: bool) -> tuple[StreamIdPartition, wire.FetchItem, bool] | None:
         """The next fetch to look at, and whether its replica has to catch up; None if there is none for now."""
         while session.ready:
             key = next(iter(session.ready))
@@ -182,7 +183,7 @@ class FetchServing:
                 return key, item, True
         return None
 
-    def _catches_up(self, session: FetchSession, key: ReplicaKey, item: wire.FetchItem) -> bool:
+    def _catches_up(self, session: FetchSession, key: StreamIdPartition, item: wire.FetchItem) -> bool:
         try:
             partition = self._find(key)
         except LogboomError:
@@ -191,7 +192,7 @@ class FetchServing:
         return partition.role.leads and session.replica not in leader.isr and item.offset < partition.log.written_end
 
     async def _answer(
-        self, response: FetchResponse, key: ReplicaKey, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
+        self, response: FetchResponse, key: StreamIdPartition, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
     ) -> int:
         """Answer a fetch, if there is something to send; returns the bytes of records."""
         session = response.session
@@ -209,7 +210,7 @@ class FetchServing:
         return len(data)
 
     async def _found(
-        self, response: FetchResponse, key: ReplicaKey, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
+        self, response: FetchResponse, key: StreamIdPartition, item: wire.FetchItem, max_bytes: int, *, catches_up: bool
     ) -> tuple[wire.AnswerItem, Bytes, wire.FetchItem | None] | None:
         """The answer to a fetch, its records, and the number under which it stands; None if there is nothing to send
         yet. Raises LogboomError."""
@@ -261,7 +262,7 @@ class FetchServing:
     def _with_mark(
         self,
         session: FetchSession,
-        key: ReplicaKey,
+        key: StreamIdPartition,
         item: wire.FetchItem,
         partition: Partition,
         size_bytes: int,
@@ -284,7 +285,7 @@ class FetchServing:
         end = log.written_end
         if offset >= end:
             return b"", offset
-        found = log.reader.read_with_next_offset(offset, min(max_bytes, _ON_LOOP_BYTES), ceiling=end, cached_only=True)
+        found = self._reads.read(ReadOf(log, partition.leader_epoch, offset, end, min(max_bytes, _ON_LOOP_BYTES)))
         if found is not None:
             return found
         response.send()
@@ -322,7 +323,7 @@ class FetchServing:
                 self._follower_has(partition, session, has_of(one))
                 self._send_gathered(session, key, partition)
 
-    def _send_gathered(self, session: FetchSession, key: ReplicaKey, partition: Partition) -> None:
+    def _send_gathered(self, session: FetchSession, key: StreamIdPartition, partition: Partition) -> None:
         """Send what has waited for the follower's sync, as soon as that is reported."""
         item = session.pending.get(key)
         if item is not None and session.has_enough(key, item, partition):
@@ -349,7 +350,7 @@ class FetchServing:
         sessions = self._sessions.values()
         return frozenset(one.replica for one in sessions if now_s - one.last_request_s < _SILENCE_MAX_S)
 
-    def confirm(self, partition: Partition, key: ReplicaKey) -> None:
+    def confirm(self, partition: Partition, key: StreamIdPartition) -> None:
         """Feed the reports of followers outside the ISR again. They ask for nothing new while nothing is written, and
         may have been refused when they reported first."""
         now_s = self._clock.monotonic_s()
@@ -363,7 +364,7 @@ class FetchServing:
 
     # --- changes of partitions ------------------------------------------------------------------------------------
 
-    def moved(self, key: ReplicaKey) -> None:
+    def moved(self, key: StreamIdPartition) -> None:
         """A partition that this broker leads or led has changed: fetches that wait for it are answered."""
         waiting = [(session, item) for session in self._sessions.values() if (item := session.pending.get(key))]
         if not waiting:
@@ -378,12 +379,20 @@ class FetchServing:
             elif partition.log.written_end > item.offset or session.is_behind(key, partition):
                 self._send_mark_later(session, key)
 
-    def forget(self, key: ReplicaKey) -> None:
+    def mark_moved(self, key: StreamIdPartition) -> None:
+        """The high-water mark of a partition that this broker leads has moved: followers hear of it with the next
+        records, or a little later."""
+        for session in self._sessions.values():
+            if key in session.pending and (key not in session.mark_due or session.mark_timer is None):
+                self._send_mark_later(session, key)
+
+    def forget(self, key: StreamIdPartition) -> None:
         """A partition is gone from this broker: fetches that wait for it are refused, and nothing is known of it."""
+        self._reads.forget()
         for session in self._sessions.values():
             session.forget(key)
 
-    def _is_mark_due(self, session: FetchSession, key: ReplicaKey, partition: Partition) -> bool:
+    def _is_mark_due(self, session: FetchSession, key: StreamIdPartition, partition: Partition) -> bool:
         if not session.is_behind(key, partition):
             return False
         if key in session.mark_due:
@@ -391,7 +400,7 @@ class FetchServing:
         self._send_mark_later(session, key)
         return False
 
-    def _send_mark_later(self, session: FetchSession, key: ReplicaKey) -> None:
+    def _send_mark_later(self, session: FetchSession, key: StreamIdPartition) -> None:
         session.mark_due.add(key)
         if session.mark_timer is None:
             loop = asyncio.get_running_loop()
@@ -408,6 +417,14 @@ class FetchServing:
         for session in self._sessions.values():
             session.end()
         self._sessions.clear()
+        self._reads.forget()
+
+
+def _expire(response: FetchResponse) -> None:
+    """The request has waited long enough."""
+    response.has_expired = True
+    if response.session.latest is response.request:
+        response.session.wake()
 
 
 async def _others_turn(response: FetchResponse) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from logboom.base.ids import BrokerId, PartitionIndex, StreamId
 from logboom.base.ports import Clock
 from logboom.broker.metadata_view import MetadataView
-from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.partition.replication_port import StreamIdPartition
 
 LOOK_S: Final = 1.0
 """The longest wait before a throttle is asked again: the rate may have changed, or the replica may be in sync."""
@@ -48,17 +48,17 @@ class ReplicationThrottle:
         self._named: dict[StreamId, tuple[str, frozenset[PartitionIndex]]] = {}
         self._debt = 0.0
         self._paid_s = 0.0
-        self._owed: dict[ReplicaKey, int] = {}
+        self._owed: dict[StreamIdPartition, int] = {}
 
-    def holds(self, key: ReplicaKey, replica: BrokerId) -> bool:
+    def holds(self, key: StreamIdPartition, replica: BrokerId) -> bool:
         """Whether `replica` copies this partition under the throttle now."""
         if self._rate() is None:
             return False
-        stream = self._metadata.image.by_id.get(key[0])
-        if stream is None or not key[1] < len(stream.assignments) or replica in stream.assignments[key[1]].isr:
+        stream, index = self._metadata.image.by_id.get(key.stream), key.index
+        if stream is None or not index < len(stream.assignments) or replica in stream.assignments[index].isr:
             return False
         text = stream.overrides.get(self._setting, "")
-        return text == _ALL or (bool(text) and key[1] in self._partitions(key[0], text))
+        return text == _ALL or (bool(text) and index in self._partitions(stream.id, text))
 
     def _partitions(self, stream: StreamId, text: str) -> frozenset[PartitionIndex]:
         """Those that a setting names for this broker."""
@@ -94,19 +94,19 @@ class ReplicationThrottle:
         """So many bytes went through."""
         self._debt += size_bytes
 
-    def expect(self, key: ReplicaKey, size_bytes: int) -> None:
+    def expect(self, key: StreamIdPartition, size_bytes: int) -> None:
         """Up to this many bytes of a partition were asked for: they are owed until it is known how many came."""
         rate = self._rate()
         owed = size_bytes if rate is None else min(size_bytes, rate)  # at least one request a second
         self._debt += owed - self._owed.get(key, 0)
         self._owed[key] = owed
 
-    def forget(self, key: ReplicaKey) -> None:
+    def forget(self, key: StreamIdPartition) -> None:
         """A partition is gone from this broker."""
         self.came(key, 0)
-        self._named.pop(key[0], None)
+        self._named.pop(key.stream, None)
 
-    def came(self, key: ReplicaKey, size_bytes: int) -> bool:
+    def came(self, key: StreamIdPartition, size_bytes: int) -> bool:
         """So many came; whether they were asked for under the throttle."""
         owed = self._owed.pop(key, None)
         if owed is not None:

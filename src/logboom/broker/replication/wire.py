@@ -14,9 +14,9 @@ from uuid import UUID
 import msgspec
 
 from logboom.base.errors import InvalidRequestError
-from logboom.base.ids import PartitionIndex, StreamId
+from logboom.base.ids import StreamId
 from logboom.base.ports import Bytes
-from logboom.broker.partition.replication_port import ReplicaKey
+from logboom.broker.partition.replication_port import StreamIdPartition
 
 Message = TypeVar("Message")
 ITEMS_MAX: Final = 100_000
@@ -130,10 +130,10 @@ _ends_decoder: Final = msgspec.msgpack.Decoder(DurableEnds)
 
 
 @lru_cache(maxsize=_KEYS_KEPT_MAX)
-def key_of(stream: bytes, index: int) -> ReplicaKey:
+def key_of(stream: bytes, index: int) -> StreamIdPartition:
     """The partition that an item names. The same object each time, mostly: to make a UUID takes as long as to look for
     what is kept under it, and ids that are the same object need not be compared."""
-    return StreamId(UUID(bytes=stream)), PartitionIndex(index)
+    return StreamIdPartition(StreamId(UUID(bytes=stream)), index)
 
 
 def encode_request(request: FetchRequest) -> list[Bytes]:
@@ -162,7 +162,7 @@ def encode_answer(answer: AnswerHeader, records: Sequence[Bytes]) -> list[Bytes]
     return [_LENGTH.pack(len(header)) + header, *records]
 
 
-def decode_answer(body: memoryview) -> tuple[list[tuple[AnswerItem, memoryview]], Sequence[ReplicaKey]]:
+def decode_answer(body: memoryview) -> tuple[list[tuple[AnswerItem, memoryview]], Sequence[StreamIdPartition]]:
     """The items of an answer, each with its records, and what is left. Raises InvalidRequestError."""
     if len(body) < _LENGTH.size:
         raise InvalidRequestError("the answer to a fetch ends before its header")
