@@ -166,6 +166,25 @@ def test_the_others_are_waited_for_but_not_for_ever(tmp_path: Path) -> None:
     run(body)
 
 
+def test_the_last_one_in_sync_is_waited_for_without_end(tmp_path: Path) -> None:
+    """It has not said that it was killed like the others, who have everything too. By hand one of these is elected."""
+
+    async def body() -> None:
+        async with cluster_of(tmp_path, 3, minimum=2) as cluster:
+            await cluster.create("orders", [1, 2, 3])
+            await append(cluster.leader("orders"), b"all have it")
+            await cluster.in_sync("orders")
+            await asyncio.gather(*(cluster.crash(one, Random(one)) for one in (1, 2, 3)))
+            await cluster.start(1)
+            await cluster.start(2)
+            assert cluster.assignment("orders").relied_on == (3,)
+            await stays(lambda: cluster.assignment("orders").leader == NO_BROKER, 60.0)
+            await cluster[DIRECTOR].catalog.elect("orders", 0, unclean=True)
+            await until(partial(has_shown, cluster.leader("orders"), 1), "all of it is shown")
+
+    run(body)
+
+
 def test_who_has_most_and_is_killed_while_it_is_decided_is_not_passed_over(tmp_path: Path) -> None:
     """It told how far its log goes, and the next that told was elected: committed records were cut."""
 
