@@ -69,6 +69,23 @@ async def test_a_replica_for_which_there_was_no_room_is_made_by_the_next_process
 
 
 @on_brokers(1, minimum=1)
+async def test_a_start_without_room_for_a_new_replica_says_that_the_disk_is_full(cluster: Cluster) -> None:
+    """It said what the system calls that, which alarms do not know. Found by brokers under all faults at once."""
+    _refuse(cluster.disk(1), "streams/orders-0")
+    await cluster.create("orders", [1])
+    await cluster.create("others", [1])
+    await cluster.crash(1, Random(1))
+    disk = cluster.disk(1)
+    room = disk.fault
+    _refuse(disk, "streams/orders-0")
+    await cluster.start(1)
+    (error,) = cluster[1].replicas.failed.values()
+    assert "The disk is full: no room in orders" in str(error)
+    disk.fault = room
+    await until(lambda: _is_led(cluster, "orders"), "it is made and led")
+
+
+@on_brokers(1, minimum=1)
 async def test_a_replica_that_was_made_and_is_gone_is_not_replaced_by_an_empty_one(cluster: Cluster) -> None:
     await cluster.create("orders", [1])
     await cluster.create("others", [1])

@@ -156,8 +156,10 @@ class LogManager:
             return MissingReplicaError(f"{stream.name}-{index} cannot be opened: {error}")
         except (StorageError, OSError) as error:
             self._report_failed_sync(error)
-            self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=str(error))
-            return StorageError(f"{stream.name}-{index} cannot be opened: {error}")
+            known = retriable_error_for(error, stream.name) if isinstance(error, OSError) else None
+            reason = str(known or error)
+            self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=reason)
+            return StorageError(f"{stream.name}-{index} cannot be opened: {reason}")
         return partition
 
     def _is_of(self, stream: Stream, index: PartitionIndex, directory: str, start: "_Start") -> bool:
