@@ -156,4 +156,10 @@ def run_node(config: NodeConfig, announce: Callable[[Ready], None]) -> None:
     keep_collections_short()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_live(config, log, announce))
+        try:
+            runner.run(_live(config, log, announce))
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, LogboomError | OSError):
+                # Its trace is nowhere else: what a broker met in production seldom comes again where somebody looks.
+                log.critical("this node ends on an internal error", exc_info=error)
+            raise
