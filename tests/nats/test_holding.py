@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from logboom.base.ids import Epoch, Offset
 from logboom.nats.ingress.holding import Doubt, HeldMessages, Unstored
+from logboom.nats.ingress.refusals import REFUSALS_MAX, REMEMBERED_S, Refusals, digest
 from logboom.nats.link.frames import Delivery
 
 STORED = [(4, 0)]
@@ -162,6 +163,41 @@ def test_a_mark_of_an_earlier_question_says_nothing_about_the_next_one() -> None
     holding.hold(unstored(b"both"))
     holding.take_over([unstored(b"both")], STORED, 5)
     assert payloads(holding.held) == [b"both"]
+
+
+@given(st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=6), st.data())
+def test_what_the_leader_before_has_refused_is_not_kept_and_what_came_again_is(
+    heard: list[bytes], data: st.DataObject
+) -> None:
+    """That one has refused the first of them, and held the others."""
+    refused = data.draw(st.integers(0, len(heard)))
+    holding = HeldMessages(0)
+    holding.begin()
+    for payload in heard:
+        holding.hold(unstored(payload))
+    holding.mark()
+    holding.hold(unstored(b"a"))  # which that one has not heard
+    told = [digest(unstored(payload).message[1:]) for payload in heard[:refused]]
+    assert holding.take_over([unstored(payload) for payload in heard[refused:]], STORED, 5, told) == ()
+    assert payloads(holding.held) == [*heard[refused:], b"a"]
+    assert holding.size_bytes == sum(one.size_bytes for one in holding.held)
+
+
+def test_refusals_are_remembered_for_a_while_and_so_many() -> None:
+    def message(payload: bytes) -> Delivery:
+        return unstored(payload).message
+
+    refusals = Refusals()
+    refusals.note("orders", 0, [message(b"a"), message(b"a")], 10.0)
+    refusals.note("orders", 1, [message(b"b")], 10.0)
+    refusals.note("others", 0, [message(b"c")], 11.0)
+    a = digest(message(b"a")[1:])
+    assert refusals.of("orders", 0, 10.0 + REMEMBERED_S) == [a, a]
+    assert refusals.of("orders", 0, 10.5 + REMEMBERED_S) == []
+    assert len(refusals.of("others", 0, 10.5 + REMEMBERED_S)) == 1
+    refusals.note("orders", 1, [message(b"d")] * (2 * REFUSALS_MAX), 12.0)
+    assert refusals.of("others", 0, 12.0) == []
+    assert len(refusals.of("orders", 1, 12.0)) == REFUSALS_MAX
 
 
 def test_the_next_leaders_log_says_what_became_of_messages_in_doubt() -> None:

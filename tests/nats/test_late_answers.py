@@ -66,7 +66,9 @@ async def test_a_leader_of_several_servers_listens_on_for_what_is_on_its_way() -
         if is_heard:
             holding.hold(Unstored(Delivery(1, b"orders", b"", b"", b"late"), by_all=True))
 
-    intake = SimpleNamespace(resolve=lambda *_: [], take=lambda one: one.take(), give_up=lambda _: None)
+    intake = SimpleNamespace(
+        resolve=lambda *_: [], take=lambda one: one.take(), give_up=lambda _: None, refused=lambda _: [b"digest"]
+    )
     subscriptions = SimpleNamespace(
         left=left, hear_no_more=hear_no_more, intake=lambda _: intake, close=lambda *_: None
     )
@@ -78,6 +80,7 @@ async def test_a_leader_of_several_servers_listens_on_for_what_is_on_its_way() -
     (told,) = read_answers(memoryview(b"".join(answer)), 1)
     assert told is not None
     assert [one.payload for one in told.given] == [b"late"]
+    assert told.refused == [b"digest"]
 
 
 @pytest.mark.parametrize(("is_given_up", "is_detached"), [(False, False), (True, False), (True, True)])
@@ -126,3 +129,23 @@ async def test_what_is_told_after_all_was_given_up_is_not_stored(
     assert opened == ([] if is_given_up else [b"theirs"])
     assert [one.message.payload for one in gone] == ([b"theirs"] if is_given_up else [])
     assert holding.state is (HoldingState.ENDED if is_given_up else HoldingState.PUBLISHING)
+
+
+@pytest.mark.parametrize("is_asking", [False, True])
+def test_what_another_broker_may_tell_of_is_not_refused_for_want_of_room(
+    is_asking: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader before has heard it too, and hands it over. What a server gave to one of a queue nobody else has."""
+    services = SimpleNamespace(
+        budget=SimpleNamespace(allows=lambda: False), log=SimpleNamespace(limit_reached=lambda *_, **__: None)
+    )
+    intake = Intake("orders", cast("Any", None), {}, cast("Any", services))
+    given_up, refused = list[Unstored](), list[Delivery]()
+    monkeypatch.setattr(intake, "give_up", given_up.extend)
+    monkeypatch.setattr(intake, "_refuse_unread", lambda some, _: refused.extend(some))
+    holding = HeldMessages(0)
+    holding.is_asking = is_asking
+    by_all, of_a_queue = (Delivery(1, b"orders", b"reply", b"", word) for word in (b"all", b"one"))
+    intake._hold(holding, [Unstored(by_all, by_all=True), Unstored(of_a_queue, by_all=False)])
+    assert [one.message for one in given_up] == ([by_all] if is_asking else [])
+    assert refused == ([of_a_queue] if is_asking else [by_all, of_a_queue])

@@ -10,13 +10,17 @@ from typing import Any, Final
 
 import pytest
 
+from logboom.broker.metadata_state import MetadataState
 from logboom.broker.partition.message_ids import MessageIds
 from logboom.broker.partition.publish_stage import _Decisions
 from logboom.broker.peers import PeerUnavailableError
+from logboom.metadata import ImageDelta
 from logboom.nats.ingress import handover
+from logboom.nats.ingress.budget import Budget
 from logboom.nats.ingress.handover import Handover
 from logboom.nats.ingress.holding import Epochs, HeldMessages
 from logboom.nats.ingress.intake import Intake
+from logboom.raft import Index
 from logboom.sim.administration import OPERATOR_LANE
 from logboom.sim.cluster import run_cluster_seed
 from logboom.sim.cluster_faults import NETWORK_LANE
@@ -482,6 +486,21 @@ def test_a_broker_that_is_cut_off_from_the_others_leaves_its_part_of_a_queue_to_
 def test_what_a_leader_refuses_whose_lease_is_over_no_other_one_stores() -> None:
     """The next one has heard it too, so who is not certain to lead says nothing."""
     assert run_cluster_seed(0, _FAILING).violations == ()
+
+
+def test_what_a_leader_refuses_that_was_replaced_no_other_one_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers hear late of the next leader, and have no room for a third of the messages. Those that one refuses in
+    its place the next one has heard too."""
+    chance, allows, follow = Random(12), Budget.allows, MetadataState._follow
+
+    async def late(self: MetadataState, index: Index, delta: ImageDelta) -> None:
+        if delta.reassigned:
+            await asyncio.sleep(chance.uniform(0, 0.3))
+        await follow(self, index, delta)
+
+    monkeypatch.setattr(Budget, "allows", lambda self: chance.random() < 0.7 and allows(self))
+    monkeypatch.setattr(MetadataState, "_follow", late)
+    assert run_cluster_seed(12, replace(_hurried(12), publishers=("acked",) * 8)).violations == ()
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.nats.config import NatsConfig
 from logboom.nats.ingress.budget import Budget
 from logboom.nats.ingress.ingress import Ingress
+from logboom.nats.ingress.refusals import Refusals
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link.link import Link
 from logboom.nats.metrics import NatsMetrics
@@ -52,6 +53,7 @@ class NatsFrontEnd:
             peers=broker.peers,
             publishing=broker.publishing,
             budget=self._budget,
+            refusals=Refusals(),
             metrics=self.metrics,
             advisories=broker.advisories,
             log=limited,

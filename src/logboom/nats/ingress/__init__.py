@@ -6,6 +6,7 @@ answers       acks of messages that were stored together; pure
 services      what all intakes of a broker share
 inflight      messages on their way into one partition together; pure
 replies       what the publishers of one stream are told
+refusals      what they were told lately not to be stored; pure
 intake        the messages of one stream, on their way to its partitions and with their outcomes back
 plan          which subscriptions this broker should have, by the streams and what it leads; pure
 predecessors  who has led a partition last

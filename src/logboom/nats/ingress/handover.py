@@ -8,9 +8,9 @@ received and not stored, so that nothing is lost.
     asks, with the epochs of its log          --->    PING, the mark (to an inbox of the next leader), PING: again
                                                       until nothing has come between the two PONGs
                                                       ends its subscription; PING, PONG: it has got all
-    publishes what it got, then what it held  <---    answers with what it held before the mark, and with what it had
-                                                      appended and the next leader has not; and with the acks of what
-                                                      that one has
+    publishes what it got, then what it held, <---    answers with what it held before the mark, and with what it had
+    without what was refused                          appended and the next leader has not; with the acks of what that
+                                                      one has; and with what it refused before it knew of that one
     sends those acks, once it has committed
     what it found in its log
 
@@ -223,7 +223,7 @@ class Handover:
             intake.give_up(given or ())
         else:
             known = holding.without_others(epochs, one.epoch) if nothing_stored else epochs
-            intake.take_over(holding, given, known, one.epoch)
+            intake.take_over(holding, given, known, one.epoch, () if answer is None else answer.refused)
         self._subscriptions.opened(one.stream_id, holding, one.epoch)
         return acks
 
@@ -351,6 +351,7 @@ class Handover:
         size_bytes = 0
         if intake is not None:
             answer.acks.extend(intake.resolve(holding, one.epochs))
+            answer = answer._replace(refused=intake.refused(holding))
             size_bytes = sum(map(len, answer.acks))
             held = intake.take(holding)
             for each in held:

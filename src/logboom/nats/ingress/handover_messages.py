@@ -55,6 +55,8 @@ class Answer(NamedTuple):
     acks: list[bytes]
     """What is said to publishers, by messages of NATS as they are sent, once what the next leader found is
     committed."""
+    refused: Annotated[Sequence[bytes], _Many] = ()
+    """Digests of what publishers were told not to be stored (`refusals`), while this broker led as far as it knew."""
 
 
 _QUESTION: Final = msgspec.msgpack.Decoder(Question)

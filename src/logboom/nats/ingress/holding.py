@@ -13,12 +13,14 @@ is found by what it is, byte for byte, and counted: of ten equal messages here a
 alone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from enum import Enum, auto
 from itertools import compress
 from typing import Final, NamedTuple
 
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
+from logboom.nats.ingress.refusals import digest
 from logboom.nats.link.frames import Delivery
 
 MESSAGE_BYTES: Final = 256
@@ -165,7 +167,9 @@ class HeldMessages:
         """These epochs without those in which others have led since this broker did."""
         return [each for each in epochs if not self._since < each[0] < epoch]
 
-    def take_over(self, others: Sequence[Unstored] | None, epochs: Epochs, epoch: int) -> Sequence[Unstored]:
+    def take_over(
+        self, others: Sequence[Unstored] | None, epochs: Epochs, epoch: int, refused: Sequence[bytes] = ()
+    ) -> Sequence[Unstored]:
         """Put what the leader before this one has held, in its order, among what arrived here, without what both have
         received. None: it has told nothing. `epochs`: of the log of this broker, which leads in `epoch`; those may be
         left out in which no message of NATS was stored.
@@ -173,17 +177,20 @@ class HeldMessages:
         What arrived here before (`begin`) is the other one's to tell of where leaders have stored records since this
         broker led last: they have heard it too. Where it tells nothing, that is given back, and is not stored here: it
         would come a second time, behind later ones. In a queue a server gives a message to one broker alone.
+
+        `refused`: digests of what that one has told publishers not to be stored. What it did not hold, too, of that
+        stays out: an equal one that it held was published again.
         """
         theirs = self._start if any(self._since < known < epoch for known, _ in epochs) else 0
-        gone = self._insert(others or (), theirs)
+        gone = self._insert(others or (), theirs, Counter(refused))
         self.unmark()
         self._since = epoch
         return gone if others is None else ()
 
-    def _insert(self, others: Sequence[Unstored], theirs: int) -> Sequence[Unstored]:
+    def _insert(self, others: Sequence[Unstored], theirs: int, refused: Mapping[bytes, int]) -> Sequence[Unstored]:
         """Put what did not arrive here, too, before what did; or, where a connection that was lost for a moment has
         left a gap here, where it stood among what both have received, up to the mark. Of the first `theirs` here those
-        alone stay that are among the others. Returns those that do not."""
+        alone stay that are among the others. Returns those that do not, without the refused."""
         places: dict[tuple[bytes, ...], list[int]] = {}
         mark = len(self.held) if self._mark is None else self._mark
         for place, one in enumerate(self.held[:mark]):
@@ -206,6 +213,9 @@ class HeldMessages:
                 more.append((before, one))
         if before is None:
             more = [(0, each) for each in last]
+        answered = _refused_places(places, refused)
+        for place in answered:
+            stays[place] = False
         if not self._has_gap:
             # It was on its way before this broker was subscribed, and so was all that its publisher has sent before.
             more = [(0, one) for _, one in more]
@@ -214,10 +224,10 @@ class HeldMessages:
             merged += compress(self.held[at:place], stays[at:place])
             merged.append(one)
             at = place
-        gone = tuple(one for one, stay in zip(self.held, stays, strict=True) if not stay)
+        left_out = [(place, one) for place, one in enumerate(self.held) if not stays[place]]
         self.held = [*merged, *compress(self.held[at:], stays[at:])]
-        self.size_bytes += sizes([one for _, one in more]) - sizes(gone)
-        return gone
+        self.size_bytes += sizes([one for _, one in more]) - sizes(one for _, one in left_out)
+        return tuple(one for place, one in left_out if place not in answered)
 
     def put_first(self, more: Sequence[Unstored]) -> None:
         """Put messages before all that are held."""
@@ -239,6 +249,13 @@ class HeldMessages:
         kept = [one for one in doubts if epoch_at(epochs, one.offset) == one.epoch]
         lost = [one.unstored for one in doubts if epoch_at(epochs, one.offset) != one.epoch]
         return Resolved([one.ack for one in kept if one.ack], len(kept), lost)
+
+
+def _refused_places(places: Mapping[tuple[bytes, ...], Sequence[int]], refused: Mapping[bytes, int]) -> Set[int]:
+    """Where those messages stand that were refused; of equal ones the first."""
+    if not refused:
+        return frozenset()
+    return frozenset(place for words, found in places.items() for place in found[: refused.get(digest(words), 0)])
 
 
 def epoch_at(epochs: Epochs, offset: int) -> int:

@@ -18,6 +18,7 @@ from logboom.broker.replicas import Replicas
 from logboom.nats.ingress.answers import acks_of
 from logboom.nats.ingress.holding import Doubt, Epochs, HeldMessages, HoldingState, Unstored, sizes
 from logboom.nats.ingress.inflight import InflightRun, MixedRun
+from logboom.nats.ingress.refusals import REFUSALS_MAX
 from logboom.nats.ingress.replies import PublisherReplies
 from logboom.nats.ingress.services import IngressServices
 from logboom.nats.link.frames import Alike, Delivery, Run
@@ -270,21 +271,27 @@ class Intake:
     def _refuse(self, run: InflightRun, places: Sequence[int], error: LogboomError) -> None:
         """Tell publishers that messages are not stored, unless another broker may lead, which may store them: it has
         heard them too, or they were compared with the end of a log that is not the partition's any more."""
-        others_may = isinstance(error, TERM_ERRORS) or (run.by_all and not isinstance(error, UnknownStreamError))
-        if others_may and not _is_certain(self._services.replicas, self._name, run.holding.index):
+        index = run.holding.index
+        others_hear = run.by_all and not isinstance(error, UnknownStreamError)
+        if (others_hear or isinstance(error, TERM_ERRORS)) and not _is_certain(
+            self._services.replicas, self._name, index
+        ):
             self.give_up(list(map(run.unstored, places)))
-        else:
-            self.replies.refuse_some(run, places, error)
+            return
+        if others_hear:  # and one of them may lead by now
+            told = [run.messages[place] for place in places[-REFUSALS_MAX:] if run.replies[place]]
+            self._services.refusals.note(self._name, index, told, self._services.clock.monotonic_s())
+        self.replies.refuse_some(run, places, error)
 
     # --- while the leadership changes ---------------------------------------------------------------------------
 
     def _hold(self, holding: HeldMessages, some: Sequence[Unstored]) -> None:
         if not self._services.budget.allows():
+            # Another broker that has heard it too may store it, or tell this one of it.
+            others_may = holding.is_handing_over or holding.is_asking
             overloaded = self._overloaded()
-            self._refuse_unread(
-                [one.message for one in some if not (one.by_all and holding.is_handing_over)], overloaded
-            )
-            self.give_up([one for one in some if one.by_all and holding.is_handing_over])
+            self._refuse_unread([one.message for one in some if not (one.by_all and others_may)], overloaded)
+            self.give_up([one for one in some if one.by_all and others_may])
             return
         for unstored in some:
             holding.hold(unstored)
@@ -311,12 +318,23 @@ class Intake:
         """What these say is so."""
         self.replies.send(b"".join(acks), len(acks))
 
-    def take_over(self, holding: HeldMessages, others: Sequence[Unstored] | None, epochs: Epochs, epoch: int) -> None:
+    def take_over(
+        self,
+        holding: HeldMessages,
+        others: Sequence[Unstored] | None,
+        epochs: Epochs,
+        epoch: int,
+        refused: Sequence[bytes] = (),
+    ) -> None:
         """The leader before this one has held these, or tells nothing; see `HeldMessages.take_over`."""
         before = holding.size_bytes
-        gone = holding.take_over(others, epochs, epoch)
+        gone = holding.take_over(others, epochs, epoch, refused)
         self._services.budget.took(holding.size_bytes - before)
         self.give_up(gone)
+
+    def refused(self, holding: HeldMessages) -> Sequence[bytes]:
+        """Digests of what was refused lately while this broker led, as far as it knew."""
+        return self._services.refusals.of(self._name, holding.index, self._services.clock.monotonic_s())
 
     def take(self, holding: HeldMessages) -> Sequence[Unstored]:
         """All that was held: the caller's from now on."""

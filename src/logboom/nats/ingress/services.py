@@ -12,6 +12,7 @@ from logboom.broker.publishing import Publishing
 from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.replicas import Replicas
 from logboom.nats.ingress.budget import Budget
+from logboom.nats.ingress.refusals import Refusals
 from logboom.nats.link.link import Link
 from logboom.nats.metrics import NatsMetrics
 
@@ -28,6 +29,7 @@ class IngressServices:
     peers: Peers
     publishing: Publishing
     budget: Budget
+    refusals: Refusals
     metrics: NatsMetrics
     advisories: Advisories
     log: RateLimitedLog
