@@ -155,7 +155,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def shake(self, data: bytes = b"") -> None:
         """Bytes of the handshake came, or this broker knows by now who it is. Raises HandshakeError, FrameError."""
-        assert self._transport is not None
+        if self._transport is None:
+            return  # accepted a moment ago: the loop has not given it over yet, and nothing was said on it
         answer = self._handshake.received(data)
         if answer:
             self._transport.write(answer)
