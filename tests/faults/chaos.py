@@ -27,7 +27,7 @@ from tests.faults.test_cluster_clocks import JUMPING_CLOCK, MINUTE_S, set_clock
 from tests.support.brokers import ClusterBrokers, Place
 from tests.support.commands import run_logboom
 from tests.support.server import BrokerStartError
-from tests.support.waiting import WAIT_S, until
+from tests.support.waiting import WAIT_S
 
 CLIENTS = 0
 """The number of this side in a `CutNetwork`."""
@@ -108,6 +108,9 @@ class BrokerProcesses:
         self._killed: set[int] = set()
         """Those whose exit code says nothing."""
         self._threads: dict[int, threading.Thread] = {}
+        self.new: set[int] = set()
+        """Those that have a new disk and were not ready since. One whose disk is full before it has heard of its
+        cluster does not start, and says so."""
 
     def kill(self, numbers: Sequence[int]) -> list[int]:
         """SIGKILL; which of them were running."""
@@ -157,9 +160,8 @@ class BrokerProcesses:
         command = ["cluster", "remove", str(number), "--bootstrap", self._cluster.bootstrap]
         while (done := run_logboom(command, timeout_s=WAIT_S)).returncode:
             assert time.monotonic() < deadline, done.stderr.decode()
+        self.new.add(number)
         self.start([number])
-        # A broker whose disk is full before it has made its directory does not start, and says so.
-        until((self._cluster[number].data / "node.json").exists, f"the directory of {number} is made")
 
     def look(self) -> None:
         """Note those that have ended by themselves."""
@@ -203,6 +205,7 @@ class BrokerProcesses:
         self._killed.discard(number)
         self._on_start(number)
         self._cluster[number].start()
+        self.new.discard(number)
 
     def _end(self, number: int) -> None:
         begun_s = time.monotonic()
@@ -331,6 +334,8 @@ class Nemesis:
         if not self._disks or self._is_active("full"):
             return None
         number = self._chance.choice(list(self._disks))
+        if number in self._processes.new:
+            return None
         ballast = fill(self._disks[number])
         self._on_full(True)
 
