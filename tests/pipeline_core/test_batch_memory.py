@@ -8,7 +8,7 @@ import pytest
 
 from logboom.base.units import MIB
 from logboom.pipeline.checkpoint.ledger import EMPTY, Ledger
-from logboom.pipeline.checkpoint.starts import count_start
+from logboom.pipeline.checkpoint.unfinished_starts import count_start
 from logboom.pipeline.run.batch_memory import BatchMemory
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.sinks.base import Delivered

@@ -3,7 +3,7 @@
     pipeline.json        which pipeline the checkpoint belongs to (`owner`)
     lock                 held by the process that runs it (`files.exclusive_lock`)
     streams.json         ids of the source streams: offsets mean nothing in a stream recreated (`stream_identity`)
-    starts.json          how often the router was started with the same batch unfinished (`starts`)
+    starts.json          how often the router was started with the same batch unfinished (`unfinished_starts`)
     pins/batches, plans  which plan each batch runs with, where its dials stand, and where its output streams ended
                          before it (`batch_plans`)
     state/               what transforms with a state remember behind each batch (`states`)

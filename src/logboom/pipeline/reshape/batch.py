@@ -19,7 +19,7 @@ from logboom.pipeline.event.schema import MICROSECONDS
 from logboom.pipeline.normalise.memory import no_collections
 from logboom.pipeline.plan.outcomes import shown_sql
 from logboom.pipeline.reshape.edits import CASTS, cast, flatten, remove, take, to_text
-from logboom.pipeline.reshape.reasons import shortened
+from logboom.pipeline.reshape.shown_values import shortened
 
 PREFIX: Final = "attributes."
 TEXT_FIELDS: Final = ("body", "service", "host", "severity_text")

@@ -18,7 +18,7 @@ from logboom.pipeline.normalise.memory import no_collections
 from logboom.pipeline.plan.nodes import SPLIT_FROM
 from logboom.pipeline.plan.outcomes import shown_sql
 from logboom.pipeline.reshape.edits import take, to_text
-from logboom.pipeline.reshape.reasons import shortened
+from logboom.pipeline.reshape.shown_values import shortened
 
 ALL: Final = "attributes"
 PREFIX: Final = "attributes."

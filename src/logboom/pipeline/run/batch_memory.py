@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from logboom.base.units import MIB
 from logboom.pipeline.checkpoint.ledger import Ledger
-from logboom.pipeline.checkpoint.starts import count_start
+from logboom.pipeline.checkpoint.unfinished_starts import count_start
 from logboom.pipeline.spark.arrow_batches import lift_limit, limit_bytes
 from logboom.pipeline.spark.kafka import POLL_RECORDS
 from logboom.pipeline.spark.settings import ARROW_BYTES_MAX, ARROW_ROWS

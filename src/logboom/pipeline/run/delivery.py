@@ -22,7 +22,7 @@ from logboom.pipeline.checkpoint.checked import write_checked
 from logboom.pipeline.checkpoint.files import make_dir
 from logboom.pipeline.checkpoint.keeping import Keeping, OnDisk
 from logboom.pipeline.checkpoint.spark_log import durably_committed, unfinished_batch
-from logboom.pipeline.checkpoint.starts import count_start
+from logboom.pipeline.checkpoint.unfinished_starts import count_start
 from logboom.pipeline.edge.dead_letter_task import COUNT_COLUMN, WriteDeadLetters
 from logboom.pipeline.edge.streams import StreamAdmin
 from logboom.pipeline.edge.trimming import read_start
