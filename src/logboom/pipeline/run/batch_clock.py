@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux alone has the first; there the other one stands still while the machine sleeps, on macOS it does not."""
 _AHEAD_MS_MAX: Final = 60_000
 """By so much may the clock be ahead of what has passed since the batch before."""
 
@@ -21,7 +23,7 @@ def _wall_ms() -> int:
 
 def _elapsed_ms() -> int:
     """Of a clock that is never set, and goes on while the machine sleeps."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
 class BatchClock:
