@@ -164,16 +164,27 @@ class Lives:
         until(lambda: all_ended(started), "the JVM and its workers have ended")
 
     def jvm_is_killed(self, router: RouterProcess) -> None:
-        """The driver tells what happened in a sentence, and that nothing is lost."""
+        """The run tells what happened in a sentence, and goes on in the same process with another JVM."""
+        started = self._kill_jvm(router)
+        until(lambda: _restarts_told(router) == 1, "the sentence")
+        until(lambda: all_ended(started), "the JVM's workers have ended")
+        self.await_more(router, self.records_in, 1, "a batch after the JVM was killed")
+        self.await_more(router, self.archived, 1, "a delivery after the JVM was killed")
+        assert '"restarts":1' in router.log_text().splitlines()[-1]
+
+    def is_stopped_without_a_jvm(self, router: RouterProcess) -> None:
+        """A stop is heard wherever the process is between two JVMs."""
+        self._kill_jvm(router)
+        until(lambda: _restarts_told(router) == 2, "the sentence")
+        router.process.send_signal(signal.SIGTERM)
+        assert router.wait() == 0, router.log_text()[-2_000:]
+
+    def _kill_jvm(self, router: RouterProcess) -> set[int]:
+        """What had been started by the router, the JVM among it."""
         started = _started_by(router)
         (jvm,) = filter(_leads_a_session, started)
         os.kill(jvm, signal.SIGKILL)
-        assert router.wait() == 1, router.log_text()[-2_000:]
-        assert (
-            "logboom: Spark's JVM was killed (the kernel does so where memory runs out); "
-            "nothing is lost: the next start goes on with the same batch"
-        ) in router.log_text().splitlines(), "py4j's threads may print what they were doing before and after it"
-        until(lambda: all_ended(started), "the JVM's workers have ended")
+        return started
 
     def ends_by_itself(self, router: RouterProcess) -> None:
         """Its JVM stops Spark behind it, and ends too. Spark has told what it did, as `--spark-log INFO` asks it to."""
@@ -182,6 +193,13 @@ class Lives:
         assert router.wait() == 0, router.log_text()[-3_000:]
         until(lambda: all_ended(started), "its JVM has ended")
         assert " INFO MicroBatchExecution: " in router.log_text()
+
+
+def _restarts_told(router: RouterProcess) -> int:
+    told = (
+        "Spark's JVM was killed (the kernel does so where memory runs out); nothing is lost: the run starts Spark anew"
+    )
+    return router.log_text().count(told)
 
 
 def _count(directory: Path) -> int:
@@ -230,6 +248,7 @@ def test_a_router_killed_under_load_loses_and_repeats_nothing(tmp_path: Path) ->
         with lives.start() as router:
             lives.await_more(router, lives.pinned, 2, "a batch begins")
             lives.jvm_is_killed(router)
+            lives.is_stopped_without_a_jvm(router)
         lines = load.finish()
         with lives.start("--once", "--spark-log", "INFO") as router:
             lives.ends_by_itself(router)

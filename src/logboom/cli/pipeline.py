@@ -221,22 +221,29 @@ def run(
     drop_state: DropState = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a pipeline until Ctrl-C or SIGTERM; the batch that runs is brought to its end.
+    """Run a pipeline until Ctrl-C or SIGTERM; the batch that runs is brought to its end. It goes on with another JVM
+    where Spark's has ended.
 
     SIGHUP takes the file as it is then, as `logboom pipeline reload` does, where no terminal shows the run.
     """
+    from logboom.pipeline.run.restarts import allow_signals, held_signals, restarts_so_far, start_anew
     from logboom.pipeline.spark.settings import LOG_LEVELS
 
     if spark_log.upper() not in LOG_LEVELS:
         fail(f"--spark-log {spark_log}: should be one of {', '.join(LOG_LEVELS)}")
     session = session_of(master, environment, spark_settings, ui=ui, log_level=spark_log.upper())
+    before, again = restarts_so_far(), None
+    if before is not None:
+        allow_signals()
     jvm, has_worked = _early_jvm(session, once=once), False
     try:
         # All this is loaded, and the file checked, while the JVM comes up.
+        from logboom.pipeline.registry import read_plan
         from logboom.pipeline.run.display import make_display
         from logboom.pipeline.run.runner import Runner, RunOptions
 
-        plan = _compiled(file, to_run=True, bootstrap=bootstrap)
+        compiled = functools.partial(_compiled, file, to_run=True, bootstrap=bootstrap)
+        plan = compiled() if before is None or before.plan is None else read_plan(before.plan)
         options = RunOptions(
             bootstrap=bootstrap_of(plan, bootstrap),
             once=once,
@@ -244,19 +251,34 @@ def run(
             http=split_address(http) if http else None,
             jvm=jvm,
             renamed_from=renamed_from,
-            drop_state=tuple(drop_state or ()),
-            recompile=functools.partial(_compiled, file, to_run=True, bootstrap=bootstrap),
+            drop_state=(*(drop_state or ()), *(() if before is None else before.dropped)),
+            recompile=compiled,
+            restarts=before,
         )
         runner = Runner(plan, options, make_display(as_json=as_json))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda _number, _frame: runner.stop())
-        if not sys.stdout.isatty():  # on a terminal it means that the terminal is gone
-            signal.signal(signal.SIGHUP, lambda _number, _frame: runner.reload())
-        runner.run()
+        again = _run_until_it_ends(runner)
         has_worked = sum(runner.progress.snapshot().now.records_in.values()) > 0
     finally:
         if jvm is not None:
             jvm.close(has_worked=has_worked)
+    with held_signals():
+        if again is not None and not runner.stopping.is_set():
+            start_anew(again)
+
+
+def _run_until_it_ends(runner: Any) -> Any:
+    """The run, with signals that stop and reload it; what the process that goes on has to know where its JVM ended."""
+    from logboom.pipeline.errors import JvmEndedError
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: runner.stop())
+    if not sys.stdout.isatty():  # on a terminal it means that the terminal is gone
+        signal.signal(signal.SIGHUP, lambda _number, _frame: runner.reload())
+    try:
+        runner.run()
+    except JvmEndedError as ended:
+        return runner.next_start(ended)
+    return None
 
 
 def _early_jvm(options: Any, *, once: bool) -> Any:

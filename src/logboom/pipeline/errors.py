@@ -13,6 +13,15 @@ class PipelineError(LogboomError):
     """The pipeline cannot run or go on; its text says what to do."""
 
 
+class JvmEndedError(PipelineError):
+    """Spark's JVM has ended, and with it what ran in it. A run can go on with another one."""
+
+    def __init__(self, end: str, then: str = "") -> None:
+        """`end`: how it ended, as a clause. `then`: the rest of the sentence."""
+        super().__init__(f"{end}{then}")
+        self.end = end
+
+
 @contextmanager
 def working_on(part: str, place: str) -> Iterator[None]:
     """Notes on an exception raised inside which part of the pipeline was at work, and where that stands (`line 7`);

@@ -282,6 +282,7 @@ class PipelineMetrics(Collector):
             ("bytes_out", ledger.bytes_out, "Bytes of the values written"),
             ("copies", ledger.copies, "Records that exist because one went several ways"),
             ("batches", ledger.batches, "Batches of the router"),
+            ("restarts", snapshot.restarts, "Starts of Spark behind a JVM that had ended, in a run that goes on"),
         ):
             total = CounterMetricFamily(f"{_NAMESPACE}_{word}", text, labels=["pipeline"])
             total.add_metric([name], value)

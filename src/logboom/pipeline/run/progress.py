@@ -52,15 +52,23 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     sinks: dict[str, SinkProgress]
     dials: dict[str, Value] = {}
     """Where every dial stood in the last batch, those included that nobody has turned."""
+    restarts: int = 0
+    """How often the run has gone on with another JVM of Spark's, since the one before had ended."""
 
 
 class Progress:
     """Written by the threads of all queries, read by the display and /metrics; thread-safe."""
 
     def __init__(
-        self, pipeline: str, *, dials: DialValues | None = None, now: Callable[[], float] = time.monotonic
+        self,
+        pipeline: str,
+        *,
+        dials: DialValues | None = None,
+        restarts: int = 0,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`dials`: where they stand when nobody turns them."""
+        """`dials`: where they stand when nobody turns them. `restarts`: as in `Snapshot`."""
+        self._restarts = restarts
         self._dials = dict(dials or {})
         self._lock = threading.Lock()
         self._pipeline = pipeline
@@ -146,6 +154,7 @@ class Progress:
                 total=self._total,
                 sinks=dict(self._sinks),
                 dials=_standing(self._dials, self._last),
+                restarts=self._restarts,
             )
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -27,7 +28,7 @@ from logboom.pipeline.checkpoint.spark_log import check_query_is_whole
 from logboom.pipeline.checkpoint.stream_identity import check_ids
 from logboom.pipeline.edge.streams import OWN_CONFIGS, LogUnreachableError, StreamAdmin
 from logboom.pipeline.edge.trimming import Trimmer
-from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.errors import JvmEndedError, PipelineError
 from logboom.pipeline.mask.keys import load_keys
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import Layout, is_direct
@@ -44,6 +45,7 @@ from logboom.pipeline.run.progress import Progress
 from logboom.pipeline.run.rate_limit import RateLimit
 from logboom.pipeline.run.reloading import Recompile, Reloading
 from logboom.pipeline.run.renaming import check_nothing_left
+from logboom.pipeline.run.restarts import Restarts, under_way_in
 from logboom.pipeline.run.router import Router
 from logboom.pipeline.sinks.base import SinkContext, SinkWriter
 from logboom.pipeline.sinks.bulk.secrets import read_secret
@@ -86,6 +88,8 @@ class RunOptions:
     there was, for as long as it answers True; it is to end soon once the event is set."""
     recompile: Recompile | None = None
     """Reads the pipeline's file again, where the run may go on with another plan."""
+    restarts: Restarts | None = None
+    """Where the run goes on behind the end of a JVM: how often that has been so."""
 
 
 @dataclass(slots=True)
@@ -109,8 +113,12 @@ class Runner:
         self._plan = plan
         self._options = options
         self._display = display
-        self.progress = Progress(plan.name, dials={dial.name: dial.value for dial in plan.dials()})
-        self._stop = threading.Event()
+        restarts = 0 if options.restarts is None else options.restarts.count
+        self.progress = Progress(plan.name, dials={dial.name: dial.value for dial in plan.dials()}, restarts=restarts)
+        self.stopping = threading.Event()
+        """Set once a stop was asked for."""
+        self._began_at: float | None = None
+        """When the session was there."""
         self._halt = threading.Event()
         """Set to end the queries of the plan of now: at a stop, or before another plan."""
         self._changed: Plan | None = None
@@ -122,7 +130,7 @@ class Runner:
 
     def stop(self) -> None:
         """Asks for a clean end after the batch that is running; may be called from a signal handler."""
-        self._stop.set()
+        self.stopping.set()
         self._halt.set()
 
     def reload(self) -> None:
@@ -138,44 +146,61 @@ class Runner:
         if self._plan.checkpoint_store is msgspec.UNSET:
             self._is_renamed()
         counts = self._wait()
-        if self._stop.is_set():
+        if self.stopping.is_set():
             return
         self.progress.state("starting")
         self._display.show(self.progress.snapshot())  # Spark takes its seconds
         spark = self._session()
+        self._began_at = time.monotonic()
         if self._options.session.is_local:
             warm_up(spark)  # while the broker is asked and the first query planned
         has_ended = False
         try:
             self.run_in(spark, counts)
-            has_ended = self._options.once and not self._stop.is_set()
-        except (Py4JNetworkError, PipelineError, OSError) as error:
-            # py4j reports a JVM that is gone as whatever its socket says, and a query one that is about to end as
-            # whatever it lacks by then.
+            has_ended = self._options.once and not self.stopping.is_set()
+        except (Py4JError, PySparkException, PipelineError, OSError) as error:
+            # py4j reports a JVM that is gone as whatever its socket says, or as a call that failed, and a query one
+            # that is about to end as whatever it lacks by then.
             end = jvm_end(spark, _JVM_END_S)
             if end is None:
                 raise
-            raise PipelineError(f"{end}; nothing is lost: the next start goes on with the same batch") from error
+            raise JvmEndedError(end, "; nothing is lost: the next start goes on with the same batch") from error
         finally:
             # Stopping Spark takes seconds. A local JVM does it by itself when this process ends; that is left to it
             # where every query has come to its end. Otherwise a task could go on writing behind the checkpoint's lock.
             if not (has_ended and self._options.session.is_local) and jvm_end(spark) is None:
                 spark.stop()
 
+    def next_start(self, ended: JvmEndedError) -> Restarts | None:
+        """Behind a run whose JVM ended: what the process that goes on has to know, once it is time for it; None where a
+        stop is asked for first. PipelineError where another start would not help."""
+        before = self._options.restarts
+        if self.stopping.is_set() or (self._began_at is None and before is None):
+            raise ended
+        lasted_s = 0.0 if self._began_at is None else time.monotonic() - self._began_at
+        dropped = (*self._options.drop_state, *self._reloading.dropped)
+        found = (before or Restarts()).after(under_way_in(self._checkpoint), lasted_s, self._plan.to_json(), dropped)
+        if found.given_up_for is not None:
+            raise PipelineError(f"{ended.end} {found.given_up_for}") from ended
+        self._display.notify(
+            f"{ended.end}; nothing is lost: the run starts Spark anew in {found.pause_s:.0f} s, with the same batch"
+        )
+        return None if self.stopping.wait(found.pause_s) else found
+
     def run_in(self, spark: SparkSession, counts: Mapping[str, int] | None = None) -> None:
         """The same in a session that is there already. `counts`: partitions of the source streams, where known."""
         counts = self._wait() if counts is None else counts
         make_dir(self._checkpoint)
         with exclusive_lock(self._checkpoint / LOCK, f"the checkpoint {self._checkpoint}"):
-            self._keeping.open(self._stop)
+            self._keeping.open(self.stopping)
             self._reloading.open()
             if self._options.http is not None:
                 serve_metrics(self.progress, *self._options.http)
             try:
                 with lags_reported(spark, self._on_lag):
                     before, is_more = self._options.before, True
-                    while is_more and not self._stop.is_set():
-                        is_more = before is not None and before(spark, self._stop)
+                    while is_more and not self.stopping.is_set():
+                        is_more = before is not None and before(spark, self.stopping)
                         self._run_plans(spark, max(counts.values(), default=1))
                     self.progress.state("stopped")
                     self._keeping.close(ended=True)
@@ -189,7 +214,7 @@ class Runner:
         while prepared is not None:
             self._run(*prepared)
             changed, self._changed = self._changed, None
-            if changed is None or self._stop.is_set():
+            if changed is None or self.stopping.is_set():
                 return
             prepared = self._prepare_changed(spark, partitions, changed)
 
@@ -219,7 +244,7 @@ class Runner:
         self._plan = plan
         self.progress.edited({dial.name: dial.value for dial in plan.dials()})
         self._halt = threading.Event()
-        if self._stop.is_set():
+        if self.stopping.is_set():
             self._halt.set()
 
     def _wait(self) -> Mapping[str, int]:
@@ -233,7 +258,7 @@ class Runner:
             return found
         self.progress.state("waiting")
         self._display.show(self.progress.snapshot())
-        return self._admin.wait_for(wanted, patterns, self._stop, self._display.notify)
+        return self._admin.wait_for(wanted, patterns, self.stopping, self._display.notify)
 
     def _session(self) -> SparkSession:
         deliveries = sum(not is_direct(sink) for sink in self._plan.sinks)
@@ -257,7 +282,7 @@ class Runner:
         A broker or a bucket that goes away meanwhile is waited for, unless the run is one that has to end.
         """
         pause_s, has_notified = _PAUSE_MIN_S, False
-        while not self._stop.is_set():
+        while not self.stopping.is_set():
             try:
                 return self._prepare(spark, partitions)
             except (LogUnreachableError, StoreError) as error:
@@ -268,7 +293,7 @@ class Runner:
                     what = "the bucket of the checkpoint" if isinstance(error, StoreError) else broker
                     self._display.notify(f"waiting for {what}: {error}")
                 has_notified = True
-                self._stop.wait(pause_s)
+                self.stopping.wait(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
         return None
 
@@ -346,26 +371,26 @@ class Runner:
                     self._display.notify("a batch is taken again in smaller pieces: it had more than there is memory")
                     query = router.start(once=True)
         finally:
-            self._stop_queries(beside)
-        if not self._stop.is_set():
+            _stop_queries(beside)
+        if not self.stopping.is_set():
             self.progress.state("delivering")
             # Spark fixes what an `availableNow` query reads when it starts: that is whole only behind the router's end.
             self._await([_SupervisedQuery(each.sink.name, each.start(once=True)) for each in deliveries], router)
-        if not self._stop.is_set():
+        if not self.stopping.is_set():
             for delivery in deliveries:
                 delivery.writer.finish()
 
     def _await(self, queries: list[_SupervisedQuery], router: Router) -> None:
         """Until all queries have ended; PipelineError where one failed. A stop request ends them early."""
-        while any(each.query.isActive for each in queries) and not self._stop.wait(_END_POLL_S):
+        while any(each.query.isActive for each in queries) and not self.stopping.wait(_END_POLL_S):
             self._display.show(self.progress.snapshot())
             self._check_keeping([each.query for each in queries])
         self._display.show(self.progress.snapshot())
-        if self._stop.is_set():
-            self._stop_queries([each.query for each in queries])
+        if self.stopping.is_set():
+            _stop_queries([each.query for each in queries])
         for each in queries:
             error = each.query.exception()
-            if error is not None and not self._stop.is_set():
+            if error is not None and not self.stopping.is_set():
                 fatal = router.fatal or self._keeping.fatal
                 raise fatal or PipelineError(f"{each.name} failed: {cause_of(error)}")
 
@@ -398,7 +423,7 @@ class Runner:
         finally:
             self.progress.state("stopping" if self._changed is None else "reloading")
             self._halt.set()
-            self._stop_queries([each.query for each in queries])
+            _stop_queries([each.query for each in queries])
 
     def _schedule_restart(self, ended: _SupervisedQuery, router: Router) -> None:
         """Plans the next start of a query that ended; PipelineError where starting it again cannot help."""
@@ -421,16 +446,6 @@ class Runner:
         pause_s = min(_PAUSE_MIN_S * 2 ** (ended.failures - 1), _PAUSE_MAX_S)
         self._display.notify(f"{ended.name} starts again in {pause_s:.0f} s: {cause}")
         ended.restart_at = time.monotonic() + pause_s
-
-    @staticmethod
-    def _stop_queries(queries: list[StreamingQuery]) -> None:
-        """Lets the batches that run come to their end, within a bound, then stops."""
-        deadline = time.monotonic() + _STOP_MAX_S
-        for query in queries:
-            # `query.stop()` interrupts a batch; its work would be lost and done again at the next start.
-            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-                time.sleep(0.05)
-            query.stop()
 
     def _on_lag(self, query: str, records: int) -> None:
         name = query.removeprefix(f"{self._plan.name}: ")
@@ -497,6 +512,16 @@ def check_work_dir(plan: Plan, session: SessionOptions) -> None:
             f"{using[0]} has files in the checkpoint that executors read or write, and with --master {session.master} "
             f"these may run on other machines: set checkpoint.work_dir in {plan.file} to a directory that all see"
         )
+
+
+def _stop_queries(queries: list[StreamingQuery]) -> None:
+    """Lets the batches that run come to their end, within a bound, then stops."""
+    deadline = time.monotonic() + _STOP_MAX_S
+    for query in queries:
+        # `query.stop()` interrupts a batch; its work would be lost and done again at the next start.
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        query.stop()
 
 
 def _missing(missing: list[str], patterns: list[str]) -> str:

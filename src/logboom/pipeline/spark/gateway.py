@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.errors import JvmEndedError
 from logboom.pipeline.spark.jvm import pyspark_dir, silence_py4j
 
 _IGNORING_SIGNALS: Final = ("/bin/sh", "-c", "trap '' TERM INT HUP; exec \"$@\"", "sh")
@@ -60,7 +60,7 @@ class SparkJvm:
         return self._process.pid
 
     def attach(self) -> None:
-        """Waits until it is up and makes it the JVM of PySpark; PipelineError where it has ended."""
+        """Waits until it is up and makes it the JVM of PySpark; JvmEndedError where it has ended."""
         from pyspark import SparkContext
         from pyspark.java_gateway import launch_gateway
         from pyspark.serializers import UTF8Deserializer, read_int
@@ -68,7 +68,7 @@ class SparkJvm:
         silence_py4j()
         while not self._connection_file.exists():
             if self._process.poll() is not None:
-                raise PipelineError(f"Spark's JVM ended with code {self._process.returncode} before it was ready")
+                raise JvmEndedError(f"Spark's JVM ended with code {self._process.returncode} before it was ready")
             time.sleep(_POLL_S)
         with self._connection_file.open("rb") as file:
             port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]

@@ -47,6 +47,11 @@ _YARN_VARIABLES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _IMAGES: Final = ("spark.kubernetes.container.image", "spark.kubernetes.executor.container.image")
 _MASTER_CONNECT_S: Final = 5.0
 _LOWEST_PRIORITY: Final = 19
+_NO_CONNECTOR: Final = (
+    "Spark cannot fetch its Kafka connector, and there is no Maven to do it; "
+    "install it with: apt-get install -y maven, then run: python -m logboom.pipeline.spark.jars"
+)
+"""Where Spark was to fetch it by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,9 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
     try:
         started.jvm.attach()
     except PipelineError as error:
-        raise _without_connector(started, error) from error
+        if PACKAGES not in started.settings:
+            raise
+        raise PipelineError(_NO_CONNECTOR) from error
     builder = SparkSession.builder
     master = master_with_slots(options.master, options.extra_slots)
     own = {"spark.app.name": name, **({} if "spark.master" in options.settings else {"spark.master": master})}
@@ -135,7 +142,10 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
         session = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
         message = f"Spark does not start on the master {options.master}: {cause_of(error)}"
-        raise _without_connector(started, PipelineError(f"{message}; --spark-log WARN shows what it says")) from error
+        is_without = PACKAGES in started.settings
+        raise PipelineError(
+            _NO_CONNECTOR if is_without else f"{message}; --spark-log WARN shows what it says"
+        ) from error
     if threading.current_thread() is threading.main_thread():
         # A new SparkContext cancels all jobs on SIGINT; what a signal means is the caller's choice.
         signal.signal(signal.SIGINT, interrupted)
@@ -149,16 +159,6 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
 
 def _say_nothing(request: object, client_address: object) -> None:
     return
-
-
-def _without_connector(started: StartedJvm, error: PipelineError) -> PipelineError:
-    """The error, or where Spark was to fetch its connector by itself, that it could not."""
-    if PACKAGES not in started.settings:
-        return error
-    return PipelineError(
-        "Spark cannot fetch its Kafka connector, and there is no Maven to do it; "
-        "install it with: apt-get install -y maven, then run: python -m logboom.pipeline.spark.jars"
-    )
 
 
 def jvm_end(session: "SparkSession", wait_s: float = 0.0) -> str | None:
