@@ -9,8 +9,11 @@ import pytest
 
 from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.execute.verdicts import Verdicts
+from logboom.pipeline.plan.outcomes import FAILED, TRUE
 from logboom.pipeline.spark import catalyst
 from logboom.pipeline.spark.catalyst import Catalyst, CatalystJvm, open_catalyst
+from logboom.pipeline.sql.memory import variant_of
 
 TABLE = [("body", "_text")]
 
@@ -49,3 +52,47 @@ def _evaluate_lengths(texts: list[str], too_large: str) -> None:
         found = spark.evaluate(TABLE, [[text] for text in texts], asked)
         assert found == [[5 * MIB, text[:3]] for text in texts]
         spark.evaluate(TABLE, [[too_large]], asked)
+
+
+MANY = "[" + "1," * (5 * MIB) + "1]"
+TOO_MUCH = {
+    "split(body, ',')[3] = 'x'": MANY,
+    "size(from_json(body, 'array<string>')) = 3": MANY,
+    "CAST(parse_json(body) AS ARRAY<STRING>)[1] = 'x'": MANY,
+    "regexp_replace(body, '', '0123456789') = 'x'": "a" * 10 * MIB,
+    "attributes.n = 1": '{"n":' + "1" * 16 * MIB + "}",
+}
+ENOUGH = {
+    "split(body, ',')[0] = '1'": "1," * MIB,
+    "lower(body) RLIKE 'a+$'": "A" * 10 * MIB,
+    " OR ".join(["lower(body) = 'x'"] * 50) + " OR upper(body) RLIKE '^A'": "A" * 10 * MIB,
+    "attributes.n = 1": '{"n":1,"text":"' + "x" * 10 * MIB + '"}',
+    "variant_get(attributes, '$.n', 'int') = 1": '{"n":1,"text":"' + "x" * 8 * MIB + '"}',
+    "length(body) > 5": "a" * 32 * MIB,
+}
+COLUMNS = (("body", "string"), ("attributes", "variant"))
+
+
+def test_an_event_that_is_too_large_for_an_expression_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not evaluated: the smallest heap of a run would not do for one of them."""
+    monkeypatch.setattr(catalyst, "_JVM_OPTIONS", ("-Xmx700m", *catalyst._JVM_OPTIONS[1:]))
+    with open_catalyst(CatalystJvm()) as spark:
+        for sql, text in TOO_MUCH.items():
+            assert _verdict(spark, sql, text) == FAILED, sql
+            assert _value(spark, sql, text) is None, sql
+        for sql, text in ENOUGH.items():
+            assert _verdict(spark, sql, text) == TRUE, sql
+
+
+def _verdict(spark: Catalyst, sql: str, text: str) -> object:
+    return _evaluated(spark, Verdicts(spark).verdict(sql, COLUMNS), sql, text)
+
+
+def _value(spark: Catalyst, sql: str, text: str) -> object:
+    return _evaluated(spark, Verdicts(spark).value(sql, COLUMNS), sql, text)
+
+
+def _evaluated(spark: Catalyst, expression: object, sql: str, text: str) -> object:
+    table = [("body", "_text"), ("attributes", variant_of("_text"))]
+    row = [None, text] if "attributes" in sql else [text, None]
+    return spark.evaluate(table, [row], [expression])[0][0]

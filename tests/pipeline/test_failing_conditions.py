@@ -225,6 +225,8 @@ class _Counting:
         ("parse_json(body):a::string BETWEEN 'a' AND 'c'", '{"a": "b"}', TRUE),
         ("parse_json(body):a::string BETWEEN 'a' AND 'c'", '{"a": ', FAILED),
         ("nullif(parse_json(body):a::string, 'a') = 'b'", '{"a": ', FAILED),
+        pytest.param("split(body, ',')[0] = '1'", "1," * 2_000_000, FAILED, id="too large"),
+        pytest.param("lower(body) RLIKE '^1' AND attributes.n = 'many'", "1," * 2_000_000, TRUE, id="large"),
     ],
 )
 def test_null_is_told_from_a_failure(spark: Any, sql: str, body: str | None, wanted: int) -> None:

@@ -42,6 +42,7 @@ from logboom.pipeline.route.rows import AT
 from logboom.pipeline.spark.catalyst import Catalyst
 from logboom.pipeline.spark.jvm_classes import JvmClasses
 from logboom.pipeline.sql.expression import record_expression
+from logboom.pipeline.sql.memory import variant_of
 from logboom.pipeline.sql.tree import Tree
 
 _CONDITIONS_MAX: Final = 1024
@@ -137,7 +138,7 @@ class Flow:
         as_variant = any(_ATTRIBUTES.search(sql) for sql in asked)
         # Spark analyses the whole plan at every step of a DataFrame: one step for what does not depend on another.
         if as_variant:
-            rows = rows.withColumns({_TEXT: F.col("attributes"), "attributes": F.try_parse_json("attributes")})
+            rows = rows.withColumns({_TEXT: F.col("attributes"), "attributes": F.expr(variant_of("attributes"))})
         rows = rows.withColumns({condition.column: self._verdict(condition) for condition in layer.conditions})
         changed: dict[str, Column] = {"attributes": F.col(_TEXT)} if as_variant else {}
         if layer.weights:
@@ -153,7 +154,7 @@ class Flow:
     def _with_values(self, rows: DataFrame, node: KernelNode) -> DataFrame:
         """The rows with the values that one transform needs, where they wait for it."""
         here = F.col(AT).isin(*node.arrivals)
-        seen = rows.withColumns({_TEXT: F.col("attributes"), "attributes": F.try_parse_json("attributes")})
+        seen = rows.withColumns({_TEXT: F.col("attributes"), "attributes": F.expr(variant_of("attributes"))})
         values = {column: F.when(here, guarded_value(self._spark, sql)) for column, sql in node.transform.event_values}
         names = [name for name, _ in flat_columns()]
         kept = [F.col(_TEXT).alias(name) if name == "attributes" else F.col(name) for name in names]

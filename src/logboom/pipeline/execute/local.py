@@ -38,10 +38,11 @@ from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.rows import AT
 from logboom.pipeline.route.sample_columns import true_rows
 from logboom.pipeline.spark.catalyst import Catalyst, open_catalyst
+from logboom.pipeline.sql.memory import variant_of
 
 _TYPED: Final[Mapping[str, str]] = {
     "string": "_text",
-    "variant": "try_parse_json(_text)",
+    "variant": variant_of("_text"),
     "int": "CAST(_text AS INT)",
     "bigint": "CAST(_text AS BIGINT)",
     "double": "CAST(_text AS DOUBLE)",

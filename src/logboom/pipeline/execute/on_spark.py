@@ -17,6 +17,7 @@ from logboom.pipeline.plan.layout import Layout
 from logboom.pipeline.plan.nodes import DEAD_COLUMNS, EVENT_COLUMNS, RAW_COLUMNS
 from logboom.pipeline.plan.outcomes import TRUE
 from logboom.pipeline.route.rows import AT
+from logboom.pipeline.sql.memory import variant_of
 
 _NAMES: Final = [name for name, kind in (*EVENT_COLUMNS, *DEAD_COLUMNS) if kind != "variant"]
 
@@ -43,7 +44,7 @@ def _rows(spark: SparkSession, flow: Flow, records: pa.RecordBatch, conditions: 
     schema = ", ".join(f"`{name}` {kind}" for name, kind in RAW_COLUMNS)
     given = spark.createDataFrame([tuple(row[name] for name, _ in RAW_COLUMNS) for row in records.to_pylist()], schema)
     rows = flow.rows(given.coalesce(1)).withColumn("attributes_text", F.col("attributes"))
-    seen = rows.withColumn("attributes", F.try_parse_json("attributes"))
+    seen = rows.withColumn("attributes", F.expr(variant_of("attributes")))
     verdicts = [
         (guarded_condition(spark, sql, (*EVENT_COLUMNS, *DEAD_COLUMNS)) == TRUE).alias(f"met_{number}")
         for number, sql in enumerate(conditions)

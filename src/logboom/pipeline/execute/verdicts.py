@@ -18,9 +18,11 @@ from logboom.pipeline.plan.outcomes import FAILED, FALSE, TRUE
 from logboom.pipeline.plan.sql_text import bracketed
 from logboom.pipeline.spark.catalyst import Catalyst
 from logboom.pipeline.sql.expression import plain_expression, record_expression, replaced, with_children
+from logboom.pipeline.sql.memory import event_bytes_max, sizes_of
 from logboom.pipeline.sql.tree import Tree
 
 _SECOND_TRY: Final = "_second_try"
+_SIZES, _ANSWER = "_sizes", "_answer"
 _TIMES: Final = r"yyyy-MM-dd\'T\'HH:mm:ss.SSSSSSXXX"
 
 
@@ -43,23 +45,35 @@ class Verdicts:
             second = f"CASE WHEN {_SECOND_TRY} THEN {TRUE} ELSE {FALSE} END"
             answer = self._expression(f"coalesce(CAST({bracketed(sql)} AS INT), {second})")
             answer = replaced(self._tree, answer, {_SECOND_TRY: raising})
-        return self._catalyst.of("expressions.Coalesce")(
+        caught = self._catalyst.of("expressions.Coalesce")(
             self._catalyst.seq([self._caught(answer), self._catalyst.parse(str(FAILED))])
         )
+        return self._bounded(caught, str(FAILED), sql, columns)
 
     def value(self, sql: str, columns: tuple[Column, ...]) -> Any:
         """The expression for a value over these columns, as `KernelTransform.event_values` has it; null where it
         failed. Times have their microseconds."""
         raising = self._raising(sql, columns)
         if raising is None:
-            return self._caught(self._expression(_as_json(sql)))
-        kind = self._type(sql, columns)
-        value = self._expression(_as_json(f"coalesce({bracketed(sql)}, CAST({_SECOND_TRY} AS {kind}))"))
-        return self._caught(replaced(self._tree, value, {_SECOND_TRY: raising}))
+            value = self._expression(_as_json(sql))
+        else:
+            kind = self._type(sql, columns)
+            value = self._expression(_as_json(f"coalesce({bracketed(sql)}, CAST({_SECOND_TRY} AS {kind}))"))
+            value = replaced(self._tree, value, {_SECOND_TRY: raising})
+        return self._bounded(self._caught(value), "NULL", f"to_json({sql})", columns)
 
     def caught(self, sql: str) -> Any:
         """The expression for a value, null where computing it raises."""
         return self._caught(self._expression(sql))
+
+    def _bounded(self, expression: Any, failed: str, sql: str, columns: tuple[Column, ...]) -> Any:
+        """The expression, or `failed` for an event that is too large for it."""
+        sizes = sizes_of(self._tree, sql, columns)
+        limit = event_bytes_max(self._tree, sql)
+        if sizes is None or limit is None:
+            return expression
+        whole = self._tree.parse(f"CASE WHEN {_SIZES} > {limit} THEN {failed} ELSE {_ANSWER} END")
+        return replaced(self._tree, whole, {_SIZES: sizes, _ANSWER: expression})
 
     def _caught(self, expression: Any) -> Any:
         return self._catalyst.of("expressions.TryEval")(expression)
