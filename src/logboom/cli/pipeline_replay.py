@@ -364,7 +364,8 @@ def _check_where(where: str | None) -> None:
 
     if where is not None:
         asked = Expression(sql=where, columns=EVENT_COLUMNS, line=0, where="--where")
-        (problem,) = check_expressions([asked])
+        with Progress("checking --where"):
+            (problem,) = check_expressions([asked])
         if problem is not None:
             fail(f"--where {where}: {problem}")
 
