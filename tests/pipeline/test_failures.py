@@ -1,13 +1,16 @@
 """What a person reads when a run fails: the cause in one sentence, with its place in the pipeline's file."""
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka.admin import AdminClient
 from tests.pipeline.support import Said, make_stream, needs_java, publish
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
@@ -89,3 +92,39 @@ def test_a_spark_master_that_is_not_there_is_named() -> None:
         start_session("nobody", SessionOptions(master="spark://127.0.0.1:1"))
     with pytest.raises(PipelineError, match="--master spark://nowhere: "):
         start_session("nobody", SessionOptions(master="spark://nowhere"))
+
+
+@pytest.mark.parametrize("source", ["stream: again-web", "pattern: again-w.*"])
+def test_a_stream_that_is_made_again_ends_a_run_that_reads_it(
+    spark: Any, broker: BrokerProcess, tmp_path: Path, source: str
+) -> None:
+    """Its query fails once, starts again, and would go on in the new stream at the offsets of the old one."""
+    name = "again" if source.startswith("stream") else "again-by-pattern"
+    text = PIPELINE.replace("name: placed", f"name: {name}").replace("stream: placed-web", source)
+    plan = _plan(tmp_path, text.replace("./locked/", "./").replace("again-w", f"{name}-w"))
+    stream, admin = f"{name}-web", AdminClient({"bootstrap.servers": broker.kafka})
+    make_stream(broker.kafka, stream, 1)
+    publish(broker.kafka, stream, [b"old"] * 5, 1)
+    runner, failures = Runner(plan, RunOptions(bootstrap=broker.kafka), Said()), list[PipelineError]()
+
+    def run() -> None:
+        try:
+            runner.run_in(spark)
+        except PipelineError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        until(lambda: sum(runner.progress.snapshot().now.records_in.values()) == 5, "the old stream's records")
+        admin.delete_topics([stream])[stream].result(WAIT_S)
+        until(lambda: stream not in admin.list_topics(timeout=WAIT_S).topics, "the stream is gone")
+        make_stream(broker.kafka, stream, 1)
+        publish(broker.kafka, stream, [b"new"] * 20, 1)
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+    finally:
+        runner.stop()
+        thread.join(WAIT_S)
+    assert [f"the stream {stream} was deleted and made again" in str(error) for error in failures] == [True]
+    assert sum(runner.progress.snapshot().now.records_in.values()) == 5

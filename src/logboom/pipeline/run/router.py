@@ -41,6 +41,7 @@ from logboom.pipeline.run.batch_planner import BatchPlanner, KeyChangedError, Lo
 from logboom.pipeline.run.deleted_records import DeletedRecords
 from logboom.pipeline.run.outputs import bindings_of, place_streams
 from logboom.pipeline.run.rate_limit import RateLimit
+from logboom.pipeline.run.source_identity import SourceIdentity
 from logboom.pipeline.run.ticks import TICK_SOURCE, Ticks
 from logboom.pipeline.spark.kafka import kafka_reader, spark_name
 
@@ -96,6 +97,7 @@ class Router:
         self._memory = BatchMemory(checkpoint / "starts.json")
         self._prepared_plans: dict[str, _PreparedPlan] = {}
         self._deleted = DeletedRecords(checkpoint / QUERY_NAME, admin, plan.sources, notify)
+        self._identity = SourceIdentity(checkpoint, checkpoint / QUERY_NAME, admin, plan.sources)
 
     def prepare(self, partitions: int) -> Layout:
         """Makes the streams the plan writes, those that are missing with this many partitions."""
@@ -170,6 +172,7 @@ class Router:
         if self._stop.is_set():
             # Spark counts the batch as failed and runs it again at the next start: nothing of it has been written.
             raise StoppedError("stopping before the next batch")
+        self._check_identity(batch)
         # The plan is on disk, with the ends of all output streams, before the first record can be written: a later
         # start tells from these whether the batch wrote anything.
         try:
@@ -220,6 +223,15 @@ class Router:
             raise
         self._on_batch(entry)
         self._pace.after(sum(entry.ledger.records_in.values()), time.monotonic() - start)
+
+    def _check_identity(self, batch: int) -> None:
+        """PipelineError, which ends the run, where a stream that the batch reads was made again."""
+        ids = self._identity.ids(batch)
+        try:
+            self._identity.check(ids)
+        except PipelineError as error:
+            self.fatal = error
+            raise
 
     def _prepared(self, plan: Plan) -> "_PreparedPlan":
         """What a plan needs to run; creates the streams that are missing."""
