@@ -1,8 +1,11 @@
 """What a person reads when a run fails: the cause in one sentence, with its place in the pipeline's file."""
 
+import contextlib
 import os
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -16,6 +19,7 @@ from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.parse.formats.pattern import PatternFormat
 from logboom.pipeline.plan.nodes import Plan
+from logboom.pipeline.run.progress import SinkProgress
 from logboom.pipeline.run.runner import Runner, RunOptions
 from logboom.pipeline.spark.session import start_session
 from logboom.pipeline.spark.settings import SessionOptions
@@ -46,6 +50,37 @@ def _broken(plan: Plan) -> Plan:
     form = PatternFormat(expressions=("(",), fields=((),))
     rule = msgspec.structs.replace(parse.rules[0], format=form, label="mine", line=7)
     return msgspec.structs.replace(plan, transforms=(msgspec.structs.replace(parse, rules=(rule,)),))
+
+
+class Running(AbstractContextManager["Running"]):
+    """A run that goes on until it is stopped, in the session of the tests."""
+
+    def __init__(self, spark: Any, plan: Plan, broker: BrokerProcess) -> None:
+        self.said, self.failures = Said(), list[PipelineError]()
+        self._runner = Runner(plan, RunOptions(bootstrap=broker.kafka), self.said)
+        self.thread = threading.Thread(target=self._run, args=(spark,))
+        self.thread.start()
+
+    def _run(self, spark: Any) -> None:
+        try:
+            self._runner.run_in(spark)
+        except PipelineError as error:
+            self.failures.append(error)
+
+    def records_in(self) -> int:
+        return sum(self._runner.progress.snapshot().now.records_in.values())
+
+    def sinks(self) -> list[SinkProgress]:
+        return list(self._runner.progress.snapshot().sinks.values())
+
+    def delivered(self) -> int:
+        return sum(sink.rows for sink in self.sinks())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._runner.stop()
+        self.thread.join(WAIT_S)
 
 
 def _failure(spark: Any, plan: Plan, broker: BrokerProcess) -> str:
@@ -105,26 +140,39 @@ def test_a_stream_that_is_made_again_ends_a_run_that_reads_it(
     stream, admin = f"{name}-web", AdminClient({"bootstrap.servers": broker.kafka})
     make_stream(broker.kafka, stream, 1)
     publish(broker.kafka, stream, [b"old"] * 5, 1)
-    runner, failures = Runner(plan, RunOptions(bootstrap=broker.kafka), Said()), list[PipelineError]()
-
-    def run() -> None:
-        try:
-            runner.run_in(spark)
-        except PipelineError as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        until(lambda: sum(runner.progress.snapshot().now.records_in.values()) == 5, "the old stream's records")
+    with Running(spark, plan, broker) as running:
+        until(lambda: running.records_in() == 5, "the old stream's records")
         admin.delete_topics([stream])[stream].result(WAIT_S)
         until(lambda: stream not in admin.list_topics(timeout=WAIT_S).topics, "the stream is gone")
         make_stream(broker.kafka, stream, 1)
         publish(broker.kafka, stream, [b"new"] * 20, 1)
-        thread.join(WAIT_S)
-        assert not thread.is_alive()
-    finally:
-        runner.stop()
-        thread.join(WAIT_S)
-    assert [f"the stream {stream} was deleted and made again" in str(error) for error in failures] == [True]
-    assert sum(runner.progress.snapshot().now.records_in.values()) == 5
+        until(lambda: not running.thread.is_alive(), "the end of the run")
+    assert [f"the stream {stream} was deleted and made again" in str(error) for error in running.failures] == [True]
+    assert running.records_in() == 5
+
+
+def test_a_checkpoint_whose_disk_is_full_is_waited_for(
+    spark: Any, broker: BrokerProcess, tmp_path: Path, small_disk: Path
+) -> None:
+    """It ended the run with an error that named no file, and what a sink could not note was its dead letter."""
+    text = PIPELINE.replace("placed", "full").replace("./locked/", "./")
+    plan = _plan(tmp_path, text.replace("name: full", f"name: full\ncheckpoint: {small_disk / 'checkpoint'}"))
+    make_stream(broker.kafka, "full-web", 1)
+    publish(broker.kafka, "full-web", [b"before"] * 5, 1)
+    with Running(spark, plan, broker) as running:
+        until(lambda: running.delivered() == 5, "what was there before")
+        filler = small_disk / "filler"
+        _fill(filler)
+        publish(broker.kafka, "full-web", [b"meanwhile"] * 20, 1)
+        told = f"the disk of the checkpoint {small_disk / 'checkpoint'} is full: make room there, and it goes on"
+        until(lambda: sum(told in line for line in running.said.lines) > 1, "the sentence, and once more")
+        filler.unlink()
+        until(lambda: running.delivered() == 25, "what came meanwhile")
+    assert running.failures == []
+    assert sum(sink.dead for sink in running.sinks()) == 0
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4_096))

@@ -4,12 +4,18 @@ Knows the disk. Must not know what the files mean.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from logboom.pipeline.errors import PipelineError
+
+_PROBE_BYTES: Final = 64 * 1024
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a disk that is full, or of whose share that is used up."""
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -38,6 +44,19 @@ def sync_dir(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def is_full(directory: Path) -> bool:
+    """Whether the disk of a directory has no room for a small file; False where that cannot be told."""
+    probe = directory / ".room"
+    try:
+        probe.write_bytes(bytes(_PROBE_BYTES))
+    except OSError as error:
+        return error.errno in NO_ROOM
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink(missing_ok=True)
+    return False
 
 
 def numbered(directory: Path) -> list[tuple[int, Path]]:

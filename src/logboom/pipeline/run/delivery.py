@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from logboom.pipeline.checkpoint.bucket.working_tree import area_of
 from logboom.pipeline.checkpoint.checked import write_checked
-from logboom.pipeline.checkpoint.files import make_dir
+from logboom.pipeline.checkpoint.files import is_full, make_dir
 from logboom.pipeline.checkpoint.keeping import Keeping, OnDisk
 from logboom.pipeline.checkpoint.spark_log import durably_committed, unfinished_batch
 from logboom.pipeline.checkpoint.unfinished_starts import count_start
@@ -145,7 +145,7 @@ class Delivery:
                 limit_bytes(rows.sparkSession, parts=_SMALLER**shortages)
                 continue
             failures += 1
-            if self.keeping.is_away or self.keeping.fatal is not None:
+            if self.keeping.is_away or self.keeping.fatal is not None or is_full(self.checkpoint):
                 raise error  # no fault of the sink's: the batch starts over when the query is started again
             if self.stop.is_set():
                 raise StoppedError from error

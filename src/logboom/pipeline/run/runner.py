@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from logboom.pipeline.checkpoint.batch_plans import BatchPlans
 from logboom.pipeline.checkpoint.bucket.objects import StoreError
 from logboom.pipeline.checkpoint.bucket.working_tree import ROUTER_AREA, area_of
-from logboom.pipeline.checkpoint.files import check_unlocked, exclusive_lock, make_dir
+from logboom.pipeline.checkpoint.files import NO_ROOM, check_unlocked, exclusive_lock, is_full, make_dir
 from logboom.pipeline.checkpoint.keeping import LOCK, keeping_of
 from logboom.pipeline.checkpoint.owner import check_owner, claim, owner_of
 from logboom.pipeline.checkpoint.spark_log import check_query_is_whole
@@ -98,12 +98,25 @@ class _SupervisedQuery:
 
     name: str
     query: StreamingQuery
+    begin: Callable[[], StreamingQuery] | None = None
+    """Starts it again; None for one that is started once."""
     failures: int = 0
     """In a row, with no batch of the router between."""
     own_failures: int = 0
     """Those of them at which the log answered."""
     batch: int = -1
     restart_at: float | None = None
+
+    def start_when_due(self, checkpoint: Path) -> None:
+        """Starts it again where its pause is over. Where the disk of the checkpoint is full, its next pause begins."""
+        if self.begin is None or self.restart_at is None or time.monotonic() < self.restart_at:
+            return
+        self.restart_at = None
+        try:
+            self.query = self.begin()
+        except OSError as error:
+            if error.errno not in NO_ROOM and not is_full(checkpoint):
+                raise
 
 
 class Runner:
@@ -162,6 +175,8 @@ class Runner:
             # py4j reports a JVM that is gone as whatever its socket says, or as a call that failed, and a query one
             # that is about to end as whatever it lacks by then.
             end = jvm_end(spark, _JVM_END_S)
+            if end is None and is_full(self._checkpoint):
+                raise PipelineError(f"{_disk_is_full(self._checkpoint)} and start it again; nothing is lost") from error
             if end is None:
                 raise
             raise JvmEndedError(end, "; nothing is lost: the next start goes on with the same batch") from error
@@ -405,7 +420,7 @@ class Runner:
     def _run_continuously(self, router: Router, deliveries: list[Delivery], trimmer: Trimmer) -> None:
         start = {"router": partial(router.start, once=False)}
         start.update({delivery.sink.name: partial(delivery.start, once=False) for delivery in deliveries})
-        queries = [_SupervisedQuery(name, begin()) for name, begin in start.items()]
+        queries = [_SupervisedQuery(name, begin(), begin) for name, begin in start.items()]
         try:
             while not self._halt.wait(_TICK_S):
                 self._display.show(self.progress.snapshot())
@@ -418,8 +433,7 @@ class Runner:
                 for each in queries:
                     if not each.query.isActive:
                         self._schedule_restart(each, router)
-                        if each.restart_at is not None and time.monotonic() >= each.restart_at:
-                            each.query, each.restart_at = start[each.name](), None
+                        each.start_when_due(self._checkpoint)
         finally:
             self.progress.state("stopping" if self._changed is None else "reloading")
             self._halt.set()
@@ -437,10 +451,13 @@ class Runner:
         ended.batch = batch
         ended.failures += 1
         # A failure counts against the pipeline only where the log was there, and what keeps the checkpoint: both may be
-        # away for as long as they like.
-        ended.own_failures += not self._keeping.is_away and self._admin.answers()
+        # away, and a disk full, for as long as they like.
+        has_no_room = is_full(self._checkpoint)
+        ended.own_failures += not (has_no_room or self._keeping.is_away) and self._admin.answers()
         error = ended.query.exception()
         cause = "it ended" if error is None else cause_of(error)
+        if has_no_room:
+            cause = f"{_disk_is_full(self._checkpoint)} and it goes on"
         if ended.name == "router" and ended.own_failures >= _FAILURES_MAX:
             raise PipelineError(f"the router failed {ended.own_failures} times in a row: {cause}")
         pause_s = min(_PAUSE_MIN_S * 2 ** (ended.failures - 1), _PAUSE_MAX_S)
@@ -512,6 +529,10 @@ def check_work_dir(plan: Plan, session: SessionOptions) -> None:
             f"{using[0]} has files in the checkpoint that executors read or write, and with --master {session.master} "
             f"these may run on other machines: set checkpoint.work_dir in {plan.file} to a directory that all see"
         )
+
+
+def _disk_is_full(checkpoint: Path) -> str:
+    return f"the disk of the checkpoint {checkpoint} is full: make room there,"
 
 
 def _stop_queries(queries: list[StreamingQuery]) -> None:
