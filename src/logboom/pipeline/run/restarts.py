@@ -122,4 +122,4 @@ def start_anew(restarts: Restarts) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os.environ[_VARIABLE] = path
-    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - a shell would be another process
+    os.execv(sys.executable, (sys.executable, *sys.orig_argv[1:]))  # noqa: S606 - a shell would be another process

@@ -193,7 +193,7 @@ class Runner:
         if self.stopping.is_set() or (self._began_at is None and before is None):
             raise ended
         lasted_s = 0.0 if self._began_at is None else time.monotonic() - self._began_at
-        dropped = (*self._options.drop_state, *self._reloading.dropped)
+        dropped = tuple(dict.fromkeys((*self._options.drop_state, *self._reloading.dropped)))
         found = (before or Restarts()).after(under_way_in(self._checkpoint), lasted_s, self._plan.to_json(), dropped)
         if found.given_up_for is not None:
             raise PipelineError(f"{ended.end} {found.given_up_for}") from ended
