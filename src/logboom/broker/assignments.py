@@ -1,6 +1,6 @@
-"""What the image says of this broker: which partitions are here, and in which role.
+"""What the image says about this broker: which partitions are here, and in which role.
 
-A stream that has no assignments is of before there were any: this broker alone holds it. Pure.
+A stream without assignments was created before there were any: this broker alone holds it. Pure.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -66,8 +66,8 @@ def may_be_new(stream: Stream, index: int, broker: BrokerId) -> bool:
 
 
 def is_registered(image: Image, broker: BrokerId, own_epoch: BrokerEpoch | None) -> bool:
-    """Whether the image knows this process. Before that, what it says of leaders may be of an earlier process, whose
-    leader epochs must not be used again."""
+    """Whether the image knows this process. Before that, what the image says about leaders may concern an earlier
+    process, whose leader epochs must not be used again."""
     found = image.brokers.get(broker)
     return found is not None and found.epoch == own_epoch
 

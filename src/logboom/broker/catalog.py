@@ -56,7 +56,7 @@ class Catalog:
 
     @property
     def controller(self) -> BrokerId | None:
-        """The broker that decides, as far as this one knows; None while nobody is known to."""
+        """The broker that decides, as far as this one knows; None while no controller is known."""
         return self._view.controller
 
     def streams(self) -> Mapping[StreamName, Stream]:
@@ -115,7 +115,8 @@ class Catalog:
         return await self._creation.create(wanted, validate_only=validate_only)
 
     async def create_streams(self, wanted: Sequence[NewStream]) -> list[Stream | LogboomError]:
-        """New streams, each by itself: what became of each. As `create_stream` for each of them, in fewer commits."""
+        """New streams, created independently: the outcome of each. Like `create_stream` for each of them, in fewer
+        commits."""
         return await self._creation.create_all(wanted)
 
     async def ensure_internal_stream(
@@ -241,11 +242,11 @@ class Catalog:
         await self._channel.submit(commands.Reassign(name=name, index=index, replicas=wanted))
 
     async def elect(self, name: str, index: int, *, unclean: bool) -> None:
-        """Have the preferred leader of a partition lead, or with `unclean` any replica where none is eligible."""
+        """Make the preferred leader of a partition lead, or with `unclean` any replica if none is eligible."""
         await self._channel.submit(commands.Elect(name=name, index=index, unclean=unclean))
 
     async def drain_broker(self, broker: int, *, draining: bool) -> None:
-        """Begin or end to take everything from a broker."""
+        """Begin or end to drain a broker."""
         await self._channel.submit(commands.DrainBroker(broker=broker, draining=draining))
 
     async def set_metadata_level(self, level: int, *, may_lower: bool, validate_only: bool) -> None:

@@ -246,11 +246,11 @@ class ClusterMember:
                 self._parts.log.error("the clean shutdown is not marked", reason=str(error))
 
     def log_dir_failed(self, error: StorageError) -> None:
-        """No write can be trusted any more, in this log dir, which has the group's log too."""
+        """No write to this log dir, which also has the group's log, can be trusted any more."""
         self._group.end(error)
 
     async def adopt_streams(self, led_here: Callable[[StreamName, PartitionIndex], Epoch]) -> None:
-        """Write down who holds the streams from before assignments were: this broker, which was alone then."""
+        """Record which broker holds the streams from the time before assignments: this broker, which was alone then."""
         own = (self._parts.identity.broker_id,)
         records = [
             PartitionsPlaced(
@@ -274,8 +274,8 @@ class ClusterMember:
         return self._group.status
 
     async def describe_quorum(self) -> QuorumView:
-        """The consensus group as the controller sees it, who alone knows how far the others are; as this broker sees
-        it, where the controller cannot be asked."""
+        """The consensus group as the controller sees it, since only the controller knows how far the others are; or as
+        this broker sees it, if the controller cannot be asked."""
         try:
             view: QuorumView = await self.channel.ask_once(
                 commands.DescribeQuorum(), QuorumView, timeout_s=_DESCRIBE_ANSWER_S

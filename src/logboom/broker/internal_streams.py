@@ -1,5 +1,5 @@
-"""The cluster's own streams (`__consumer_offsets`, `__advisories`) as the services of this broker that keep records in
-them use them: find or create one, find its partitions here, report a damaged log."""
+"""The cluster's own streams (`__consumer_offsets`, `__advisories`), for the services of this broker that keep records
+in them: find or create a stream, find its partitions here, report a damaged log."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

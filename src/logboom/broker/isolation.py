@@ -1,9 +1,9 @@
-"""What a broker does for its clients that reach it while it reaches no controller.
+"""What a broker does for its clients while they can reach it but it reaches no controller.
 
-Its leaderships go to others, and it hears nothing of that: what is appended here waits for a commit that does not come,
-for as long as the client waits for an answer. So those who wait are sent to look for another leader, again and again,
-once the broker has been without a lease for long. A front end that gets a share of what clients send, as a member of
-a queue of NATS does, leaves its share to others then (`Isolation`).
+Its leaderships go to other brokers, and it does not learn of that: an append here waits for a commit that does not
+come, for as long as the client waits for an answer. So once the broker has been without a lease for long, clients that
+wait are told, again and again, to look for another leader. A front end that gets a share of what clients send, as a
+member of a NATS queue group does, then leaves its share to others (`Isolation`).
 """
 
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ class Isolation:
         self._watchers.append(callback)
 
     def missed(self, leases: int) -> None:
-        """There has been no lease for so many; 0: there is one."""
+        """For how many leases there has been none; 0: there is one."""
         lasts = leases >= LEASES
         if lasts != self.lasts:
             self.lasts = lasts

@@ -1,7 +1,8 @@
-"""How far the logs of replicas go: asked by the controller where nobody may lead a partition any more, told by brokers.
+"""How far the logs of replicas go: the controller asks when no replica may lead a partition any more, and brokers
+answer.
 
-The controller knows who was in sync, not what is on the disks now. Where it has to choose among replicas of which none
-is eligible, the one whose log goes farthest has the most of what was committed (KIP-966).
+The controller knows which replicas were in sync, not what is on their disks now. If it has to choose among replicas of
+which none is eligible, the one whose log goes farthest has the most of what was committed (KIP-966).
 """
 
 import asyncio
@@ -33,7 +34,7 @@ _ANSWERS: Final = msgspec.msgpack.Decoder(Annotated[list[tuple[_Epoch, _Offset] 
 
 
 class LogEnds:
-    """Asks and tells. Life: that of the broker. On the loop."""
+    """Asks and answers. Life: that of the broker. On the loop."""
 
     def __init__(self, own: BrokerId, peers: Peers, find: Find) -> None:
         self._own = own
@@ -41,14 +42,14 @@ class LogEnds:
         self._find = find
 
     def serve(self) -> None:
-        """Tell who asks, from now on."""
+        """Answer such requests from now on."""
         self._peers.serve(FrameKind.LOG_ENDS, self._asked)
 
     async def ask(
         self, keys: Sequence[ReplicaKey], brokers: Collection[BrokerId]
     ) -> Mapping[ReplicaKey, Mapping[BrokerId, LogEnd]]:
-        """What each of these brokers has of each of these partitions; who does not answer in time, or has nothing that
-        it could lead with, is left out."""
+        """What each of these brokers has of each of these partitions. A broker that does not answer in time, or has
+        nothing with which it could lead, is left out."""
         asked = sorted(brokers)
         answers = await asyncio.gather(*(self._ends_of(broker, keys) for broker in asked))
         return {

@@ -1,10 +1,10 @@
-"""Replicas of this broker that have lost records which other replicas have: told to the controller, then rebuilt.
+"""Replicas of this broker that have lost records which other replicas have: reported to the controller, then rebuilt.
 
 A copy whose directory is gone, or whose log has damage below its durable end, must not count any more. The controller
-takes it out of the ISR and of the eligible leaders, and elects another leader where this broker led. Once that is
+takes it out of the ISR and of the eligible leaders, and elects another leader if this broker led. Once that is
 committed the copy begins empty and fetches everything from the leader (rule 9 of the design: nothing is silently
-truncated). Nothing of this is done where no other replica has the records: half a log is then better than none, until
-another one has them.
+truncated). None of this is done if no other replica has the records: a damaged log is then better than none, until
+another replica has them.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ class ReplicaLossPort(Protocol):
     """The controller, for replicas that are lost."""
 
     async def replicas_lost(self, lost: Sequence[tuple[StreamId, PartitionIndex]]) -> None:
-        """These replicas of this broker do not have their records any more. On return they are in no ISR and no ELR,
-        and this broker has applied that. Raises LogboomError where it is not known whether."""
+        """Report that these replicas of this broker no longer have their records. On return they are in no ISR and no
+        ELR, and this broker has applied that. Raises LogboomError if the outcome is not known."""
 
 
 class NoOtherReplicas:
@@ -60,8 +60,8 @@ class LostReplicas:
         return key in self._known
 
     def add(self, key: ReplicaKey, name: str, reason: str, *, rebuild: bool, is_new: bool = False) -> None:
-        """A replica is lost. Idempotent until it is rebuilt; without `rebuild` that is left to an administrator,
-        who may bring its files back. `is_new`: it had no records yet, and could not be made."""
+        """A replica is lost. Idempotent until it is rebuilt; without `rebuild` that is left to an administrator, who
+        may restore its files. `is_new`: it had no records yet, and could not be created."""
         if key in self._known:
             return
         self.doubted.discard(key)

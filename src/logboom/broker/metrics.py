@@ -1,4 +1,4 @@
-"""Counters of one broker: plain ints, incremented where things happen and read by /metrics.
+"""Counters of one broker: plain ints, incremented where something happens and read by /metrics.
 
 There is no lock, because each counter is written by one thread only.
 """

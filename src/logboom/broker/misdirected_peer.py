@@ -1,8 +1,8 @@
-"""A broker has dialled the port where another one serves clients: how it is recognised there, and what it is told.
+"""A broker has dialled the port where another one serves clients: how the server recognises it, and what it answers.
 
-Such an address is given to --join easily, since it is the one that everybody knows. The first bytes that a broker sends
-look like the beginning of a long request of Kafka's protocol: without this, one side waits for the rest of it, and the
-other for an answer. The answer is not proven by any key, so nothing follows from it but a sentence.
+This address is easily given to --join, since it is the one that everybody knows. The first bytes that a broker sends
+look like the beginning of a long request of Kafka's protocol: without this module, one side would wait for the rest of
+it, and the other for an answer. No key proves the answer, so nothing follows from it but a message.
 """
 
 from struct import Struct
@@ -26,14 +26,14 @@ def is_broker(first: Bytes) -> bool:
 
 
 def clients_only(peer_address: Address | None) -> bytes:
-    """The answer to it: where this broker listens for others, if it does."""
+    """The answer to such a broker: where this broker listens for others, if it does."""
     text = "" if peer_address is None else join_address(*peer_address)[:_ADDRESS_CHARS_MAX]
     message = _ANSWER_MAGIC + text.encode()
     return _LENGTH.pack(len(message)) + message
 
 
 def explained(message: Bytes) -> str | None:
-    """What such an answer says, without its length; None where it is another message."""
+    """The text of such an answer, without its length; None if the bytes are another message."""
     data = bytes(message)
     if not data.startswith(_ANSWER_MAGIC):
         return None

@@ -185,22 +185,22 @@ class NoPeers:
     address: Address | None = None
 
     def identify(self, identity: PeerIdentity) -> None:
-        """Nobody wants to know."""
+        """There is no other broker."""
 
     def know_processes(self, registered: Callable[[PeerIdentity], str], check_noted: Callable[[str], None]) -> None:
-        """Nobody compares."""
+        """There is no other broker."""
 
     def serve(self, kind: FrameKind, handler: RequestHandler) -> None:
-        """Nobody asks."""
+        """There is no other broker that could send a request."""
 
     def serve_in_parts(self, kind: FrameKind, handler: PartsRequestHandler) -> None:
-        """Nobody asks."""
+        """There is no other broker that could send a request."""
 
     def serve_posts(self, kind: FrameKind, handler: PostHandler) -> None:
-        """Nobody sends."""
+        """There is no other broker that could send a message."""
 
     def locate(self, addresses: Mapping[BrokerId, Address]) -> None:
-        """Nobody is spoken to."""
+        """There is no other broker."""
 
     def lost_for_s(self, to: BrokerId) -> float | None:
         """There never was a connection."""

@@ -85,7 +85,7 @@ class RoleKeeper:
                 role.rest()
 
     async def follow(self, keys: Iterable[PartitionKey]) -> None:
-        """Give partitions the role that the image says."""
+        """Give partitions the role that the image assigns."""
         keys = tuple(keys)
         self._end(keys)
         to_lead = []

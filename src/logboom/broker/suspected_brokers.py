@@ -1,17 +1,18 @@
-"""Brokers that may just have gone: what clients are to be told of them, beside what the metadata says.
+"""Brokers that may just have died: what clients are told about them in addition to the metadata.
 
-The metadata learns of the death of a broker when its lease is over, a second later. Clients ask before that, since
-their connections broke, and after it. How long a producer on librdkafka stands still is decided by what it is told:
+The metadata learns of the death of a broker when its lease is over, a second later. Clients ask before that, because
+their connections broke, and after it. The answers decide for how long a producer on librdkafka makes no progress:
 
 - An answer that names the dead leader still ends its quick search for a leader, and it looks again only with its next
-  round, which comes every second. Where a partition has no leader, it asks again after 100 ms, 200 ms and so on. So a
-  leader to which this broker has just lost its connections is told as none (LEADER_NOT_AVAILABLE), as long as the
+  round, which comes every second. If a partition has no leader, it asks again after 100 ms, 200 ms and so on. So a
+  leader to which this broker has just lost its connections is reported as none (LEADER_NOT_AVAILABLE), as long as the
   metadata may not know of its death yet; after that the metadata is right.
-- The quick search begins with a request that failed with the leader. A producer that had none under way looks with its
-  rounds alone, so Metadata waits a moment for the next leader before it says that there is none (`apis.metadata`).
-- An answer that names the new leader, and the broker of the old one no more, makes it end that broker before it has
-  moved the partition, which then belongs to nobody until the next round (librdkafka 2.16). So a broker is named
-  a little longer than it is alive. It leads nothing then; clients that try it find nobody, and try the next.
+- The quick search begins with a request that failed at the leader. A producer that had no request in flight looks only
+  with its rounds, so Metadata waits a moment for the next leader before it reports that there is none
+  (`apis.metadata`).
+- An answer that names the new leader, but no longer the broker of the old one, makes librdkafka 2.16 remove that broker
+  before it has moved the partition, which then belongs to no broker until the next round. So a broker is named for a
+  little longer than it is alive. It leads nothing then; clients that try it find nobody there, and try the next one.
 
 Knows brokers by id; on the loop.
 """
@@ -52,11 +53,11 @@ class SuspectedBrokers:
                 self._fenced_s[broker] = self._clock.monotonic_s()
 
     def fenced_lately(self, broker: BrokerId) -> bool:
-        """Whether a broker was fenced so short a time ago that clients have to be told still where it was."""
+        """Whether a broker was fenced so recently that clients must still be told its address."""
         fenced_s = self._fenced_s.get(broker)
         return fenced_s is not None and self._clock.monotonic_s() - fenced_s < _NAMED_S
 
     def lost_lately(self, broker: BrokerId) -> bool:
-        """Whether a broker has gone from here, and the metadata may not know of it yet."""
+        """Whether this broker has lost its connections to a broker, and the metadata may not know of that yet."""
         lost_s = self._peers.lost_for_s(broker)
         return lost_s is not None and lost_s < _LEASES * self._lease_s()

@@ -1,9 +1,10 @@
-"""Which replicas to move so that a broker has none, or all have their share.
+"""Which replicas to move so that a broker has none, or all brokers have their share.
 
-The rules are those of `placement`: no two replicas of a partition in one failure domain, as many racks as before, even
-replicas, even leaderships. Nothing moves that need not: data that moves costs the disks and the network of two brokers.
+The rules are those of `placement`: no two replicas of a partition in one failure domain, as many racks as before,
+evenly spread replicas and leaderships. Nothing is moved without need, because moved data costs the disks and the
+network of two brokers.
 
-Pure and repeatable: the same arguments give the same moves. What comes of it are wishes, for `reassignment`.
+Pure and repeatable: the same arguments give the same moves. The results are wishes, for `reassignment`.
 """
 
 from collections import Counter
@@ -85,7 +86,8 @@ class _Plan:
         return target not in others and target != source and all(self._domain(one) != domain for one in others)
 
     def cost(self, partition: Partition, source: BrokerId, target: BrokerId) -> tuple[int, int, int, int]:
-        """The smaller the better a target: it keeps the racks apart, has few replicas, should lead few."""
+        """The cost of a target, the smaller the better: it keeps the racks apart, has few replicas, should lead few
+        partitions."""
         fewer_racks = self._racks(partition, source, target) < self._racks(partition, source, source)
         leads = self._preferred[target] if self._now[partition][0] == source else 0
         return (fewer_racks, len(self._held[target]), leads, target)

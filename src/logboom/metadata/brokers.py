@@ -50,13 +50,13 @@ class Broker:
 
     @property
     def placeable(self) -> bool:
-        """Whether new partitions may be placed on it: not while it is about to end, but once it is fenced, as on any
-        other that is away for now (Kafka's `UsableBrokerIterator`)."""
+        """Whether new partitions may be placed on it: not while it shuts down, but once it is fenced, as on any other
+        broker that is down (Kafka's `UsableBrokerIterator`)."""
         return not (self.draining or (self.shutting_down and not self.fenced))
 
     @property
     def domain(self) -> str:
-        """What fails together with it, or a name of its own."""
+        """The name of what fails together with it, or a name of its own."""
         return self.failure_domain or f"broker {self.id}"
 
     @classmethod

@@ -30,12 +30,12 @@ class BrokerLeases:
         self._ends_s = dict.fromkeys(brokers, now_s + self._length_s)
 
     def renew_all(self, now_s: float) -> None:
-        """Whoever has a lease, over or not, has a whole one: the controller stood still, and has not heard of anybody
-        for as long. A lease that ends later than it must is safe."""
+        """Give a whole lease to every broker that has one, over or not: the controller was paused, and has heard from
+        nobody in that time. A lease that ends later than it must is safe."""
         self.begin(tuple(self._ends_s), now_s)
 
     def renew(self, broker: BrokerId, now_s: float) -> None:
-        """A heartbeat of a registered broker was received at `now_s`; one that was received later may be known."""
+        """A heartbeat of a registered broker was received at `now_s`; a later one may be known already."""
         self._ends_s[broker] = max(self._ends_s.get(broker, now_s), now_s + self._length_s)
 
     def drop(self, broker: BrokerId) -> None:
@@ -67,7 +67,7 @@ class BrokerLease:
         self._end_s = max(self._end_s, sent_s + self._length_s)
 
     def end(self) -> None:
-        """This broker acts as a leader no more."""
+        """This broker no longer acts as a leader."""
         self._end_s = float("-inf")
 
     def holds(self, now_s: float) -> bool:

@@ -1,17 +1,17 @@
 """The metadata level of a cluster: which versions of records are written, so that every broker can read them.
 
-While a cluster is updated its brokers are of two programs. A record that the older one cannot read would end it, so a
-new version of a record is written only from a level on that somebody has raised (KIP-584, KIP-778), and that is raised
-only once every broker speaks it. A program speaks a range of levels. A new cluster begins at the newest one.
+While a cluster is being updated its brokers run two programs. A record that the older one cannot read would stop it, so
+a new version of a record is written only from some level on. An operator raises the level (KIP-584, KIP-778), and only
+once every broker supports it. A program supports a range of levels. A new cluster begins at the newest one.
 
     1   what programs wrote and read before there were levels
     2   the level itself, and the range of levels of each broker
-    3   messages between brokers of which a program before it knows nothing, and ends a connection on which they come:
-        what a leader asks of the one before it (HANDOVER), advisories for the leader of their stream (ADVISORIES), and
-        a command that creates many streams
+    3   messages between brokers that earlier programs do not know, and that would end their connection: the request of
+        a leader to the previous one (HANDOVER), advisories for the leader of their stream (ADVISORIES), and a command
+        that creates many streams
 
-A program that adds a version of a record adds a level here and says in `LEVEL_OF` which version needs it. One that adds
-a kind of message between brokers adds a level too, and sends none below it.
+A program that adds a version of a record adds a level here and says in `LEVEL_OF` which version needs it. A program
+that adds a kind of message between brokers adds a level too, and sends none below it.
 """
 
 from collections.abc import Mapping

@@ -172,7 +172,7 @@ def fence_part(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> tuple[M
 def begin_shutdown(
     image: Image, broker: BrokerId, epoch: BrokerEpoch, minimum_of: MinimumOf
 ) -> tuple[MetadataRecord, ...]:
-    """A broker is about to end: others lead what they can. What only it can lead, it leads until it is gone.
+    """A broker is about to end: others lead what they can. It keeps leading what only it can lead until it is gone.
 
     Raises UnknownBrokerError, StaleBrokerEpochError.
     """
@@ -253,8 +253,8 @@ def partitions_changed(stream: Stream, changes: Iterable[PartitionChange]) -> It
 
 
 def changes_by_stream(image: Image, records: Iterable[PartitionsChanged]) -> list[PartitionsChanged]:
-    """The same changes, none of a partition that another one is of, with those of a stream together: a record costs
-    every broker that applies it, now and at each start, a look at all partitions of the stream."""
+    """The same changes without those of partitions for which there is another change, those of one stream together: a
+    record costs every broker that applies it, now and at each start, a look at all partitions of the stream."""
     changes: dict[StreamId, list[PartitionChange]] = {}
     for record in records:
         changes.setdefault(record.id, []).extend(record.changes)

@@ -1,16 +1,17 @@
-"""Observers: copies of a partition for readers alone, outside of everything that is promised.
+"""Observers: copies of a partition that only serve readers, outside of everything that is promised.
 
-A stream says how many each of its partitions has (`logboom.observers`). Where they are is decided here, again and again
-as brokers come and go: an observer has nothing that nobody else has, so it is moved by dropping it and making another.
+A stream says how many observers each of its partitions has (`logboom.observers`). Their places are decided here, again
+whenever brokers come and go: an observer has nothing that nobody else has, so it is moved by dropping it and creating
+another one.
 
-Where a new one goes, in this order:
+A new observer is placed by these rules, in this order:
 
-1. Never to a broker with a replica of the partition, nor to one that is drained or shuts down.
-2. To active brokers before fenced ones, and to brokers that only observe before others.
-3. Away from the failure domains, then from the racks, of all other copies, so that a rack without one gets one.
-4. To the broker with the fewest copies of all partitions.
+1. Never on a broker with a replica of the partition, nor on one that is drained or shuts down.
+2. On active brokers before fenced ones, and on brokers that only observe before others.
+3. Away from the failure domains, then from the racks, of all other copies, so that a rack without a copy gets one.
+4. On the broker with the fewest copies of all partitions.
 
-Those that there are stay where they are while the rules let them. Pure.
+Existing observers stay where they are as long as the rules allow it. Pure.
 """
 
 from collections import Counter
@@ -34,7 +35,7 @@ Copies: TypeAlias = Counter[BrokerId]
 
 
 def copies(image: Image) -> Copies:
-    """The copies that there are."""
+    """The existing copies."""
     return Counter(one for stream in image for assignment in stream.assignments for one in assignment.holders)
 
 

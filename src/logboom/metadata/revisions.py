@@ -1,15 +1,16 @@
-"""Which entry of the metadata log changed an object of the image last, as etcd's `mod_revision` of a key says.
+"""Which entry of the metadata log changed an object of the image last, like etcd's `mod_revision` of a key.
 
-Whoever sends the controller a change names the entry up to which it knows the metadata. The controller compares: where
-another change of the same object came since, nothing is changed (`ModRevisions.check`). So a change that the network
-brings late, or a second time, never undoes what came after it.
+The sender of a change names the entry up to which it knows the metadata. The controller compares: if another change of
+the same object came since, nothing is changed (`ModRevisions.check`). A change that the network delivers late, or a
+second time, therefore never undoes a later one.
 
-Objects are what people change, one independent of the other: the settings of a stream, the quotas of a client, the
-replicas of a partition. What brokers change all the time by themselves (ISRs) is none; proposals of these are compared
-by their own epochs (`leadership`).
+Objects are things that people change independently of each other: the settings of a stream, the quotas of a client, the
+replicas of a partition. ISRs, which brokers change all the time, are not among them; proposals of ISRs are compared by
+their own epochs (`leadership`).
 
-No record holds a revision. Each broker keeps those of the entries that it applies, the latest ones, and from which
-entry on they are complete: behind a snapshot, or where there are too many. A command from before that is refused too.
+No record holds a revision. Each broker keeps the revisions of the entries that it applies, the latest ones, and the
+entry from which on they are complete: after a snapshot, or after the oldest were dropped because there were too many. A
+command from before that entry is refused too.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Settings of the way to NATS."""
+"""Settings of the connection to NATS."""
 
 from pathlib import Path
 from typing import Annotated, Any, Final, Self

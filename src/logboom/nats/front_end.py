@@ -1,4 +1,4 @@
-"""The way to NATS of one broker: a connection that is kept up, and the subscriptions of what this broker leads."""
+"""The NATS front end of one broker: a connection that is kept up, and the subscriptions for what this broker leads."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,5 @@
-"""What a Raft node refuses, and what it cannot go on after. A violated invariant is an assertion, not one of these."""
+"""The errors that a Raft node raises: requests that it refuses, and errors after which it must stop. A violated
+invariant is an assertion, not one of these."""
 
 from logboom.base.errors import LogboomError
 
@@ -12,7 +13,7 @@ class ProposalDroppedError(RaftError):
 
 
 class LocalMessageError(RaftError):
-    """Another node sent what a node says only to itself."""
+    """A message of a type that a node sends only to itself came from another node."""
 
 
 class UnknownPeerError(RaftError):
@@ -34,7 +35,7 @@ class ConfChangeError(RaftError):
 class LogLostError(RaftError):
     """Others rely on entries that this node acknowledged and does not have: its log was lost or damaged.
 
-    The node must not go on under its id. Remove that voter and add this disk as a new one.
+    The node must not continue under its id. Remove that voter and add this disk as a new one.
     """
 
 

@@ -1,7 +1,7 @@
-"""What Raft nodes store and say to one another: entries, snapshots, hard state, membership, messages.
+"""What Raft nodes store and send to one another: entries, snapshots, hard state, membership, messages.
 
 Names and numbers follow etcd's raftpb, so that a message can be compared with etcd's field by field. All of it is
-immutable; a message that is forwarded is a copy with another addressee. How it becomes bytes stands in `codec`.
+immutable; a message that is forwarded is a copy with another addressee. `codec` turns messages into bytes.
 """
 
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ class EntryType(IntEnum):
 
 
 class EntryId(msgspec.Struct, frozen=True, array_like=True):
-    """What tells an entry from all others: no two leaders share a term, and none writes two entries at one index."""
+    """Identifies an entry: no two leaders share a term, and none writes two entries at one index."""
 
     term: Term
     index: Index

@@ -156,7 +156,7 @@ class Node:
 
     @property
     def status(self) -> Status:
-        """What a person or a metric wants to know."""
+        """The state of the node for people and metrics."""
         return self._raw.status
 
     @property

@@ -144,7 +144,7 @@ class RawNode:
 
     @property
     def status(self) -> Status:
-        """What a person or a metric wants to know."""
+        """The state of the node for people and metrics."""
         return status_of(self.raft)
 
     def has_ready(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a person, a metric or an operator's command wants to know of a node."""
+"""The state of a node for people, metrics and commands of operators."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,8 @@
-"""Who stands behind a node id: a broker together with one log directory.
+"""What a node id identifies: a broker together with one log directory.
 
-A broker that comes back with an empty disk is a stranger to the group, although it has its old broker id: it has
-forgotten its votes and acknowledgements, and counting it as the voter it was could lose what is committed (KIP-853). So
-the directory has an id of its own, made when it is first used, and the node id is made from both.
+A broker that comes back with an empty disk is a new member for the group, although it has its old broker id: it has
+forgotten its votes and acknowledgements, and counting it as the old voter could lose committed entries (KIP-853).
+Therefore each directory has its own id, created when it is first used, and the node id is derived from both ids.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""Reads of a log that another thread cuts back meanwhile: what they met may be no damage.
+"""Reads of a log that another thread truncates meanwhile: what they find may look like damage without being any.
 
-A read may be asked for what is gone by the time when it begins, may find the end of a file where a batch was, or the
-bytes of another batch in its place.
+Such a read may ask for records that are gone when it begins, or find the end of the file, or the bytes of another
+batch, where its batch was.
 """
 
 from logboom.base.errors import RetriableStorageError, StorageError

@@ -95,7 +95,7 @@ class EpochHistory:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "EpochHistory | None":
-        """The history in a file's bytes, None where they are none."""
+        """The history in a file's bytes; None if they do not encode one."""
         payload = unframe(_TAG, _VERSION, data)
         if payload is None or len(payload) % _ENTRY.size:
             return None

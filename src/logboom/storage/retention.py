@@ -46,8 +46,8 @@ def retained_from(
 ) -> Offset:
     """The log start offset that retention asks for, at least `start`.
 
-    Whole segments go, oldest first, while each is too old or what is left without it is still large enough. The last
-    segment stays, and so does any that reaches above the high-water mark.
+    Whole segments are deleted, oldest first, as long as each is too old or the rest of the log without it is still
+    large enough. The last segment stays, and so does any segment that reaches above the high-water mark.
     """
     left = sum(segment.size_bytes for segment in segments)
     for at, segment in enumerate(segments):
@@ -73,10 +73,8 @@ def _too_old(segments: Sequence[SegmentFacts], retention: Retention, now_ms: int
 
 
 def expired_to_the_end(last: SegmentFacts, retention: Retention, *, now_ms: int, start: Offset, end: Offset) -> bool:
-    """Whether even the segment that is written to, which ends at `end`, holds nothing that is to be kept.
-
-    It is then to be ended, so that it can go: a stream that fell silent would keep its last segment for ever.
-    """
+    """Whether even the active segment, which ends at `end`, holds nothing that is to be kept. It is then to be ended,
+    so that it can be deleted: otherwise a stream without new records would keep its last segment for ever."""
     if not last.size_bytes:
         return False
     return start >= end or retention.bytes == 0 or retention.messages == 0 or _too_old((last,), retention, now_ms)

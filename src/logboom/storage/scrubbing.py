@@ -1,8 +1,8 @@
-"""Scrubbing a log that is in use: everything durable in it is read and checked, a stretch at a time.
+"""Scrubbing a log that is in use: everything durable in it is read and checked, one stretch at a time.
 
-Damage is reported as if a reader had met it. Only offsets below a ceiling are looked at that nobody cuts off any more
-(the high-water mark), since bytes that are being cut look like damaged ones. What retention, compaction or a copy that
-is rebuilt does meanwhile is not taken for damage either: the segment is not the log's any more then.
+Damage is reported as if a reader had found it. Only offsets below the high-water mark are checked, since bytes that are
+being truncated look like damaged ones. Changes by retention, by compaction or by the rebuild of a copy are not mistaken
+for damage either: the segment no longer belongs to the log then.
 """
 
 from dataclasses import dataclass

@@ -73,10 +73,8 @@ def load_snapshot(
     report: ReportNotice,
     names: Sequence[str] | None = None,
 ) -> Offset | None:
-    """Fill the table from the newest good snapshot at or below `end`; its offset, None where there is none.
-
-    Newer ones that cannot be used are reported and removed.
-    """
+    """Fill the table from the newest good snapshot at or below `end`. Returns its offset, or None if there is none.
+    Newer snapshots that cannot be used are reported and removed."""
     for offset in reversed(snapshot_offsets(disk, directory, names)):
         if offset <= end:
             path = f"{directory}/{_name(offset)}"

@@ -70,7 +70,7 @@ class PendingAdvisories:
         self._counted[kind] = _Counted(total, time_ms, message[:MESSAGE_CHARACTERS_MAX])
 
     def take(self, most: int) -> Taken:
-        """The first of them, in the order in which they began; they wait no more."""
+        """The first of them, in the order in which they began; they no longer wait."""
         taken = dict(islice(self._counted.items(), most))
         for kind in taken:
             del self._counted[kind]

@@ -80,11 +80,12 @@ class Advisories:
         self._peers.serve(FrameKind.ADVISORIES, self.asked)
 
     def expect(self) -> None:
-        """There may be advisories: have the stream made now, so that people can wait for them."""
+        """There may be advisories: create the stream now, so that people can wait for them."""
         self._write_in(0.0)
 
     def note(self, kind: str, *, stream: str = "", reason: str = "", count: int = 1, message: str = "") -> None:
-        """Something has happened that somebody should know of, `count` times: written soon, with others of the kind."""
+        """Something has happened that an operator should know of, `count` times: written soon, with others of its
+        kind."""
         self._counters.advisories[kind] += count
         self._pending.note(kind, stream, reason, count, message, self._clock.wall_ms())
         self._write_in(_INTERVAL_S)

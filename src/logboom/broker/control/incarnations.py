@@ -1,16 +1,17 @@
-"""Which processes of this broker have asked to be registered with this data directory: a file, written before one asks.
+"""Which processes of this broker have asked to be registered with this data directory: a file, written before a process
+asks.
 
-A data directory may come back as it was some time ago: a copy that somebody made of it, a snapshot of its machine that
-was restored. Broker id and directory id are the same then, and its logs lack what was acknowledged since. The metadata
-knows which process was registered last; a directory that has not noted that one is such a copy, and is refused
+A data directory may come back in an earlier state: a copy that somebody made of it, or a restored snapshot of its
+machine. Broker id and directory id are the same then, and its logs lack what was acknowledged since. The metadata knows
+which process was registered last; a directory that has not noted that process is such a copy, and is refused
 (`metadata.membership.register`).
 
-A voter among such copies must not even speak: it would vote a second time, and forget entries that it has
-acknowledged. So brokers tell each other with each connection which process they know, before anything else
-(`Peers.know_processes`), and an older copy says nothing more (`KnownProcesses`).
+A voter on such a copy must not even send a message: it would vote a second time, and it has forgotten entries that it
+acknowledged. So with each new connection brokers tell each other which process they know, before anything else
+(`Peers.know_processes`), and a broker on an older copy sends nothing more (`KnownProcesses`).
 
-All of the last processes are named, and not the very last alone: it is not known of one that died soon whether it was
-registered. Where the directory may lack some, `UNKNOWN` is among them, and nothing is concluded.
+All of the last processes are named, and not only the very last: if a process died soon, it is not known whether it was
+registered. If the directory may lack some, `UNKNOWN` is among them, and nothing is concluded.
 """
 
 import json
@@ -84,8 +85,8 @@ def noted_processes(disk: Disk) -> tuple[str, ...]:
 def note_process(disk: Disk, own: str, *, registered: str | None, is_new: bool) -> tuple[str, ...]:
     """A process is about to ask: note its incarnation, durably, and return those that were noted before.
 
-    `registered`: the process that was registered last, as far as this directory knows. `is_new`: none ever was, by
-    which a directory without the file is known from one that an older program has used. Raises OSError, but not on a
+    `registered`: the process that was registered last, as far as this directory knows. `is_new`: none ever was, which
+    distinguishes a directory without the file from one that an older program has used. Raises OSError, but not on a
     full disk that has been used: then the next process knows less.
     """
     earlier = _read(disk, is_new=is_new)

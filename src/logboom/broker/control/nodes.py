@@ -18,7 +18,7 @@ class NodeDirectory:
         self._brokers: dict[NodeId, BrokerId] = {}
 
     def learn(self, members: Iterable[PeerIdentity]) -> None:
-        """These processes exist."""
+        """Add these processes."""
         for one in members:
             self._brokers[node_id_of(one.broker_id, one.directory_id)] = one.broker_id
 

@@ -1,4 +1,4 @@
-"""What this broker asks of the controller for its own partitions: other ISRs, and that lost replicas count no more."""
+"""What this broker asks of the controller for its own partitions: new ISRs, and that lost replicas no longer count."""
 
 import itertools
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ class PartitionControl:
         self._state = state
 
     async def change_isr(self, proposals: Sequence[IsrProposal]) -> list[LogboomError | None]:
-        """What came of each proposal: None where it is committed, and this broker has applied it.
+        """The outcome of each proposal: None if it is committed, and this broker has applied it.
 
-        Raises PeerUnavailableError where that is not known, StaleBrokerEpochError where nothing was changed.
+        Raises PeerUnavailableError if the outcome is not known, StaleBrokerEpochError if nothing was changed.
         """
         command = commands.ChangeIsr(
             broker=self._broker,

@@ -55,7 +55,7 @@ async def create_many(context: ControlContext, command: commands.CreateStreams) 
     """Create what can be created, `_PARTITIONS_PER_COMMIT` in a commit.
 
     Every broker makes the directories, roles and fetches of a commit in one go. Ten thousand partitions at once would
-    cost it its lease, and the controller its office before it has committed them.
+    cost a broker its lease, and the controller its controllership before it has committed them.
     """
     image, records = context.image, list[StreamCreated]()
     deleted = frozenset(image.tombstones)

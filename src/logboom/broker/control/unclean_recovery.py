@@ -1,14 +1,14 @@
 """Recovery of partitions without a leader (KIP-966): replicas are asked how far their logs go, and the longest leads.
 
-A partition whose ISR and eligible leader replicas are all away has no leader. The first of those replicas to come back
+A partition whose ISR and eligible leader replicas are all down has no leader. The first of those replicas to come back
 leads, and no record is lost; so by default the partition waits. Three things lead to an election by the logs:
 
-- All of those replicas were killed (`Assignment.in_doubt`). With honest disks each has everything, but one of them may
-  be an older copy that somebody put back, which nothing shows but the logs of the others. So those that were relied on
-  last and are there again are asked, and nothing is lost where one of them is whole. The others are waited for, as
-  long as brokers take that are merely restarted.
-- `unclean.leader.election.enable` of the stream: after the same time anybody is asked. Records may be lost.
-- An unclean election that somebody asks for, at once. Records may be lost.
+- All of those replicas were killed (`Assignment.in_doubt`). With honest disks each of them has everything, but one may
+  be a restored older copy, which only the logs of the others can show. So those that were relied on last and are up
+  again are asked, and nothing is lost if one of them is complete. The controller waits for the others as long as it
+  takes a broker to restart.
+- `unclean.leader.election.enable` of the stream: after the same time all replicas are asked. Records may be lost.
+- An unclean election that an operator requests, at once. Records may be lost.
 
 Life: that of its `loop`.
 """

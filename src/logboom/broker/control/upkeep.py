@@ -1,10 +1,10 @@
-"""The controller's upkeep of partitions: what nobody asks for and everybody expects.
+"""The controller's upkeep of partitions: what nobody requests and everybody expects.
 
     internal streams   get the replicas that are configured as soon as there are brokers for them: the first broker has
-                       made them with one
-    observers          are as many as streams ask for, on brokers that are not drained: looked at when the image changed
+                       created them with one
+    observers          are as many as streams ask for, on brokers that are not drained: checked when the image changed
     leaderships        go back to preferred leaders that are in sync again, every `leader_rebalance_interval_ms`: else
-                       brokers that restart one after the other leave all of them to a few
+                       brokers that restart one after the other would leave all of them to a few
 
 Life: that of its `loop`.
 """

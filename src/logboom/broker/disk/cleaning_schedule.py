@@ -45,18 +45,19 @@ class Candidate(Generic[Log]):
 
 
 def most_urgent(candidates: Iterable[Candidate[Log]]) -> Candidate[Log] | None:
-    """The log to compact next: the dirtiest of those that are due; None where none is.
+    """The log to compact next: the dirtiest of those that are due; None if none is.
 
-    One whose `max.compaction.lag.ms` has passed comes before all others, since that is a promise in time. Kafka takes
-    the dirtiest of all, so that a clean log with one old record may wait for as long as others get dirty. One that
-    failed comes behind those that failed less often, or else it would be tried again and again and no other ever.
+    A log whose `max.compaction.lag.ms` has passed comes before all others, since that is a promise in time. Kafka takes
+    the dirtiest of all, so that a clean log with one old record may wait for as long as others get dirty. A log whose
+    compaction failed comes behind those that failed less often; otherwise it would be tried again and again, and no
+    other log ever.
     """
     due = [candidate for candidate in candidates if candidate.is_due]
     return max(due, key=lambda one: (-one.failures, one.dirt.max_lag_exceeded, one.dirt.ratio), default=None)
 
 
 class Backlogs(Generic[Log]):
-    """Which logs outgrow compactions that rest."""
+    """Which logs grow faster than compactions that slow down for clients can compact them."""
 
     def __init__(self) -> None:
         self._at_first: dict[Log, int] = {}
@@ -67,10 +68,11 @@ class Backlogs(Generic[Log]):
         self._at_first = {log: size_bytes for log, size_bytes in self._at_first.items() if log in logs}
 
     def may_rest(self, log: Log, dirt: Dirt) -> bool:
-        """Whether the compaction that begins may step back for busy clients.
+        """Whether the compaction that begins may slow down for busy clients.
 
-        Not where it is a promise in time, nor where the log has grown to FALLEN_BEHIND times what was to be compacted
-        at the first one that rested. Beside the last one it may always have grown by less, and would for ever.
+        Not if `max.compaction.lag.ms` promises a time, nor if the log has grown to FALLEN_BEHIND times what was to be
+        compacted at the first run that slowed down. Compared with the last run only, it might always have grown by
+        less, and would do so for ever.
         """
         at_first = self._at_first.setdefault(log, dirt.dirty_bytes)
         if dirt.max_lag_exceeded or dirt.dirty_bytes > FALLEN_BEHIND * at_first:

@@ -1,7 +1,8 @@
-"""The checkpoint of high-water marks of one log dir: what a leader or a copy shows at once after a restart.
+"""The checkpoint of high-water marks of one log dir: up to where a leader or a copy can be read at once after a
+restart.
 
-A mark in it was true once and is true for ever, so an old file only means that less is shown until the leader says
-more. So it is replaced without a sync, and one that is missing or garbled counts as empty. Kafka's file of the same
+A mark that was true once is true for ever, so an old file only means that less can be read until the leader reports
+more. So the file is replaced without a sync, and a missing or corrupt one counts as empty. Kafka's file of the same
 purpose is `replication-offset-checkpoint`.
 """
 

@@ -1,4 +1,4 @@
-"""What DescribeLogDirs reports of the log dir: whether it takes writes, and how much room its file system has."""
+"""What DescribeLogDirs reports of the log dir: whether it accepts writes, and how much space its file system has."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -98,7 +98,7 @@ def is_damaged(found: Mark, expected: Mark) -> bool:
 
 
 def why_removable(disk: Disk, name: str, image: Image, deleted: Container[StreamId]) -> str | None:
-    """Why a directory in the streams directory that no stream owns may go; None where it must stay.
+    """Why a directory in the streams directory that no stream owns may be removed; None if it must stay.
 
     Its name counts as well as its mark: a copy that an administrator made of a stream stays when the stream is deleted.
     """

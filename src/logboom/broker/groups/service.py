@@ -170,7 +170,8 @@ class GroupService:
     # --- offsets and groups -------------------------------------------------------------------------------------
 
     async def commit(self, commit: Commit) -> CommitReply:
-        """OffsetCommit; answered when the offsets are committed, or have not been for too long: they may yet be."""
+        """OffsetCommit; answered when the offsets are committed, or with an error after a time limit: then they may
+        still be."""
         try:
             reply: CommitReply = await self._in_time(commit.group_id, commit)
         except LogboomError as error:

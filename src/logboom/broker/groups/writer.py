@@ -60,10 +60,9 @@ class GroupWriter:
         done(None)
 
     async def mend(self, records: Sequence[LogRecord]) -> None:
-        """The partition is damaged, and these are the latest records that could be read: where it has grown long, they
-        alone stay. Nothing else may be written meanwhile. An error is logged: nothing is deleted then, and the next
-        start tries again.
-        """
+        """The partition is damaged, and these are the latest records that could be read: if it has grown long, write
+        them again and delete everything before them. Nothing else may be written meanwhile. An error is logged: nothing
+        is deleted then, and the next start tries again."""
         try:
             partition = self._find_partition()
             start = partition.log_end_offset

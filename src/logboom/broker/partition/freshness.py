@@ -46,7 +46,8 @@ class Freshness:
         return self._lag.lag(self._clock.monotonic_s(), self._replication.quiet_s(self._key))
 
     def refusal(self, config: StreamConfig) -> OffsetNotAvailableError | None:
-        """Why readers have to go to the leader, if so: this copy observes, and is further behind than it may be."""
+        """Why readers have to go to the leader, if they do: this copy is an observer, and is further behind than
+        allowed."""
         if not self.observes:
             return None
         lag = self.lag()

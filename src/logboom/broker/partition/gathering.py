@@ -1,13 +1,13 @@
-"""Small appends to a replicated partition wait while earlier ones are being committed, and are written with each other.
+"""Small appends to a replicated partition wait while earlier ones are being committed, and are then written together.
 
-A record that every in-sync replica has to sync is committed one exchange with the followers after it was written. What
-arrives during that exchange would be sent with the next one, whether or not it is written before. To write and sync it
-at once would only cost this broker a round of its disk for each few records, and the followers time at the processor
-and the disk where they share either. So such records are enqueued when the high-water mark moves, all in one round: the
-rule by which TCP holds small segments while others are not acknowledged (Nagle, RFC 896).
+A record that every in-sync replica has to sync is committed one exchange with the followers after it was written.
+Records that arrive during that exchange are sent with the next one, whether or not they are written before. Writing and
+syncing them at once would only cost this broker a round of its disk for every few records, and would cost the followers
+time if they share its processor and disk. So such records are enqueued when the high-water mark moves, all in one
+round: the rule by which TCP holds back small segments while others are not acknowledged (Nagle, RFC 896).
 
-Only what waits for commit is held, only a few bytes of it, and not for long. Only its write waits: it is checked
-meanwhile. On the loop; knows nothing of the log but where it ends.
+Only records that wait for commit are held, only a few bytes of them, and not for long. Only their write waits: they are
+checked meanwhile. On the loop; knows nothing of the log but where it ends.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class HeldAppends:
         self.size_bytes = 0
 
     def hold(self) -> None:
-        """For as long as may be, from what came first on."""
+        """Hold them, for the longest time allowed since the first of them arrived."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_HELD_MAX_S, self.release)
 
@@ -89,7 +89,8 @@ class AppendGathering:
         self._held = held
 
     def arrived(self, size_bytes: int, acks: int) -> None:
-        """So many bytes are in the append queue, with these acks. All that is held goes with what is not."""
+        """This many bytes with these acks are in the append queue. If these are not to be held, all that is held goes
+        with them."""
         held = self._held
         held.size_bytes += size_bytes
         if acks != ACKS_ALL or held.size_bytes >= FEW_BYTES or not self._is_committing:

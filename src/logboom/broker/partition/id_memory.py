@@ -1,8 +1,8 @@
-"""The memory of all windows of message ids of one broker: where it is too much, ids are forgotten before their time.
+"""The memory of all windows of message ids of one broker: if it is too much, ids are forgotten early.
 
-Windows whose ids are too old anyway lose these first; then the biggest window loses its oldest ids, and so on, until an
-eighth of the memory is free. A window that a reader thread fills just then is left alone until it is given back. On the
-loop.
+Windows with ids that are too old anyway lose these first; then the largest window loses its oldest ids, and so on,
+until an eighth of the memory is free. A window that a reader thread is filling is left alone until it is returned. On
+the loop.
 """
 
 import heapq
@@ -53,7 +53,7 @@ class IdMemory:
         return self._config.now.message_ids.memory_bytes
 
     def lend(self, owner: WindowOwner) -> None:
-        """A thread fills the window of `owner`, which is let alone until `grown` is called for it."""
+        """A thread fills the window of `owner`, which is left alone until `grown` is called for it."""
         self._lent.add(owner)
 
     def grown(self, owner: WindowOwner, window: IdWindow) -> None:

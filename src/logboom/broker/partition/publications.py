@@ -1,8 +1,8 @@
-"""What front ends without record batches of their own append: contents of records, some of them with terms.
+"""Appends of front ends that have no record batches of their own: contents of records, some of them with terms.
 
 A front end packs each message (`records.record_content`) and hands over all that came together. The broker makes
-batches of them, at the place in the log where they go; only there is it known which are duplicates and which terms
-hold. Pure: what goes in, and what comes out.
+batches of them when their place in the log is decided; only then is it known which are duplicates and which terms hold.
+Pure: what goes in, and what comes out.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ class Terms(NamedTuple):
 
 class AppendInDoubtError(LogboomError):
     """A message is in the log of this broker, which ceased to lead before it was committed: the next leader may have it
-    or not. It has it if the record at `offset` of its log is of the leader epoch `epoch`."""
+    or not. That leader has it if the record at `offset` of its log has the leader epoch `epoch`."""
 
     def __init__(self, offset: Offset, epoch: Epoch) -> None:
         super().__init__(f"whether offset {offset} of epoch {epoch} was kept by the next leader is not known")
@@ -46,7 +46,7 @@ NO_TERMS: Final[Mapping[int, Terms]] = MappingProxyType({})
 
 
 class Published(NamedTuple):
-    """What came of messages that were published together."""
+    """The outcome of messages that were published together."""
 
     outcomes: Sequence[Offset | LogboomError]
     """For each in order its offset, that of the first copy where it is a duplicate, or why it was not taken. A `range`

@@ -1,6 +1,6 @@
-"""The threads on which partitions read from the disk, and how long the oldest read has been at it.
+"""The threads on which partitions read from the disk, and how long the oldest read has been running.
 
-A read that hangs occupies one thread until the disk answers; the others go on. Knows functions, not what they read.
+A read that hangs occupies one thread until the disk answers; the others continue. Knows functions, not what they read.
 """
 
 import asyncio

@@ -1,22 +1,22 @@
-"""Idempotent producers of which a batch was not taken, for no fault of theirs: what they have sent behind it gets the
-same answer until they have sent it again.
+"""Idempotent producers with a batch that was refused temporarily: what they sent behind it gets the same answer until
+they have sent it again.
 
-Clients have up to five batches on their way. Where the first was refused, since the partition had no leader here or too
-few replicas in sync at that moment, or was taken back for lack of room, the second may come when that is over. Its
-sequence does not follow, and an answer that says so is final: from OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka goes on in a
-new epoch, and doubles what it has sent to other partitions and got no answer for. And where the log knows the producer
-not yet, or not any more, its sequence may be any: taken, it counts as an ack of the first one too, which is then never
-stored.
+Clients have up to five batches in flight. If the first was refused, because the partition had no leader here or too few
+replicas in sync at that moment, or was taken back because the disk was full, the second may arrive when that is over.
+Its sequence does not follow, and an answer that says so is final: after OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka
+continues in a new epoch, and duplicates what it has sent to other partitions without getting an answer. And if the log
+does not know the producer yet, or no longer, any sequence is accepted: the second batch would then also count as an ack
+of the first one, which would never be stored.
 
-The first may also have been refused by the leader before this one, or by this broker before it had the partition,
-while the second comes here: librdkafka 2.16 may send it while it waits for the answer about the first. So for a moment
-after a leadership began, each producer counts as one of which a batch was not taken.
+The first may also have been refused by the previous leader, or by this broker before it had the partition, while the
+second comes here: librdkafka 2.16 may send it while it waits for the answer about the first. So for a moment after a
+leadership began, each producer counts as one with such a batch.
 
-Producer ids are what a client says they are, so there is room for few, of each partition (`PRODUCERS_MAX`) and of all
-partitions of the broker (`RefusedMemory`). Once these are too many, every producer of the partition that forgets some
-counts as one of which a batch was not taken, for the time that it would be remembered.
+Producer ids are chosen by clients, so only a limited number is remembered, for each partition (`PRODUCERS_MAX`) and for
+all partitions of the broker (`RefusedMemory`). If there are too many, every producer of the partition that forgets some
+counts as one with such a batch, for the time that it would be remembered.
 
-On the loop alone.
+On the loop only.
 """
 
 from collections.abc import Iterable
@@ -102,7 +102,7 @@ class RefusedProducers:
         return len(self._refused)
 
     def begin(self) -> None:
-        """A leadership begins: for BEGUN_S any gap may be one that the leader before has made."""
+        """A leadership begins: for BEGUN_S any gap may be one that the previous leader has caused."""
         error = NotEnoughReplicasError(
             "the partition has a new leader, which does not know whether what the producer sent before this batch was "
             "refused: send it again"
@@ -148,8 +148,8 @@ class RefusedProducers:
         return refused.error if refused is not None and self._clock.monotonic_s() < refused.until_s else None
 
     def before(self, header: BatchHeader, known: ProducerTable) -> LogboomError | None:
-        """The answer to a batch before which one of the same producer was refused, where the log does not see that: it
-        takes any of a producer that it does not know. None where none was."""
+        """The answer to a batch before which one of the same producer was refused, if the log does not detect that
+        because it accepts any first batch of a producer that it does not know. None if none was refused."""
         if header.producer_id < 0:
             return None
         state = known.get(ProducerId(header.producer_id))

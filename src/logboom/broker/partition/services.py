@@ -34,7 +34,7 @@ class Rejections(Protocol):
 
 
 class Standing(Protocol):
-    """What this broker knows of its place in the cluster at this moment, whatever it was told last."""
+    """What this broker knows of its place in the cluster at this moment, whatever it was last told."""
 
     @property
     def holds_lease(self) -> bool:
@@ -57,7 +57,7 @@ _UNDISPUTED: Final = Undisputed()
 
 
 class LeadershipChanges:
-    """Tells that this broker has begun or ceased to lead a partition, at the moment when it does. On the loop."""
+    """Notifies that this broker has begun or ceased to lead a partition, at the moment when it does. On the loop."""
 
     __slots__ = ("_watchers",)
 

@@ -16,7 +16,7 @@ class ProposalRejectedError(NotControllerError):
 
 
 class ProposalLostError(NotControllerError):
-    """The proposal was in the log of this node, and another leader's entry took its place. It will never be applied."""
+    """The proposal was in the log of this node, and another leader's entry replaced it. It will never be applied."""
 
 
 _NO_TERM: Final = Term(0)

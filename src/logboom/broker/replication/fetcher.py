@@ -1,16 +1,17 @@
 """Fetches from one leader, for all partitions that follow it, or for all that observe it: replicas, for which producers
 wait, never wait behind observers.
 
-One request is at the leader at a time, which waits there until there is something to answer. A fetch that comes up
-meanwhile goes out at once, in a second request that takes its place. After a failure everything is asked for again, in
-a new session, after a pause that grows with each failure.
+One request is at the leader at a time, which holds it until there is something to answer. A fetch that comes up
+meanwhile is sent at once, in a second request that replaces the first. After a failure everything is asked for again,
+in a new session, after a pause that grows with each failure.
 
-Durable ends that are reported beside the fetches are not answered, and may get lost with a connection. Each request
-says how many reports were sent in its session before it, so that a leader that has not received all of them refuses it;
-they come again with the fetches of the next session.
+Durable ends that are reported separately from fetches are not answered, and may get lost with a connection. Each
+request says how many reports were sent in its session before it, so that a leader that has not received all of them
+refuses it; the fetches of the next session report them again.
 
-While as much waits to be written here as may, nothing more is asked for: a broker that comes back to thousands of
-partitions would get some megabytes of each in memory. Requests go on without fetches, so that the leader knows of it.
+While as much waits to be written here as allowed, nothing more is asked for: otherwise a broker that comes back to
+thousands of partitions would get some megabytes of each in memory. Requests continue without fetches, so that the
+leader knows of it.
 """
 
 import asyncio
@@ -128,7 +129,7 @@ class Fetcher:
         return self._answered_s if key in self._sent and sent_s is not None and sent_s <= self._answered_s else None
 
     def go_on(self) -> None:
-        """There is room for what is asked for."""
+        """There is space again for what is asked for."""
         if self._wanted:
             self._send_soon()
 

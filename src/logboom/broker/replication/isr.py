@@ -1,7 +1,8 @@
-"""Proposals of in-sync replicas, and the clock by which followers are late.
+"""Proposals of in-sync replicas, and the clock that decides when followers are late.
 
-All that come up in one turn of the loop go to the controller together, one call at a time. A proposal stays under way
-until the metadata answers it (`IsrChanged`), or it is refused for good; where nothing is known of it, it is sent again.
+All proposals that come up in one turn of the loop go to the controller together, one call at a time. A proposal stays
+pending until the metadata answers it (`IsrChanged`), or it is refused permanently; if its outcome is not known, it is
+sent again.
 """
 
 import asyncio
@@ -166,7 +167,7 @@ class IsrKeeper:
             timer.cancel()
 
     def look_now(self) -> None:
-        """Some broker began, ended or came back: who may be in sync may be another question now."""
+        """A broker began, ended or came back: check again which replicas may be in sync."""
         self._looked_early.set()
 
     def _look(self, key: StreamIdPartition, heard_of: frozenset[BrokerId]) -> None:

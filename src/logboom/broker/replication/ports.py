@@ -15,8 +15,9 @@ class IsrPort(Protocol):
     """The controller, for proposals of leaders."""
 
     async def change_isr(self, proposals: Sequence[IsrProposal]) -> list[LogboomError | None]:
-        """Propose; what came of each: None where it is committed, upon which a delta of the metadata tells what, else
-        the error of `metadata.leadership.change_isr`. Raises PeerUnavailableError where nothing is known."""
+        """Propose; returns the outcome of each: None if it is committed, whereupon a delta of the metadata has the
+        change, else the error of `metadata.leadership.change_isr`. Raises PeerUnavailableError if the outcome is not
+        known."""
 
 
 class NoController:

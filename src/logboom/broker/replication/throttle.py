@@ -91,7 +91,7 @@ class ReplicationThrottle:
         return 1 << 62 if rate is None else max(int(rate * _TURN_S), _TURN_MIN_BYTES)
 
     def charge(self, size_bytes: int) -> None:
-        """So many bytes went through."""
+        """These bytes were sent or fetched."""
         self._debt += size_bytes
 
     def expect(self, key: StreamIdPartition, size_bytes: int) -> None:
@@ -107,7 +107,7 @@ class ReplicationThrottle:
         self._named.pop(key.stream, None)
 
     def came(self, key: StreamIdPartition, size_bytes: int) -> bool:
-        """So many came; whether they were asked for under the throttle."""
+        """This many bytes came; returns whether they were asked for under the throttle."""
         owed = self._owed.pop(key, None)
         if owed is not None:
             self._debt = max(self._debt + size_bytes - owed, 0.0)

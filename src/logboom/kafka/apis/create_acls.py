@@ -1,4 +1,4 @@
-"""CreateAcls (KIP-140): there is no authorizer that would keep to them, so each is refused."""
+"""CreateAcls (KIP-140): there is no authorizer that would enforce them, so each is refused."""
 
 from typing import Any, Final
 

@@ -1,7 +1,7 @@
-"""DescribeAcls (KIP-140): there is no authorizer, which is said as a Kafka without one says it.
+"""DescribeAcls (KIP-140): there is no authorizer, and the answer says so as a Kafka broker without one does.
 
-Clients take SECURITY_DISABLED for an answer: MirrorMaker copies streams and leaves ACLs out. That the API is not served
-they report as an error, again and again.
+Clients accept SECURITY_DISABLED as an answer: MirrorMaker copies streams and leaves ACLs out. If the API were not
+supported, they would report an error again and again.
 """
 
 from typing import Any, Final

@@ -1,7 +1,7 @@
 """DescribeQuorum (KIP-595, KIP-836, KIP-853): the group of brokers that agrees on metadata, as Kafka's tools show it.
 
 It is described as the one partition of Kafka's `__cluster_metadata`. Only its leader knows how far the others are, so a
-broker asks that one; where it does not answer, a broker tells the little that it knows itself.
+broker asks the leader; if that does not answer, the broker reports the little that it knows itself.
 """
 
 from base64 import urlsafe_b64decode

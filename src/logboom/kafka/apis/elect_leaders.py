@@ -1,6 +1,7 @@
-"""ElectLeaders (KIP-183, KIP-460): preferred leaders lead again; or anybody leads, on request, where nobody may.
+"""ElectLeaders (KIP-183, KIP-460): preferred leaders lead again; or, on request, any replica leads a partition without
+a leader.
 
-An election of the second kind is unclean: what only the replicas that are not there hold is lost.
+An election of the second kind is unclean: records that only absent replicas have are lost.
 """
 
 import asyncio

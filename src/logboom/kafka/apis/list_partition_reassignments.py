@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (KIP-455): the partitions whose replicas are on the move, as this broker knows."""
+"""ListPartitionReassignments (KIP-455): the partitions whose replicas are being moved, as this broker knows."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -13,7 +13,8 @@ _API_KEY: Final = 46
 
 
 def handle(context: RequestContext, request: Any) -> Reply:
-    """Those of the streams that are named, or all. What is not on the move, or not there, is left out, as in Kafka."""
+    """Those of the streams that are named, or all. Partitions that are not being moved, or do not exist, are left out,
+    as in Kafka."""
     cls = response_class(_API_KEY, context.api_version)
     topics = [_topic(nested(cls, "topics"), stream, indexes) for stream, indexes in _wanted(context, request)]
     return make(

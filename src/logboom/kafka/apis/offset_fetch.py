@@ -1,10 +1,11 @@
 """OffsetFetch: what groups have committed. Several groups from version 8 on (KIP-709), by stream id from version 10 on.
 
-There are no transactions, so every committed offset is stable and `require_stable` asks for nothing more.
+There are no transactions, so every committed offset is stable and `require_stable` has no effect.
 
-A refusal has one error for a group from version 2 on, and no partitions (KIP-88). aiokafka 0.14 does not look at that
-error: it took a refusal for a group without offsets and went to where `auto_offset_reset` says, past records where that
-is the latest. So up to version 3, its newest, each partition has the error as well, as before version 2.
+From version 2 on a refusal has one error for the group, and no partitions (KIP-88). aiokafka 0.14 does not check that
+error: it treated a refusal as a group without offsets and started where `auto_offset_reset` says, which skips records
+if that is the latest. So up to version 3, the newest one that it uses, each partition also has the error, as before
+version 2.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

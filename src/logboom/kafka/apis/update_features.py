@@ -1,6 +1,10 @@
-"""UpdateFeatures (KIP-584): the one feature is the metadata level of the cluster.
+"""UpdateFeatures (KIP-584): the only feature is the metadata level of the cluster.
 
-What Kafka ties to its `metadata.version` is another thing: a feature of that name is not known here.
+Kafka's `metadata.version` is something else: a feature of that name is not known here.
+
+KIP-584 has an error for each feature, and Kafka 3 answered versions 0 and 1 with those. KIP-1022 introduced version 2,
+which only has an error for the whole request, and Kafka 4 answers all versions in this way
+(QuorumController.updateFeatures). Clients of versions 0 and 1 check the error of the whole request first.
 """
 
 from typing import Any, Final

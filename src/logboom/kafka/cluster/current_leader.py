@@ -1,7 +1,8 @@
-"""Whom to ask instead: a response that refuses a partition carries its leader and the address (KIP-951).
+"""Which broker to ask instead: a response that refuses a partition carries its leader and the leader's address
+(KIP-951).
 
-Clients then go on at once, where they had to wait for their metadata before. Tagged fields, encoded by hand as the rest
-of Produce and Fetch responses are; the tests compare them with kio's reader.
+Clients then continue at once, instead of waiting for new metadata. Tagged fields, encoded by hand like the rest of
+Produce and Fetch responses; the tests compare them with kio's reader.
 """
 
 from __future__ import annotations

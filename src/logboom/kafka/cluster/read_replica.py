@@ -1,13 +1,14 @@
-"""Which copy a consumer should read from: one in its own rack (KIP-392), or an observer.
+"""Which copy a consumer should read from: a replica in its own rack (KIP-392), or an observer.
 
 The rule for replicas is that of Kafka's RackAwareReplicaSelector: one in the consumer's rack that is in sync, unless
-the leader is there too. Observers count where they have the offset and are not further behind than their stream allows,
-and come before replicas, since reading is all they are for. With `logboom.observer.reads=preferred` consumers are sent
-to observers wherever those are, each consumer to the next.
+the leader is there too. Observers qualify if they have the offset and are not further behind than their stream allows;
+they come before replicas, since they exist only for reading. With `logboom.observer.reads=preferred` consumers are sent
+to observers in any rack, to each observer in turn.
 
-Only leaders choose; the consumer goes to the copy that it is told, comes back when that refuses, and asks again every
-few minutes. One that comes back from an observer at once is served by the leader for a while: it may be unable to reach
-the observer, or be a client that does not go where it is told, and would be sent to and fro without a record.
+Only leaders choose. The consumer goes to the copy that it is told, comes back when that copy refuses, and asks again
+every few minutes. A consumer that comes back from an observer at once is served by the leader for a while: perhaps it
+cannot reach the observer, or its client ignores the redirection, and it would be sent back and forth without getting a
+record.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ class Turns:
         self._is_scheduled = False
 
     async def next(self) -> None:
-        """Return in a turn of the loop in which not too many others do; who came first goes on first."""
+        """Return in a turn of the loop in which not too many others continue; callers continue in the order in which
+        they came."""
         self._schedule()
         if self._left and not self._waiting:
             self._left -= 1

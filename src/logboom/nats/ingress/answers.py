@@ -1,4 +1,4 @@
-"""Acks of messages that are stored, as they are published on the reply subjects. Pure."""
+"""Acks of messages that were stored, in the form in which they are published on the reply subjects. Pure."""
 
 from collections.abc import Sequence
 from typing import Final

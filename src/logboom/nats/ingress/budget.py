@@ -1,8 +1,8 @@
-"""How much memory the messages take that have arrived and are not stored yet.
+"""The memory of messages that have arrived and are not stored yet.
 
-NATS cannot be made to wait, but a server keeps a while what a client does not read. So at the limit the connection is
-not read for a moment, which is enough for a burst; a server that was kept waiting longer would cut this client off,
-with everything that it holds for it. After that moment messages are read again, and refused until there is room.
+NATS cannot be made to wait, but a server keeps for a while what a client does not read. So at the limit the connection
+is not read for a moment, which is enough for a burst; a server that waits longer would disconnect this client and drop
+what it keeps for it. After that moment messages are read again, and refused until there is room.
 """
 
 import asyncio
@@ -45,20 +45,20 @@ class Budget:
         return self._metrics.inflight_bytes >= self._limit_bytes or self._is_backpressured()
 
     def allows(self) -> bool:
-        """Whether what has arrived may be taken. What was read before the connection was held always may."""
+        """Whether what has arrived may be accepted. What was read before the connection was paused always may."""
         if self._refusing and not self._is_full:
             self._refusing = False
         return not self._refusing
 
     def took(self, size_bytes: int) -> None:
-        """So much has arrived and waits to be stored."""
+        """These bytes have arrived and wait to be stored."""
         self._metrics.inflight_bytes += size_bytes
         if self._timer is None and not self._refusing and self._is_full:
             self._hold(_HOLD)
             self._timer = asyncio.get_running_loop().call_later(HOLD_MAX_S, self._held_long)
 
     def gave(self, size_bytes: int) -> None:
-        """So much is stored, or refused."""
+        """These bytes are stored, or refused."""
         self._metrics.inflight_bytes -= size_bytes
         if self._timer is not None and self._metrics.inflight_bytes <= self._limit_bytes // 2:
             self._read_on()

@@ -1,7 +1,7 @@
-"""What two leaders of a partition say to each other (`handover`), as bytes. Pure.
+"""The messages between two leaders of a partition (`handover`), as bytes. Pure.
 
-Who asks and who answers are brokers of one cluster. What becomes words of NATS's protocol is looked at all the same: a
-subject with a line break in it would be a command, on the connection of a broker and with its rights.
+Both sides are brokers of one cluster. What becomes part of a NATS command is checked all the same: a subject with a
+line break in it would be a command of its own, on the connection of a broker and with its permissions.
 """
 
 from collections.abc import Sequence

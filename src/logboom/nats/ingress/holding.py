@@ -1,16 +1,16 @@
 """What this broker does with the messages of one partition, while leaderships change. Pure.
 
     PUBLISHING    it leads: messages are published as they come
-    TAKING_OVER   it leads, and the leader before it is asked for what that one could not store: messages are held
+    TAKING_OVER   it leads, and asks the previous leader for what that one could not store: messages are held
     HANDING_OVER  another broker leads, or soon will: messages are held until that one asks for them
-    ENDING        it has asked: what is still on the way here is held too, up to the mark that both hear at one place
-                  (`is_cut`), and what a server gives to one of a queue behind that
-    ENDED         all of that is here. What comes now is for the other broker alone: a subscription that this broker has
-                  for other partitions, too, goes on
+    ENDING        that one has asked: what is still on the way here is held too, up to the mark that both receive at the
+                  same place (`is_cut`); and after the mark what a server gives to only one member of a queue group
+    ENDED         all of that is here. What comes now is for the other broker only; it comes because this broker
+                  continues a subscription for its other partitions
 
-Both brokers receive the same for a while, each in an order of its own, and NATS numbers nothing. So what both received
-is found by what it is, byte for byte, and counted: of ten equal messages here and seven there, three arrived here
-alone.
+Both brokers receive the same messages for a while, each in its own order, and NATS numbers nothing. So messages that
+both received are recognised by their content, byte for byte, and counted: of ten equal messages here and seven there,
+three arrived only here.
 """
 
 from collections import Counter
@@ -134,7 +134,7 @@ class HeldMessages:
         self.size_bytes += unstored.size_bytes
 
     def missed(self) -> None:
-        """The connection was lost: what others have received from now on, until there is another one, is not here."""
+        """The connection was lost: this broker lacks what others receive from now on until it is connected again."""
         self._has_gap = self._has_gap or bool(self.held)
 
     def publish(self, epoch: int) -> None:
@@ -142,12 +142,12 @@ class HeldMessages:
         self.state, self._since = HoldingState.PUBLISHING, epoch
 
     def begin(self) -> None:
-        """What was published before this broker led has arrived here. The leader before it may have stored that: a
-        leader may get a message by the log before it reads it here."""
+        """What was published before this broker led has arrived here. The previous leader may have stored it: this
+        broker may get a message through the log before it reads it here."""
         self._start, self._mark = len(self.held), None
 
     def mark(self) -> None:
-        """The other broker has what came until now, and nothing of what comes from now on, unless it marks anew."""
+        """The other broker has what came until now, and nothing of what comes from now on, unless it marks again."""
         self._mark = len(self.held)
 
     def unmark(self) -> None:
@@ -155,8 +155,8 @@ class HeldMessages:
         self._start, self._mark = 0, None
 
     def written_by_others(self, epochs: Epochs, epoch: int) -> tuple[int, int] | None:
-        """From which offset on, and up to which, leaders have written since this broker led last, before it leads in
-        `epoch`; None where nothing here hangs on that, or where this broker has not led."""
+        """The range of offsets that leaders have written between this broker's last leadership and that in `epoch`;
+        None if nothing held here depends on that, or if this broker has not led."""
         if not self._start or self._since == NO_EPOCH:
             return None
         starts = [start for known, start in epochs if self._since < known < epoch]
@@ -164,22 +164,23 @@ class HeldMessages:
         return (starts[0], ends[0]) if starts and ends else None
 
     def without_others(self, epochs: Epochs, epoch: int) -> Epochs:
-        """These epochs without those in which others have led since this broker did."""
+        """These epochs without those in which others have led since this broker last led."""
         return [each for each in epochs if not self._since < each[0] < epoch]
 
     def take_over(
         self, others: Sequence[Unstored] | None, epochs: Epochs, epoch: int, refused: Sequence[bytes] = ()
     ) -> Sequence[Unstored]:
-        """Put what the leader before this one has held, in its order, among what arrived here, without what both have
-        received. None: it has told nothing. `epochs`: of the log of this broker, which leads in `epoch`; those may be
-        left out in which no message of NATS was stored.
+        """Merge what the previous leader has held into what arrived here, in its order, without what both have
+        received. None: it has reported nothing. `epochs`: of the log of this broker, which leads in `epoch`; epochs in
+        which no NATS message was stored may be left out.
 
-        What arrived here before (`begin`) is the other one's to tell of where leaders have stored records since this
-        broker led last: they have heard it too. Where it tells nothing, that is given back, and is not stored here: it
-        would come a second time, behind later ones. In a queue a server gives a message to one broker alone.
+        If leaders have stored records since this broker last led, the previous leader alone reports what arrived here
+        before `begin`, because they received that too. If it reports nothing, those messages are returned and not
+        stored here: they would be stored a second time, behind later ones. This does not apply to a queue group, where
+        a server gives a message to one broker only.
 
-        `refused`: digests of what that one has told publishers not to be stored. What it did not hold, too, of that
-        stays out: an equal one that it held was published again.
+        `refused`: digests of the messages that the previous leader has told publishers were not stored. They are left
+        out here too, except for those that it held: an equal message that it held was published again.
         """
         theirs = self._start if any(self._since < known < epoch for known, _ in epochs) else 0
         gone = self._insert(others or (), theirs, Counter(refused))
@@ -188,9 +189,9 @@ class HeldMessages:
         return gone if others is None else ()
 
     def _insert(self, others: Sequence[Unstored], theirs: int, refused: Mapping[bytes, int]) -> Sequence[Unstored]:
-        """Put what did not arrive here, too, before what did; or, where a connection that was lost for a moment has
-        left a gap here, where it stood among what both have received, up to the mark. Of the first `theirs` here those
-        alone stay that are among the others. Returns those that do not, without the refused."""
+        """Put what did not arrive here before what did. If a connection that was lost for a moment has left a gap here,
+        put it instead at its place among what both have received, up to the mark. Of the first `theirs` messages here
+        only those stay that are among the others. Returns those that do not stay, without the refused."""
         places: dict[tuple[bytes, ...], list[int]] = {}
         mark = len(self.held) if self._mark is None else self._mark
         for place, one in enumerate(self.held[:mark]):

@@ -11,7 +11,8 @@ from logboom.records import contents_bytes
 
 
 class InflightRun:
-    """Each message with what it came as, its record, and its reply subject, at one place in all three."""
+    """Messages in the form in which they came, their records, and their reply subjects, at the same index in all
+    three."""
 
     __slots__ = ("acks", "by_all", "contents", "holding", "messages", "replies", "sealed", "size_bytes", "terms")
 
@@ -38,7 +39,7 @@ class InflightRun:
         """The memory that they take, once they are published."""
 
     def weigh(self) -> int:
-        """The memory that they take from now on."""
+        """Compute the memory that they take from now on."""
         # Twice, as it came and as it is stored: what the next leader has to store gets there as it came.
         self.size_bytes = 2 * contents_bytes(self.contents) + MESSAGE_BYTES * len(self.contents)
         return self.size_bytes

@@ -1,14 +1,14 @@
 """Keeps this broker's holdings and subscriptions as the plan says: after each change of a stream, and of what it leads.
 
-All that changed in one turn of the loop is followed at its end, so a thousand streams that begin cost one look at each.
-That a leadership has ended is seen at once, before what waited for it is answered.
+All changes of one turn of the loop are followed at its end, so a thousand streams that begin cost one look at each.
+The end of a leadership is noticed at once, before requests that waited for it are answered.
 
-A subscription is ended only after what it still brings has been handed to its intake, also where its stream has no
-subjects any more: in a queue the server may have given it messages that nobody else gets. What then belongs to a
-partition that another broker leads is held for that one (`handover`), for a while. So a stream whose subjects were
-taken away counts as attached, to none, for as long: its leader may change meanwhile. One that is deleted stays
-subscribed for a while where brokers hear what they leave to others: these may have heard of the deletion before, or
-not yet, and a message that each leaves to another one would have no answer.
+A subscription is ended only after everything that it still delivers has been given to its intake, even if its stream
+has no subjects any more: in a queue group the server may have given it messages that nobody else gets. What then
+belongs to a partition that another broker leads is held for that broker (`handover`), for a while. A stream whose
+subjects were removed therefore counts as attached, to none, for as long: its leader may change meanwhile. A deleted
+stream stays subscribed for a while if brokers receive messages that they leave to others: some may have heard of the
+deletion before others, and a message that each leaves to another one would get no answer.
 """
 
 import asyncio

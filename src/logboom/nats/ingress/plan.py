@@ -3,10 +3,10 @@
     one partition            its leader subscribes to the stream's subjects
     `{partition}` in one     each leader subscribes to the subject of its partition
     a partitioner            each broker that leads a partition subscribes once, and drops what others lead
-    round robin              each leader subscribes in one queue, of which the server chooses a member for each message
+    round robin              each leader subscribes in one queue group; the server chooses a member for each message
 
-A stream of a group subscribes in the queue of the group. With a partitioner that cannot be: the server would choose one
-broker for a message, and the partitioner another.
+A stream of a group subscribes in the group's queue group. This cannot be combined with a partitioner: the server would
+choose one broker for a message, and the partitioner another.
 """
 
 from collections.abc import Iterable, Sequence
@@ -68,8 +68,8 @@ def in_order(some: Iterable[Wish]) -> list[Wish]:
 
 
 def are_chosen_apart(before: Attached, after: Attached) -> bool:
-    """Whether brokers of which one has heard of this change, and another has not, may both take a message, or neither
-    of them: each chooses partitions by what it knows."""
+    """Whether a broker that has heard of this change and one that has not may both take a message, or neither of them:
+    each chooses partitions by what it knows."""
     changed = (before.partitions, before.chosen_by, before.is_chosen_by_server) != (
         after.partitions,
         after.chosen_by,

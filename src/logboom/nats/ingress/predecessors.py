@@ -1,4 +1,4 @@
-"""Which broker has led a partition last, other than this one: it may hold what has not arrived here."""
+"""Which broker, other than this one, has led a partition last: it may hold messages that have not arrived here."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ class Predecessors:
         self._last: dict[StreamId, dict[int, BrokerId]] = {}
 
     def note(self, stream: Stream | None) -> None:
-        """Who leads the partitions of a stream, as of some image; None: it is not in that one."""
+        """Who leads the partitions of a stream, as of some image; None: the stream is not in that image."""
         if stream is None:
             return
         for index, assignment in enumerate(stream.assignments):
@@ -25,7 +25,7 @@ class Predecessors:
                 self._last.setdefault(stream.id, {})[index] = assignment.leader
 
     def forget(self, stream_id: StreamId) -> None:
-        """A stream is not of interest any more."""
+        """A stream is of no interest any more."""
         self._last.pop(stream_id, None)
 
     def of(self, stream_id: StreamId, index: int) -> BrokerId | None:

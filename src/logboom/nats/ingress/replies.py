@@ -1,6 +1,6 @@
-"""What the publishers of one stream are told: acks, refusals, nothing where the fate of a message is not known.
+"""What the publishers of one stream are told: acks, refusals, or nothing if the fate of a message is not known.
 
-A message without a reply subject is counted instead, by reason. What was not stored is noted as an advisory.
+A message without a reply subject is counted instead, by reason. What was not stored is recorded as an advisory.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The subscriptions of each stream, and those that were ended and may still bring something."""
+"""The subscriptions of each stream, and those that were ended and may still deliver something."""
 
 import asyncio
 from collections import Counter
@@ -32,12 +32,13 @@ class StreamSubscriptions:
         return iter(self._sids)
 
     def may_bring(self, stream_id: StreamId, index: int) -> bool:
-        """Whether messages may come for a partition that were published before now."""
+        """Whether messages may still arrive for a partition that were published before now."""
         wishes = self._sids.get(stream_id, {})
         return stream_id in self._ending or any(wish.partition in (None, index) for wish in wishes)
 
     def follow(self, stream_id: StreamId, wanted: set[Wish]) -> asyncio.Future[None] | None:
-        """Begin and end subscriptions. Done once nothing comes of those any more that were ended; None: none were."""
+        """Begin and end subscriptions. Done once those that were ended deliver nothing more; None if none were
+        ended."""
         sids = self._sids.setdefault(stream_id, {})
         for wish in in_order(wanted - sids.keys()):
             sids[wish] = self._link.subscribe(

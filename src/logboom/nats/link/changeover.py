@@ -1,14 +1,14 @@
-"""From a connection to one with another server, before the first one's server ends it, without a gap: it leaves its
-cluster, and has said so (lame duck mode).
+"""The change from one connection to another, at another server, without a gap: the first server leaves its cluster and
+has announced that it will close its connections (lame duck mode).
 
-    OVERLAP     both are subscribed, and the old one is the one in use: what it brings is handed on as it comes, what is
-                said goes out on it. Servers hear of subscriptions one after the other, so both are kept for a while.
-                What was said before has gone its way when the new one subscribes, which would bring it back else
-    SWITCHING   the old one is unsubscribed, and brings its last; what is said waits
-    OVER        the new one is in use. What it alone has heard is handed on, then what waited is said
+    OVERLAP     both are subscribed, and the old one is in use: what it delivers is passed on as it comes, and this
+                broker publishes on it. Servers learn of subscriptions one after the other, so both are kept for a
+                while. What was published before has left when the new one subscribes; else the new one would deliver it
+    SWITCHING   the old one is unsubscribed and delivers its last messages; what is to be published waits
+    OVER        the new one is in use. What only it has received is passed on, then what waited is published
 
-Of a queue a server gives a message to one of the two connections, so that nothing of it is kept. Whichever connection
-is lost meanwhile, the other one is the one in use from then on.
+In a queue group a server gives a message to one of the two connections, so none of these messages is kept. If either
+connection is lost meanwhile, the other one is in use from then on.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from logboom.nats.link.frames import Run
 from logboom.nats.link.overlap import Overlap
 
 SETTLED_CLUSTER_S: Final = 0.15
-"""How long servers that are several take, at most, to tell each other of subscriptions, and to pass on a message."""
+"""How long several servers take, at most, to announce subscriptions to each other, and to pass on a message."""
 _OVERLAP_MAX_S: Final = 10.0
 _LAST_MAX_S: Final = 2.0
 _SID_OF: Final = attrgetter("sid")
 
 
 class Way(Protocol):
-    """What can be said to a server, or to two."""
+    """The commands that can be sent to a server, or to two."""
 
     def send(self, data: bytes) -> None: ...
     def subscribe(self, sid: int, subject: str, queue: str | None) -> None: ...

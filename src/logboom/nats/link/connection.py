@@ -1,12 +1,12 @@
 """One connection to a NATS server, as a client.
 
-    GREETING   connected; the server is to say what it is
-    LOGGING IN TLS where it is spoken, then the log-in, until the server answers a ping
+    GREETING   connected; waiting for the server's INFO
+    LOGGING IN TLS if it is used, then the login, until the server answers a ping
     UP         messages come in, acks and subscriptions go out
-    LOST       told once
+    LOST       reported once
 
-What is sent in one turn of the loop leaves in one write, and of much that arrives one read is taken in a turn. The
-connection is not read while a limit asks for that, or while the server does not read what it is sent.
+All that is sent in one turn of the loop leaves in one write; if much arrives, one read is processed in a turn. The
+connection is not read while a limit asks for that, or while the server does not read what is sent to it.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ have their turn first."""
 
 
 class ConnectionLostError(LogboomError):
-    """A connection to NATS is not there any more, or was never made."""
+    """A connection to NATS is lost, or was never made."""
 
 
 class ConnectionUser(Protocol):
     """Who uses a connection."""
 
     def delivered(self, run: Run) -> None:
-        """Messages that came one behind the other, all of this read up to the next notice."""
+        """Messages that came one after the other: all of this read up to the next notice."""
 
     def told(self, info: Mapping[str, Any]) -> None:
-        """What the server says of itself, once more after the log-in."""
+        """The server has sent INFO again, after the login."""
 
     def refused(self, text: str) -> None:
         """An error of the server, which may close the connection or not."""
@@ -49,7 +49,7 @@ class ConnectionUser(Protocol):
         """The connection is not read from now on."""
 
     def lost(self, reason: str) -> None:
-        """The connection is gone; nothing is told after this."""
+        """The connection is lost; no other method is called after this."""
 
 
 class Connection(asyncio.Protocol):
@@ -75,7 +75,7 @@ class Connection(asyncio.Protocol):
         self._is_up = False
 
     def tell(self, user: ConnectionUser) -> None:
-        """This one uses the connection from now on."""
+        """Calls of `ConnectionUser` go to this user from now on."""
         self._user = user
 
     # --- asyncio ------------------------------------------------------------------------------------------------
@@ -199,14 +199,14 @@ class Connection(asyncio.Protocol):
             self._user.told(info)
 
     def hold(self, why: str) -> None:
-        """Do not read until every reason was taken back."""
+        """Do not read until every reason given here was released."""
         if not self._holds and self._transport is not None:
             self._user.paused()
         self._holds.add(why)
         self._read_or_wait()
 
     def release(self, why: str) -> None:
-        """Take a reason back. Idempotent."""
+        """Withdraw a reason. Idempotent."""
         self._holds.discard(why)
         self._read_or_wait()
 
@@ -238,11 +238,11 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"".join(outgoing))
 
     def subscribe(self, sid: int, subject: str, queue: str | None) -> None:
-        """Messages of a subject come with this `sid` from now on."""
+        """Messages of a subject are delivered with this `sid` from now on."""
         self.send(commands.subscribe(sid, subject, queue))
 
     def unsubscribe(self, sid: int) -> None:
-        """No more of them, but those that are on their way."""
+        """End a subscription; messages that are on their way still come."""
         self.send(commands.unsubscribe(sid))
 
     def round_trip(self, at_once: Callable[[], None] | None = None) -> asyncio.Future[None]:

@@ -22,7 +22,7 @@ class CredentialsError(LogboomError):
 
 
 class Credentials:
-    """What a log-in needs of the settings."""
+    """What a login needs of the settings."""
 
     def __init__(self, config: NatsConfig) -> None:
         self._config = config
@@ -32,7 +32,7 @@ class Credentials:
         self.options("nonce")
 
     def options(self, nonce: str | None) -> dict[str, object]:
-        """What the log-in says of who this is; `nonce` is to be signed. Raises CredentialsError."""
+        """The part of the login that says who this client is; `nonce` is to be signed. Raises CredentialsError."""
         config = self._config
         options: dict[str, object] = {}
         if config.user is not None:

@@ -1,4 +1,4 @@
-"""Makes connections to servers: connect, TLS, log-in."""
+"""Makes connections to servers: connect, TLS, login."""
 
 import asyncio
 import importlib.metadata
@@ -14,7 +14,7 @@ from logboom.nats.link.servers import ServerAddress, tls_context
 
 
 class DialError(LogboomError):
-    """A server cannot be reached, or does not take this client; the text says why."""
+    """A server cannot be reached, or does not accept this client; the text says why."""
 
 
 class Dialer:
@@ -30,7 +30,7 @@ class Dialer:
         self._version = importlib.metadata.version("logboom")
 
     async def dial(self, server: ServerAddress, user: ConnectionUser) -> tuple[Connection, Mapping[str, Any]]:
-        """A connection that is logged in, and what its server says of itself. Raises DialError."""
+        """A connection that is logged in, and its server's INFO. Raises DialError."""
         config = self._config
         connection = Connection(user, max_unsent_bytes=config.max_unsent_bytes, ping_interval_s=config.ping_interval_s)
         is_made = False

@@ -1,14 +1,15 @@
-"""What two connections bring of the same subscriptions while both are there, each message once. Pure.
+"""Merges what two connections deliver for the same subscriptions while both are up: each message once. Pure.
 
-    the old one    |---- heard by it alone ----|------------ heard by both ------------|
-    the new one                                |------------ heard by both ------------|---- heard by it alone ----
+    the old one    |- received by it alone ----|------------ received by both ----------|
+    the new one                                |------------ received by both ----------|---- received by it alone -
 
-What the old one brings goes on as it comes. What the new one brings is kept, without what the old one has brought too,
-until that brings nothing more; what is left then is what the new one alone has heard. Servers number nothing, so a
-message is told by its bytes, and equal ones are counted.
+Messages of the old connection are passed on as they come. Messages of the new one are kept, without those that the old
+one has delivered too, until the old one delivers nothing more; what is left then was received by the new one alone.
+Servers number nothing, so messages are compared by their bytes, and equal ones are counted.
 
-What this broker says itself on the old connection comes back on the new one alone, since a server does not give a
-connection its own messages (`echo`). That is left out, as often as it was said: equal messages of others come on both.
+What this broker publishes on the old connection comes back only on the new one, since a server does not send a
+connection its own messages (`echo`). It is left out as often as it was published; equal messages of others come on
+both connections.
 """
 
 from collections import Counter, deque
@@ -40,13 +41,13 @@ class Overlap:
         """The memory of what is kept, or remembered."""
 
     def say(self, said: bytes) -> None:
-        """This is said on the old connection, as `commands` has made it."""
+        """This broker publishes this on the old connection, as `commands` has encoded it."""
         self._said.update(messages_of(said))
         self.size_bytes += len(said) + _MESSAGE_BYTES * said.count(b"\r\n")
 
     def of_others(self, messages: Iterable[Delivery]) -> list[Delivery]:
-        """Those of the new connection's messages of a queue that were not said here. What a server gave to another
-        member stands for an equal one of others."""
+        """The new connection's messages of a queue group without those that this broker published. An equal message
+        that the server gave to another member counts for one of others."""
         return [message for message in messages if not self._was_said(message)]
 
     def _was_said(self, message: Delivery) -> bool:
@@ -59,7 +60,7 @@ class Overlap:
         return True
 
     def old(self, messages: Iterable[Delivery]) -> None:
-        """The old connection has brought these."""
+        """The old connection has delivered these."""
         heard = self._heard[self._is_marked]
         for message in messages:
             places = self._places.get(message)
@@ -76,7 +77,7 @@ class Overlap:
                 del self._places[message]
 
     def new(self, messages: Iterable[Delivery]) -> None:
-        """The new connection has brought these."""
+        """The new connection has delivered these."""
         for message in messages:
             # The later ones first: of equal ones from before the mark some may be those that this one has not heard.
             heard = next((one for one in reversed(self._heard) if message in one), None)
@@ -94,18 +95,18 @@ class Overlap:
                 del heard[message]
 
     def mark(self) -> None:
-        """What is published from now on both connections bring."""
+        """Both connections deliver what is published from now on."""
         self._is_marked = True
 
     def forget_before_mark(self) -> None:
-        """The new connection has brought what it ever will of what the old one had brought before the mark: an equal
-        message that it brings later is another one."""
+        """The new connection will deliver no more of the messages that the old one delivered before the mark: an equal
+        message that it delivers later is another one."""
         before = self._heard[0]
         self.size_bytes -= sum(_size_bytes(message) * count for message, count in before.items())
         before.clear()
 
     def left(self) -> list[Delivery]:
-        """What the new connection alone has brought, in its order."""
+        """What only the new connection has delivered, in its order."""
         return list(self._kept.values())
 
 

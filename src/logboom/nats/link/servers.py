@@ -1,4 +1,4 @@
-"""Where the servers of one NATS are, and which is tried next: those of the settings, then those that they tell of."""
+"""The servers of one NATS, and which is tried next: those of the settings, then those that they announce."""
 
 import ssl
 from collections.abc import Iterable, Sequence
@@ -84,7 +84,7 @@ class ServerPool:
             self._told = [*self._told[_TOLD_TRIED_MAX:], *self._told[:_TOLD_TRIED_MAX]]
 
     def moved(self, to: ServerAddress) -> None:
-        """This one was connected to, out of turn."""
+        """A connection to this server was made, out of turn."""
         self._last = to
 
     def told(self, urls: Iterable[str], by: ServerAddress) -> None:

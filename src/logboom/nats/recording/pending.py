@@ -1,4 +1,4 @@
-"""Requests whose replies are waited for. Pure; times are the caller's."""
+"""Requests that wait for their replies. Pure; times come from the caller."""
 
 from collections import OrderedDict
 from typing import Final, NamedTuple

@@ -1,13 +1,13 @@
-"""Liftbridge's envelope, in which its clients publish on NATS: read, and acked in the way that they understand.
+"""Liftbridge's envelope, in which its clients publish on NATS: reading it, and acks in the form that they understand.
 
     magic B9 0E 43 B4 | version 0 | header length | flags | kind of message | CRC-32C, if flag 1 | protobuf
 
 (Liftbridge's envelope protocol; the messages are those of liftbridge-api's api.proto.) The magic number was chosen so
-that it begins no text and no known file. Bytes that begin with it and are no envelope are a plain message's, as for
-Liftbridge. Only where the checksum flag is set they cannot be: what does not fit then was damaged on its way.
+that no text and no known file begins with it. Bytes that begin with it and are no envelope are a plain message, as in
+Liftbridge. If the checksum flag is set they cannot be one: what does not fit then was damaged on its way.
 
-Of the protobuf messages six fields are read and eight written, so that is done here: it is shorter than what a library
-needs to be told, and reads strangers' bytes with no more than slices.
+Of the protobuf messages six fields are read and eight written. This module does that itself: it is shorter than the
+description that a library needs, and it reads untrusted bytes only by slicing.
 """
 
 from enum import IntEnum

@@ -21,11 +21,11 @@ class MessageRefusedError(LogboomError):
 
 
 class HeaderError(MessageRefusedError):
-    """Bytes that are no header block."""
+    """Bytes that are not a header block."""
 
 
 class DamagedEnvelopeError(MessageRefusedError):
-    """An envelope of Liftbridge whose checksum is wrong, or that has a right one and holds no message."""
+    """An envelope of Liftbridge whose checksum is wrong, or whose checksum is right but which holds no message."""
 
 
 class WrongStreamError(MessageRefusedError):
@@ -35,4 +35,4 @@ class WrongStreamError(MessageRefusedError):
 
 
 class UnsupportedTermError(MessageRefusedError):
-    """A message asks for something that is not done here, or not in words that can be read."""
+    """A message asks for something that is not supported here, or in words that cannot be read."""

@@ -50,9 +50,5 @@ def write_fields(fields: Fields) -> bytes:
 
 
 def shown(text: bytes) -> str:
-    """The first of what a publisher has written, as an error quotes it.
-
-    >>> shown(b"all")
-    "'all'"
-    """
+    """The beginning of a text that a publisher has written, as an error quotes it."""
     return repr(text[:_SHOWN_MAX].decode("utf-8", "replace"))

@@ -1,15 +1,15 @@
-"""A message of NATS becomes the content of a record.
+"""Turns a NATS message into the content of a record.
 
-    payload               the value; of an envelope of Liftbridge the value in it
-    headers               the record's headers, repeated names kept, behind them those of an envelope
+    payload               the value; for an envelope of Liftbridge, the value in it
+    headers               the record's headers, repeated names kept; those of an envelope follow
     reply, subject        record headers `logboom-reply` and `logboom-subject`, behind all others
-    key                   by the stream's setting `logboom.nats.key`; the header `Logboom-Key` where that says so
+    key                   by the stream's setting `logboom.nats.key`; for `header`, the header `Logboom-Key`
 
 What the publisher asks for is in headers too: `Nats-Msg-Id`, `Nats-Expected-Stream`, `Nats-Expected-Last-Sequence`,
-`Nats-Expected-Last-Msg-Id` as JetStream has them, `Logboom-Ack` with the words of the setting `logboom.nats.ack`. As
-for nats-server, the case of letters matters in the names of headers, and of a name that is repeated the first counts.
+`Nats-Expected-Last-Msg-Id` with JetStream's meaning, `Logboom-Ack` with the values of the setting `logboom.nats.ack`.
+As in nats-server, the names of headers are case-sensitive, and the first of several headers with one name counts.
 What belongs to the request and not to the message is not stored: expectations, `Logboom-Ack`, `Logboom-Key`. Headers
-that would have JetStream do what is not done here are refused as by a stream of JetStream that does not allow it.
+that ask JetStream for something that is not supported here are refused, as by a JetStream stream that forbids it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -110,7 +110,7 @@ class _Heads(dict[int, bytes]):
 
 
 class _Subject(NamedTuple):
-    """What is known of a message by its subject alone."""
+    """What is known of a message from its subject alone."""
 
     packed: bytes
     """Its header in a record."""

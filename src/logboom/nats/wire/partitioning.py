@@ -1,7 +1,7 @@
-"""Which partition a message belongs to, where its subject does not say it. Pure.
+"""Which partition a message belongs to, if its subject does not name it. Pure.
 
-Every broker that leads a partition of the stream asks the same question about each message and takes those of its own
-partitions, so the answer depends on nothing but the message and the stream's settings.
+Every broker that leads a partition of the stream makes this decision for each message and takes those of its own
+partitions, so the result depends on nothing but the message and the stream's settings.
 """
 
 from bisect import bisect_right

@@ -1,11 +1,11 @@
-"""What is stored of a request to a service, and of a reply to it. Pure.
+"""What is stored of a request to a service, and of its reply. Pure.
 
 Both are records with the reply subject as their key, so that a stream keeps the two in one partition, in order, and a
-compacted one the last reply of each. Their last headers are
+compacted one keeps the last reply of each. Their last headers are
 
     logboom-kind       request, or reply
     logboom-took-us    of a reply: microseconds since its request arrived here
-    logboom-reply      the reply subject; none where a request wants no answer
+    logboom-reply      the reply subject; none if a request wants no answer
     logboom-subject    the subject of the request
 """
 

@@ -40,7 +40,7 @@ class LogCompaction:
 
     @property
     def truncation_count(self) -> int:
-        """How often the log's end was cut off, or all of it, since it was opened."""
+        """How often the end of the log, or the whole log, was truncated since it was opened."""
         return self._state.truncation_count
 
     def dirt(self, settings: CompactionSettings, *, now_ms: int, stable_end: Offset) -> Dirt:

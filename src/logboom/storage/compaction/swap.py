@@ -1,11 +1,12 @@
-"""Putting a cleaned file in the place of the segments it was made from, so that a crash leaves the one or the others.
+"""Puts a cleaned file in the place of the segments it was made from, so that a crash leaves either the old ones or the
+new one.
 
-    FIRST-END.cleaned   being written; whatever stops the process, the next start removes it
-    FIRST-END.swap      whole and synced: the log consists of it from the moment this name is durable
-    FIRST.log           its name in the end
+    FIRST-END.cleaned   being written; if the process stops before it is complete, the next start removes it
+    FIRST-END.swap      complete and synced: the log consists of it from the moment when this name is durable
+    FIRST.log           its final name
 
-The name says which offsets it covers, so that a start that finds a `.swap` can finish what was begun: remove the
-segments whose place it takes, then give it its own name. Each step is durable before the next one relies on it. (Kafka
+The name says which offsets the file covers, so that a start that finds a `.swap` can finish what was begun: remove the
+segments that it replaces, then give it its final name. Each step is durable before the next one relies on it. (Kafka
 does the same in UnifiedLog.replaceSegments and LogLoader, with one suffix more.)
 """
 
