@@ -296,7 +296,7 @@ def test_key_is_made_once_and_for_its_owner(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"nodes": [{"id": 1}], "founded": true}'])
 def test_list_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "cluster.json").write_text(text)
-    with pytest.raises(FolderError, match="no list of nodes"):
+    with pytest.raises(FolderError, match="not a list of nodes"):
         Folder.open(tmp_path)
     with pytest.raises(FolderError, match="there is no cluster in"):
         read_list(tmp_path / "elsewhere")

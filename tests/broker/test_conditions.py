@@ -272,9 +272,9 @@ def test_what_is_too_much_to_read_is_refused_and_goes_with_the_offset_read_to(tm
                 await send(partition, put(b"large", bytes(500_000)))
             fault = await refused(partition, put(b"b", b"3", 1), put(b"c", b"", -1), put(b"large", b"", 4, 4))
             assert str(fault) == (
-                "The records from offset 2 to 6 would have to be searched for a key, which are more than 1MiB "
-                "(broker.conditions.scan_max_bytes): read the partition to its end, and send the offset behind it in "
-                "header logboom-read-to."
+                "The records from offset 2 to 6 would have to be searched for the latest record of a key, and are "
+                "more than 1MiB (broker.conditions.scan_max_bytes): read the partition to its end, and send the "
+                "offset behind it in header logboom-read-to."
             )
             assert fault.limit == "broker.conditions.scan_max_bytes"
             assert list(fault.record_indexes) == [0, 1, 2]

@@ -91,7 +91,7 @@ def test_a_garbled_format_file_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_a_directory_with_other_things_is_no_data_directory(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").write_bytes(b"")
-    with pytest.raises(DataDirError, match=r"holds other things \(holiday.jpg\)"):
+    with pytest.raises(DataDirError, match=r"contains other files \(holiday.jpg\)"):
         opened(tmp_path)
     assert not (tmp_path / "format.json").exists()
 

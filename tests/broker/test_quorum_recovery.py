@@ -139,7 +139,7 @@ def test_a_member_of_the_generation_that_there_is_does_not_rejoin_it(cluster: Cl
             rejoin(opened, cluster.disk(1))
         with pytest.raises(DataDirError, match="only brokers of an older generation rejoin"):
             await cluster.start(1)
-        with pytest.raises(DataDirError, match="belongs to no cluster yet: say where with --join"):
+        with pytest.raises(DataDirError, match="belongs to no cluster yet: give the address of"):
             await cluster.start(1, join=())
         await cluster.brokers.pop(DIRECTOR).stop()
 

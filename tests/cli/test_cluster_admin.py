@@ -66,7 +66,7 @@ def test_a_throttle_is_lifted_when_the_move_has_ended_or_on_request(cluster: Clu
     }
     cluster.do("unthrottle")
     assert throttled() == set()
-    assert "nothing would ever arrive" in refused(
+    assert "nothing would ever be copied" in refused(
         "cluster", "reassign", "slow", "--to", "1", "--throttle", "0", "--data", str(cluster.folder)
     )
 
@@ -74,8 +74,8 @@ def test_a_throttle_is_lifted_when_the_move_has_ended_or_on_request(cluster: Clu
 def test_what_cannot_be_moved_is_explained(cluster: ClusterProcess) -> None:
     data = ("--data", str(cluster.folder))
     ok("streams", "create", "still", bootstrap=cluster.bootstrap)
-    assert "say where to with --to" in refused("cluster", "reassign", "still", *data)
-    assert "each broker once" in refused("cluster", "reassign", "still", "--to", "1,1", *data)
+    assert "name the target with --to" in refused("cluster", "reassign", "still", *data)
+    assert "name each broker only once" in refused("cluster", "reassign", "still", "--to", "1,1", *data)
     assert "--to names 2 brokers alone" in refused(
         "cluster", "reassign", "still", "--to", "1,2", "--replicas", "3", *data
     )

@@ -62,7 +62,7 @@ def end_of(broker: BrokerProcess) -> str:
 
 def test_an_empty_directory_founds_no_cluster_unasked(cluster: Brokers) -> None:
     said = end_of(cluster.broker(1, name="emptied", join=""))
-    assert "founds no cluster unasked" in said
+    assert "does not found a cluster by itself" in said
     assert f"logboom cluster found --data {cluster.folder / 'emptied'} --node-id 1" in said
     assert not (cluster.folder / "emptied" / "node.json").exists()
 
@@ -109,7 +109,7 @@ def test_the_address_of_something_else_ends_the_start(cluster: Brokers) -> None:
         greeting.start()
         said = end_of(cluster.broker(3, name="c", join=f"127.0.0.1:{listening.getsockname()[1]}"))
         greeting.join(WAIT_S)
-    assert "it does not speak the protocol between brokers of Logboom: this looks like SSH" in said
+    assert "it does not speak Logboom's protocol between brokers: this looks like SSH" in said
     assert cluster.members() == [1, 2]
 
 

@@ -208,4 +208,4 @@ def test_ports_that_are_taken_are_told_before_anything_starts(tmp_path: Path) ->
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").touch()
     said = refused("cluster", "up", "--data", str(tmp_path / "other"))
-    assert "holds letter.txt and is no folder of a cluster" in said
+    assert "holds letter.txt and is not the folder of a cluster" in said

@@ -95,8 +95,8 @@ def test_group_that_never_read_can_be_given_a_start(broker: BrokerProcess, strea
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "say where to go"),
-        (["--to", "earliest", "--since", "1h"], "say where to go"),
+        ([], "name the target"),
+        (["--to", "earliest", "--since", "1h"], "name the target"),
         (["--to", "earliest"], "has no offsets yet"),
         (["--to", "earliest", "--stream", "nope"], "there is no stream 'nope'"),
     ],

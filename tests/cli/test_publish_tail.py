@@ -69,7 +69,7 @@ def test_record_that_is_too_large_is_an_error(broker: BrokerProcess, name: Name)
     ok("streams", "create", stream, "--config", "max.message.bytes=1000", bootstrap=broker.kafka)
     said = refused("publish", stream, "--compression", "none", bootstrap=broker.kafka, stdin="x" * 5_000)
     assert "0 of 1 record reached" in said
-    assert "larger than the stream takes" in said
+    assert "larger than the stream accepts" in said
 
 
 def test_record_without_a_key_for_a_compacted_stream_is_an_error_that_says_so(
@@ -77,7 +77,7 @@ def test_record_without_a_key_for_a_compacted_stream_is_an_error_that_says_so(
 ) -> None:
     stream, at = name(), {"bootstrap": broker.kafka}
     ok("streams", "create", stream, "--config", "cleanup.policy=compact", **at)
-    assert "takes records with a key alone" in refused("publish", stream, stdin="no key\n", **at)
+    assert "accepts only records with a key" in refused("publish", stream, stdin="no key\n", **at)
     ok("publish", stream, "--key", "k", stdin="a key\n", **at)
 
 
@@ -139,7 +139,7 @@ def test_tail_of_a_subject_shows_what_was_published_there(broker: BrokerProcess,
     ("arguments", "said"),
     [
         (["--offset", "7"], "offset 7 is not in partition 0 of"),
-        (["--since", "30"], "say the unit"),
+        (["--since", "30"], "give the unit"),
         (["--since", "soon"], "is not a duration"),
         (["--earliest", "--since", "1h"], "exclude each other"),
         (["--partition", "4"], "has no partition 4"),

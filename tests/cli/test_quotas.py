@@ -45,8 +45,8 @@ def test_a_dry_run_leaves_it(broker: BrokerProcess, name: Name) -> None:
 
 def test_what_is_wrong_is_said(broker: BrokerProcess) -> None:
     at = broker.kafka
-    assert "say whose" in refused("quotas", "set", "--produce", "1", bootstrap=at)
-    assert "say what to set" in refused("quotas", "set", "--default", bootstrap=at)
+    assert "name who it is for" in refused("quotas", "set", "--produce", "1", bootstrap=at)
+    assert "name what to set" in refused("quotas", "set", "--default", bootstrap=at)
     assert "expected a whole number" in refused("quotas", "set", "--default", "--produce", "0", bootstrap=at)
     assert "a size such as" in refused("quotas", "set", "--default", "--produce", "much", bootstrap=at)
     assert "no quota for ip" in refused("quotas", "set", "--address", "10.0.0.1", "--fetch", "1", bootstrap=at)

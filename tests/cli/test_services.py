@@ -128,7 +128,7 @@ def test_requests_are_replayed_to_another_subject(broker: BrokerProcess) -> None
     few = json.loads(asyncio.run(replayed(broker, 0, "--json", "--count", "2")))
     assert few["sent"] == 2
     said = asyncio.run(replayed(broker, 1, "--compare", fails=True))
-    assert f"{told['answered'] - 1} of {told['answered']} replies are not as recorded" in said
+    assert f"{told['answered'] - 1} of {told['answered']} replies differ from the recorded ones" in said
     assert '"cents": 1450' in said
     assert '"cents": 1451' in said
     assert records(broker, "again") == asked, "what is replayed elsewhere is not recorded"

@@ -55,7 +55,7 @@ def test_documents(broker: BrokerProcess, name: Name, tmp_path: Path) -> None:
     assert "the value of key 'text' is no JSON" in refused("tables", "put", table, "text", "{}", "--merge", **at)
     assert "the patch is no JSON" in refused("tables", "put", table, "doc", "{", "--merge", **at)
     assert "is a JSON object" in refused("tables", "put", table, "doc", "[1]", "--merge", **at)
-    assert "leave --expect away" in refused("tables", "put", table, "doc", "{}", "--merge", "--expect", "1", **at)
+    assert "leave out --expect" in refused("tables", "put", table, "doc", "{}", "--merge", "--expect", "1", **at)
     assert "cannot read /nowhere" in refused("tables", "put", table, "doc", "@/nowhere", **at)
 
 
@@ -102,7 +102,7 @@ def test_options_that_make_no_sense(broker: BrokerProcess, name: Name) -> None:
         assert "is no table, because it is not compacted" in refused("tables", *command, **at)
     assert "a version is a number" in refused("tables", "put", table, "k", "v", "--expect", "new", **at)
     assert "nothing to delete" in refused("tables", "delete", table, "k", "--expect", "absent", **at)
-    assert "say the unit" in refused("tables", "get", table, "k", "--timeout", "5", **at)
+    assert "give the unit" in refused("tables", "get", table, "k", "--timeout", "5", **at)
     assert "write it as KEY=VALUE" in refused("tables", "create", "x", "--config", "novalue", **at)
     assert "retension.ms" in refused("tables", "create", "x", "--config", "retension.ms=1", **at)
     assert "makes no table" in refused("tables", "create", "x", "--config", "cleanup.policy=delete", **at)

@@ -22,7 +22,7 @@ from logboom.sim.disk import SimDisk, settled
 FLIPS = 6
 VALUES = [b"%02d" % number * 750 for number in range(20)]
 JOIN_ANEW = "remove (it|this broker) from its cluster, empty its data directory, and let it join again"
-BACKUP = "Bring it back from a backup"
+BACKUP = "Restore it from a backup"
 ID = f"{BACKUP}|registered with another data directory|{JOIN_ANEW}|belongs to broker|was made for"
 
 

@@ -157,7 +157,7 @@ def test_a_disk_that_hangs_is_told_and_what_is_durable_is_read_meanwhile(disk: F
                 assert get(broker.http, "/readyz")[1].startswith("the disk hangs")
                 assert metric(broker.http, "logboom_flush_running_seconds") > 0
                 assert metric(broker.http, "logboom_log_dir_offline") == 0
-                until(lambda: "the disk hangs: what was asked of it waits" in broker.log_text())
+                until(lambda: "the disk hangs: reads and writes wait for it" in broker.log_text())
                 assert get(broker.http, "/healthz") == (200, "ok\n")
                 assert talk.fetch("orders", 0) == (ErrorCode.none, {0: b"durable"})
                 assert disk.hanging

@@ -24,7 +24,7 @@ from tests.support.waiting import WAIT_S
 from logboom.base.units import KIB, MIB
 from logboom.kafka.apis import load_handlers
 
-NO_REQUEST = "bytes that are no Kafka request"
+NO_REQUEST = "bytes that are not a Kafka request"
 UNREADABLE = "request that cannot be read"
 NOT_SERVED = "request that is not served"
 

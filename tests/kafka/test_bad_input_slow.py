@@ -73,7 +73,7 @@ def test_a_trickle_of_a_request_is_closed_in_its_time(tmp_path: Path, begun: byt
             await client.closed()
             assert node.metrics.too_slow == 1
             (line,) = LOGGED
-            assert line["event"] == "request that does not come"
+            assert line["event"] == "request that does not arrive"
             assert "in 5 s (kafka.request_timeout_s)" in line["why"]
 
     run(body)

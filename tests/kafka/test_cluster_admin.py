@@ -157,7 +157,7 @@ def test_a_broker_that_is_stopped_is_unregistered(tmp_path: Path) -> None:
             stream = await stream_of(node, "s", placed((1, 3)), placed((3, 1), isr=(), elr=(3,), leader=NOBODY))
             refused = await client.ask(64, 0, broker_id=3)
             assert refused.error_code is ErrorCode.invalid_request
-            assert "nobody but broker 3 has all records of s:1: start it, and drain it" in refused.error_message
+            assert "only broker 3 has all records of s:1: start it, and drain it" in refused.error_message
             await node.broker.catalog.delete_stream(stream.name)
             await stream_of(node, "t", placed((1, 3)))
             assert await left(3) is NONE

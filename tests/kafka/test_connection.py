@@ -169,9 +169,9 @@ def test_produce_before_record_batches_gets_a_proper_error(tmp_path: Path, versi
         (b"\0\0\0\x0a" + struct.pack(">hhih", 3, 1, 1, 500), "request that cannot be read", "client id"),
         (frame(3, 1, 1, METADATA_V1_ALL, b"\xff\xfe"), "request that cannot be read", "UTF-8"),
         (frame(3, 9, 1, b"")[:-1] + b"", "", ""),
-        (b"\x16\x03\x01\x00\xfa\x01\x00\x00\xf6\x03\x03", "bytes that are no Kafka request", "TLS"),
-        (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "bytes that are no Kafka request", "HTTP"),
-        (b"\xff\xff\xff\xff\xff\xff\xff\xff", "bytes that are no Kafka request", "length of -1"),
+        (b"\x16\x03\x01\x00\xfa\x01\x00\x00\xf6\x03\x03", "bytes that are not a Kafka request", "TLS"),
+        (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "bytes that are not a Kafka request", "HTTP"),
+        (b"\xff\xff\xff\xff\xff\xff\xff\xff", "bytes that are not a Kafka request", "length of -1"),
     ],
 )
 def test_what_is_no_request_closes_the_connection_and_says_why(
@@ -233,7 +233,7 @@ def test_requests_beyond_the_length_limit_are_not_read(tmp_path: Path) -> None:
             client.writer.write(struct.pack(">i", 2001))
             client.writer.write(bytes(2001))
             assert await client.closed() == b""
-            assert "limit of 2000" in events(node, "bytes that are no Kafka request")[0]["why"]
+            assert "limit of 2000" in events(node, "bytes that are not a Kafka request")[0]["why"]
 
     run(body)
 

@@ -52,7 +52,12 @@ def test_a_broker_is_drained_and_taken_back(tmp_path: Path) -> None:
     ("broker", "changes", "code", "said"),
     [
         ("1", [(DRAINING, "yes")], ErrorCode.invalid_config, "is true or false, not 'yes'"),
-        ("1", [(DRAINING, "true"), ("num.partitions", "3")], ErrorCode.invalid_config, "is changed by itself"),
+        (
+            "1",
+            [(DRAINING, "true"), ("num.partitions", "3")],
+            ErrorCode.invalid_config,
+            "must be changed without other settings",
+        ),
         ("7", [(DRAINING, "true")], ErrorCode.invalid_request, "no broker is registered as '7'"),
         ("", [(DRAINING, "true")], ErrorCode.invalid_request, "no broker is registered as ''"),
     ],

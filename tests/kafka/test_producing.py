@@ -266,7 +266,7 @@ def test_runs_are_answered_in_the_clients_time(tmp_path: Path, monkeypatch: Any)
             for _ in range(3):
                 part = (await client.reply()).responses[0].partition_responses[0]
                 assert part.error_code is ErrorCode.request_timed_out
-                assert part.error_message == "the records were not committed in time; they may be yet"
+                assert part.error_message == "the records were not committed in time; they may still be"
             for batches, done in held:
                 done(RunResult([Offset(0)] * len(batches), -1, Offset(0)))  # too late: nobody listens
             assert (await client.ask(18, 0)).error_code == 0

@@ -44,7 +44,7 @@ def test_what_changes_nothing_leaves_no_record() -> None:
         ([("user", "ann")], "knows no users yet"),
         ([("client-id", "a"), ("user", "ann")], "knows no users yet"),
         ([("client-id", "a"), ("ip", "10.0.0.1")], "one client-id or for one ip"),
-        ([("host", "a")], "no type of entity"),
+        ([("host", "a")], "not a type of entity"),
         ([("client-id", "")], "is empty"),
         ([("client-id", "x" * 2_000)], "at most 1024"),
     ],

@@ -273,7 +273,7 @@ def test_the_port_of_clients_says_where_brokers_connect() -> None:
 
 
 def test_who_speaks_before_its_turn_is_refused() -> None:
-    with pytest.raises(HandshakeError, match="before it is its turn"):
+    with pytest.raises(HandshakeError, match="before its turn"):
         listener().received(dialler().start() + b"\0\x20" + bytes(32))
 
 

@@ -11,7 +11,7 @@ from logboom.metadata import STREAM_SETTINGS, StreamSetting, refused_settings
 _INTRODUCTION: Final = """\
 ## Streams
 
-A stream's own settings go over the broker's `broker.stream_defaults`. `logboom streams create NAME --config KEY=VALUE`
+A stream's own settings override the broker's `broker.stream_defaults`. `logboom streams create NAME --config KEY=VALUE`
 and `logboom streams alter` set them, and so do Kafka's tools (`kafka-topics --config`, `kafka-configs --entity-type
 topics`); all take effect while the broker runs. The names are Kafka's, and every topic setting of Kafka 4.1 is in one
 of the three tables.
@@ -21,9 +21,9 @@ of the three tables.
 Those under `logboom.` are Logboom's own.
 """
 _WITHOUT_EFFECT: Final = """\
-### Settings that change nothing here
+### Settings without effect
 
-They are checked and kept, so that tools and scripts which set them work; DescribeConfigs says the same of them.
+They are checked and stored, so that tools and scripts which set them work; DescribeConfigs shows the same text.
 """
 _REFUSED: Final = """\
 ### Settings that are refused

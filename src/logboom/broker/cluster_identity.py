@@ -1,15 +1,16 @@
 """Which cluster the data directory of a broker belongs to: one that it founds on request, or one that it joins.
 
-    found_cluster      an empty directory becomes that of the first broker of a new cluster, once, by somebody's word
-    discover_cluster   a new broker asks the ones that it was told of which cluster theirs is
-    check_cluster      a broker that has founded one is told to join: it must be the same
+    found_cluster      an empty directory becomes that of the first broker of a new cluster, once, by its own command
+    discover_cluster   a new broker asks the brokers at the addresses that it was given for the id of their cluster
+    check_cluster      a broker that has founded a cluster is told to join one: it must be the same
     ask_around         one command to several brokers, of which any may answer
 
-A broker that is to speak to others never founds a cluster by being started: a machine that lost its disk would found a
-second one beside its own, under its address, and clients that find it first would write there.
+A broker that communicates with others never founds a cluster by being started: a machine that lost its disk would found
+a second cluster beside its own, under its address, and clients that find it first would write there.
 
-Waiting is for what may change by itself: a broker that cannot be reached yet, a controller that is not elected yet. Who
-was reached and refuses this broker for good (the key, the cluster, the version) ends the start with its sentence.
+The start waits for what may change without action: a broker that cannot be reached yet, a controller that is not
+elected yet. A broker that was reached and refuses this one permanently (the key, the cluster, the version) ends the
+start with its message.
 """
 
 import asyncio
@@ -79,8 +80,8 @@ def _report(log: FilteringBoundLogger, found: Damage | Notice) -> None:
 
 
 def join_addresses(config: BrokerConfig, own: Address | None) -> list[Address]:
-    """Where to ask for a cluster to join: all that are named but this broker itself, so that every broker of a cluster
-    may be given the same list."""
+    """The addresses to ask for a cluster to join: all that are configured but that of this broker, so that every broker
+    of a cluster may be given the same list."""
     return [one for one in (Address(*split_address(each)) for each in config.join) if one != own]
 
 
@@ -91,9 +92,10 @@ async def discover_cluster(peers: Peers, config: BrokerConfig, log: FilteringBou
     """
     addresses = join_addresses(config, peers.address)
     if not addresses:
-        others = " another broker," if config.join else ""
+        other = "another" if config.join else "a"
         raise DataDirError(
-            f"the data directory {config.data_dir} belongs to no cluster yet: say where{others} with --join"
+            f"the data directory {config.data_dir} belongs to no cluster yet: give the address of {other} broker with "
+            "--join"
         )
     body = commands.encode(commands.Request(command=commands.Discover()))
 

@@ -32,7 +32,8 @@ class Publishing:
 
     @property
     def is_backpressured(self) -> bool:
-        """Whether so much waits for the disk that everything is refused: a front end that can read later should."""
+        """Whether so much waits for the disk that everything is refused: a front end that can read later should do
+        so."""
         return self._staging.backpressured
 
     def publish(
@@ -62,7 +63,7 @@ class Publishing:
     def _check_load(self, size_bytes: int, client_id: str) -> None:
         """Raises OverloadedError."""
         if self._staging.backpressured:
-            raise OverloadedError("more is waiting for the disk than may", limit="broker.max_staged_bytes")
+            raise OverloadedError("more data waits for the disk than allowed", limit="broker.max_staged_bytes")
         quotas = self._quotas.of(client_id)
         throttle_ms = 0 if quotas is None else quotas.charge_published(size_bytes)
         if throttle_ms:

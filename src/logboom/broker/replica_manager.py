@@ -214,9 +214,9 @@ class ReplicaManager:
         try:
             self._take(await self._create(stream, missing, self._replicas.image))
         except (StorageError, OSError) as error:
-            self._log.error("replicas cannot be made", stream=stream.name, partitions=missing, reason=str(error))
+            self._log.error("replicas cannot be created", stream=stream.name, partitions=missing, reason=str(error))
             for index in missing:
-                failure = MissingReplicaError(f"{stream.name}-{index} cannot be made: {error}")
+                failure = MissingReplicaError(f"{stream.name}-{index} cannot be created: {error}")
                 self._failed[stream.name, index] = failure
                 self._found_lost(stream, index, str(failure), rebuild=True, is_new=True)
         return bool(missing)

@@ -263,7 +263,7 @@ def pipeline(
         int, typer.Option(min=RECORDS_MIN, help="JSON lines of some 400 bytes; the first million warms up.")
     ] = 2_500_000,
     workers: Annotated[
-        int, typer.Option(min=0, help="On a Spark cluster of so many workers here, a core each; 0: in the router.")
+        int, typer.Option(min=0, help="On a Spark cluster of this many local workers, a core each; 0: in the router.")
     ] = 0,
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="On a Spark cluster that runs already, over the same files.")
@@ -317,8 +317,10 @@ def compare(
     quick: Annotated[
         bool, typer.Option(help="Some minutes in all: one short round, a JVM that is hardly warm.")
     ] = False,
-    only: Annotated[str, typer.Option(help=f"Cases, with commas: {', '.join(CASES)}.")] = "",
-    peers: Annotated[str, typer.Option(help=f"Who, with commas: {', '.join(CONTESTANTS)}.")] = "",
+    only: Annotated[str, typer.Option(help=f"Cases, separated by commas: {', '.join(CASES)}.")] = "",
+    peers: Annotated[
+        str, typer.Option(help=f"Systems to compare, separated by commas: {', '.join(CONTESTANTS)}.")
+    ] = "",
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of each case for every server.")] = None,
     data: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the servers keep their data meanwhile.", callback=made_directory)

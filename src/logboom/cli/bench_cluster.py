@@ -57,7 +57,7 @@ def processes(
     core_share: Annotated[
         float | None,
         typer.Option(
-            min=0.1, max=1.0, help="The most that each broker may use of a core: what the client needs stays free."
+            min=0.1, max=1.0, help="The most that each broker may use of a core, to leave the rest to the client."
         ),
     ] = None,
     data: Data = HERE,

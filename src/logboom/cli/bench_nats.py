@@ -13,8 +13,10 @@ from logboom.cli.common import AsJson, note
 
 
 def nats(
-    only: Annotated[str, typer.Option(help=f"Loads, with commas: {', '.join(CASES)}.")] = "",
-    peers: Annotated[str, typer.Option(help=f"Who, with commas: {', '.join(CONTESTANTS)}.")] = "",
+    only: Annotated[str, typer.Option(help=f"Loads, separated by commas: {', '.join(CASES)}.")] = "",
+    peers: Annotated[
+        str, typer.Option(help=f"Systems to compare, separated by commas: {', '.join(CONTESTANTS)}.")
+    ] = "",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each load for everybody; the medians count.")] = 3,
     seconds: Annotated[float, typer.Option(min=0.2, help="Length of each measurement.")] = 5.0,
     message_bytes: Annotated[
@@ -25,7 +27,8 @@ def nats(
         typer.Option(min=1, help="Messages that may wait for an ack; repeatable. (default: 1000, 4000)"),
     ] = None,
     streams: Annotated[
-        int, typer.Option(min=0, help="Instead: how so many streams attached to a subject each start, and idle.")
+        int,
+        typer.Option(min=0, help="Instead, measure how this many streams, each attached to a subject, start and idle."),
     ] = 0,
     data: Data = HERE,
     out: Out = OUT,

@@ -47,9 +47,9 @@ def fanout(
 
 def idle(
     partitions: Annotated[int, typer.Option(help="Partitions without traffic.")] = 100,
-    connections: Annotated[int, typer.Option(help="Connections that say nothing.")] = 2_000,
+    connections: Annotated[int, typer.Option(help="Idle connections.")] = 2_000,
     trickle_partitions: Annotated[int, typer.Option(help="Partitions that get a message a minute each.")] = 1_000,
-    seconds: Annotated[float, typer.Option(help="How long each step is looked at.")] = 20.0,
+    seconds: Annotated[float, typer.Option(help="How long each step is measured.")] = 20.0,
     nodes: Annotated[
         int, typer.Option(min=1, help="More than one: a cluster, whose partitions have up to three replicas.")
     ] = 1,

@@ -27,10 +27,12 @@ _SENTENCES: Final = {
     "_ALL_BROKERS_DOWN": "no broker answers; is it still running?",
     "_TIMED_OUT": "the broker did not answer in time",
     "_MSG_TIMED_OUT": "the broker did not acknowledge it in time",
-    "MSG_SIZE_TOO_LARGE": "it is larger than the stream takes (max.message.bytes)",
-    "INVALID_MSG_SIZE": "it is larger than the stream takes (max.message.bytes)",
-    "INVALID_RECORD": "the broker refused a record as invalid (INVALID_RECORD), and its log says why; a compacted "
-    "stream takes records with a key alone",
+    "MSG_SIZE_TOO_LARGE": "it is larger than the stream accepts (max.message.bytes)",
+    "INVALID_MSG_SIZE": "it is larger than the stream accepts (max.message.bytes)",
+    "INVALID_RECORD": (
+        "the broker refused a record as invalid (INVALID_RECORD), and its log says why; a compacted stream accepts "
+        "only records with a key"
+    ),
     "KAFKA_STORAGE_ERROR": "the broker's disk failed or is full; its log says more",
     "NON_EMPTY_GROUP": "the group has live members; stop them first",
     "GROUP_ID_NOT_FOUND": "there is no such group; `logboom groups list` shows what there is",

@@ -45,9 +45,7 @@ _TIMEOUT_MS: Final = 30_000
 _EVERY_S: Final = 0.5
 
 NodeId = Annotated[int, typer.Argument(metavar="NODE", show_default=False, help="The id of a broker.")]
-NoWait = Annotated[
-    bool, typer.Option("--no-wait", help="Return at once; `logboom cluster status` shows how far it is.")
-]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once; `logboom cluster status` shows the progress.")]
 ThrottleRate = Annotated[
     str | None,
     typer.Option(
@@ -87,13 +85,13 @@ def drain(
     _move_all(asked, moves, rate, cluster)
     if stuck:
         fail(
-            f"{plural(len(stuck), 'partition')} of node {node} can go nowhere, such as {stuck[0]}: every other broker "
-            "is down, is drained, or has a replica already; the others move"
+            f"{plural(len(stuck), 'partition')} of node {node} cannot be moved, such as {stuck[0]}: every other "
+            "broker is down, is drained, or has a replica already; the others move"
         )
     if not no_wait:
         _wait(lambda: _held(asked, node), lambda count: f"node {node}: {plural(count, 'replica')} left")
         _lift_after(asked, moves, rate)
-    words = "gives away its replicas" if no_wait else "holds no replicas any more"
+    words = "is being drained" if no_wait else "holds no replicas any more"
     _say(as_json, {"node": node, "draining": True, "moved": len(moves)}, f"node {node} {words}")
 
 
@@ -115,7 +113,7 @@ def rebalance(
     replicas: Annotated[
         bool, typer.Option("--replicas", help="Move replicas too, so that each broker has its share.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would move, and leave it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would move, and change nothing.")] = False,
     throttle: ThrottleRate = None,
     bootstrap: ClusterBootstrap = None,
     data: Data = None,
@@ -143,7 +141,7 @@ def rebalance(
         return
     if moves:
         typer.echo(f"{plural(len(moves), 'partition')} moved")
-    typer.echo(f"{plural(len(elected), 'partition')} got back the preferred leader")
+    typer.echo(f"{plural(len(elected), 'partition')} returned to the preferred leader")
     for reason, count in Counter(refused.values()).items():
         note(f"{plural(count, 'partition')} did not: {reason}")
 
@@ -155,9 +153,9 @@ def reassign(
     ] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="This partition alone.")] = None,
     replicas: Annotated[
-        int | None, typer.Option(min=1, help="On how many of them each partition is. (default: on all)")
+        int | None, typer.Option(min=1, help="How many of them hold each partition. (default: all)")
     ] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Take back a move that is under way.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel a move that is in progress.")] = False,
     no_wait: NoWait = False,
     throttle: ThrottleRate = None,
     bootstrap: ClusterBootstrap = None,
@@ -166,7 +164,7 @@ def reassign(
 ) -> None:
     """Move a stream to other brokers; the first one of each partition is to lead it, each broker in turn."""
     if (to is None) != cancel:
-        fail("say where to with --to NODE,NODE..., or take a move back with --cancel")
+        fail("name the target with --to NODE,NODE..., or cancel a move with --cancel")
     asked, rate = addresses(bootstrap, data), _rate(throttle)
     indexes = [index for index in _partitions(asked, stream) if partition in (None, index)]
     if not indexes:
@@ -176,7 +174,7 @@ def reassign(
         _move(asked, dict.fromkeys(under_way))
         _lift(asked, {stream} if under_way else set())
         words = (
-            f"took back the move of {plural(len(under_way), 'partition')}" if under_way else "nothing is on the move"
+            f"cancelled the move of {plural(len(under_way), 'partition')}" if under_way else "nothing is being moved"
         )
         _say(as_json, {"stream": stream, "cancelled": [index for _, index in under_way]}, f"{stream}: {words}")
         return
@@ -204,9 +202,9 @@ def unthrottle(bootstrap: ClusterBootstrap = None, data: Data = None, as_json: A
 def elect(
     stream: Annotated[str | None, typer.Argument(metavar="STREAM", show_default=False)] = None,
     partition: Annotated[int | None, typer.Argument(metavar="PARTITION", min=0, show_default=False)] = None,
-    every: Annotated[bool, typer.Option("--all", help="Each partition of all streams that needs it.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every partition of every stream that needs it.")] = False,
     unclean: Annotated[
-        bool, typer.Option("--unclean", help="Whoever has the longest log, although records may be lost.")
+        bool, typer.Option("--unclean", help="Elect the longest log, although records may be lost.")
     ] = False,
     bootstrap: ClusterBootstrap = None,
     data: Data = None,
@@ -254,7 +252,7 @@ def _node_ids(text: str) -> list[int]:
     except ValueError:
         fail(f"--to {text}: write it as the ids of brokers, such as 1,2,4")
     if len(set(nodes)) < len(nodes):
-        fail(f"--to {text}: each broker once")
+        fail(f"--to {text}: name each broker only once")
     return nodes
 
 
@@ -329,7 +327,7 @@ def _rate(text: str | None) -> int | None:
     except ValueError as error:
         fail(f"--throttle {text}: {error}")
     if rate < 1:
-        fail(f"--throttle {text}: nothing would ever arrive")
+        fail(f"--throttle {text}: nothing would ever be copied")
     return rate
 
 
@@ -357,7 +355,7 @@ def _throttle(
 
 
 def _lift(asked: Sequence[str], streams: Collection[str], *, rates_too: bool = False) -> None:
-    """Take throttles from streams; the rates too, once nothing is on the move any more that they may hold for."""
+    """Take throttles from streams; the rates too, once nothing is being moved any more that they may hold for."""
     wanted: dict[tuple[int, str], Mapping[str, str | None]] = {
         (_STREAM_RESOURCE, stream): dict.fromkeys(f"{side}.replication.throttled.replicas" for side in _THROTTLED_SIDES)
         for stream in streams
@@ -419,7 +417,7 @@ def _move(asked: Sequence[str], wanted: Mapping[Partition, tuple[int, ...] | Non
 def _under_way(asked: Sequence[str]) -> dict[Partition, Any]:
     """What is told of each partition that is on the move."""
     reply = _ask(asked, _LIST_REASSIGNMENTS, 0, topics=None)
-    check(reply.error_code, reply.error_message, "cannot tell how far it is")
+    check(reply.error_code, reply.error_message, "cannot find out the progress")
     return {(str(topic.name), each.partition_index): each for topic in reply.topics for each in topic.partitions}
 
 

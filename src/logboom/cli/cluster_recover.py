@@ -35,9 +35,11 @@ def recover(
     lost: Annotated[
         str, typer.Option(metavar="NODE,NODE...", help="Brokers that are gone for good with their disks, such as 2,3.")
     ] = "",
-    force: Annotated[bool, typer.Option("--force-new-cluster", help="Do it: nothing is changed without this.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force-new-cluster", help="Make the change: without this option nothing is changed.")
+    ] = False,
     again: Annotated[
-        bool, typer.Option("--rejoin", help="For every other broker that is left: let it join what was founded.")
+        bool, typer.Option("--rejoin", help="For every other remaining broker: let it join the new cluster.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -85,7 +87,7 @@ def _opened(data: Path) -> Iterator[tuple[DataDir, OsDisk]]:
         fail(f"{data} cannot be used: {error}")
     try:
         if format_of(disk) < GROUP_FORMAT:
-            fail(f"{data} is of a broker that was always alone: start it")
+            fail(f"{data} belongs to a broker that has always run alone: start it")
         yield data_dir, disk
     except (LogboomError, OSError) as error:
         fail(str(error))
@@ -142,19 +144,18 @@ def _show(summary: dict[str, object], as_json: bool) -> None:
     assert isinstance(nowhere, list)
     typer.echo(f"node {summary['node']} of cluster {summary['cluster']}, generation {summary['generation']}")
     typer.echo(
-        f"entries {summary['entries']}, term {summary['term']}; of the last {summary['not_known_to_be_committed']} it "
-        "does not know whether they were committed: they count as if they were"
+        f"entries {summary['entries']}, term {summary['term']}; the last {summary['not_known_to_be_committed']} may "
+        "not be committed, and count as committed"
     )
     typer.echo(f"other brokers that are not lost: {', '.join(map(str, others)) or 'none'}")
     typer.echo(
-        f"partitions: {summary['partitions_here']} have all that was acked here, "
-        f"{summary['partitions_elsewhere']} wait for other brokers, of {len(nowhere)} every replica "
-        "that had everything is lost"
+        f"partitions: {summary['partitions_here']} have all acked records here, {summary['partitions_elsewhere']} "
+        f"wait for other brokers, {len(nowhere)} have lost every replica that had all records"
     )
     if nowhere:
         rest = f" and {plural(len(nowhere) - _SHOWN, 'other')}" if len(nowhere) > _SHOWN else ""
         typer.echo(
-            f"have the longest log lead those, with logboom cluster elect STREAM PARTITION --unclean: "
+            "let the longest log lead these, with logboom cluster elect STREAM PARTITION --unclean: "
             f"{', '.join(nowhere[:_SHOWN])}{rest}"
         )
 

@@ -374,7 +374,7 @@ def _look_at_replicas(cluster: Cluster, silent: Mapping[str, str]) -> None:
     answers, errors = from_all([address for address in by_address if address not in silent], ask)
     for node in cluster.nodes.values():
         node.error = (
-            "nobody tells where it is" if node.kafka is None else silent.get(node.kafka, errors.get(node.kafka))
+            "no broker reports where it is" if node.kafka is None else silent.get(node.kafka, errors.get(node.kafka))
         )
     for address, reply in answers.items():
         node = by_address[address]

@@ -46,10 +46,10 @@ def collect(
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", metavar="DIR", help="Where positions and buffers are kept.")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Say whether the file is right, and exit.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check the file, and exit.")] = False,
     once: Annotated[bool, typer.Option("--once", help="End when every file was read to its end.")] = False,
     stats: Annotated[
-        float | None, typer.Option("--stats", min=0.1, metavar="SECONDS", help="Say how far it is, every so often.")
+        float | None, typer.Option("--stats", min=0.1, metavar="SECONDS", help="Report the progress regularly.")
     ] = None,
 ) -> None:
     """Ship the log lines of this host to streams, each at least once, in the order of its file.

@@ -72,7 +72,7 @@ def _yaml(values: object) -> str:
 def check(file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)]) -> None:
     """Print every error of a configuration file, or that there is none."""
     node_config(file, None, {})
-    typer.echo(f"{file} is in order")
+    typer.echo(f"{file} is valid")
 
 
 @config.command("reference")

@@ -96,18 +96,18 @@ def reset(
         str | None,
         typer.Option("--to", metavar="WHERE", help="earliest, latest, an offset, or a time such as 2026-11-20T09:30."),
     ] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="So long ago: 30s, 15m, 12h, 7d.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="This long ago: 30s, 15m, 12h, 7d.")] = None,
     stream: Annotated[
         list[str] | None, typer.Option("--stream", help="In this stream; repeatable. (default: all it reads)")
     ] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="In this partition alone.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and leave it.")] = False,
+    partition: Annotated[int | None, typer.Option(min=0, help="Only in this partition.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Set the offsets a group continues from. Its members must be stopped first."""
     if (to is None) == (since is None):
-        fail("say where to go: --to earliest, --to latest, --to OFFSET, --to TIME, or --since 1h")
+        fail("name the target: --to earliest, --to latest, --to OFFSET, --to TIME, or --since 1h")
     client = admin(bootstrap)
     description = _describe(client, group)
     if description.members:

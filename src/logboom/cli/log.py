@@ -76,7 +76,7 @@ def _tree(directory: Path) -> _Tree:
     except FormatVersionError as error:
         fail(str(error))
     if not marked or not disk.exists(STREAMS_DIR):
-        fail(f"{directory} is no data directory of Logboom: name what `logboom serve --data` was given")
+        fail(f"{directory} is not a data directory of Logboom: name the directory that `logboom serve --data` uses")
     metadata, member = _metadata(disk)
     below = [f"{STREAMS_DIR}/{name}" for name in disk.list(STREAMS_DIR)]
     logs = tuple(path for path in (metadata, *below) if path is not None and is_log(disk, path))
@@ -224,7 +224,9 @@ def _group_records(member: MemberView) -> Iterator[MetadataRecord]:
 @log.command("dump")
 def dump(
     directory: Directory,
-    stream: Annotated[str | None, typer.Option(help="Whose records to print; without it, what there is.")] = None,
+    stream: Annotated[
+        str | None, typer.Option(help="The stream whose records to print; without it, list the streams.")
+    ] = None,
     partition: Annotated[int, typer.Option(min=0, help="Which of its partitions.")] = 0,
     offset: Annotated[int | None, typer.Option(min=0, help="The first offset. (default: the log's start)")] = None,
     count: Annotated[int | None, typer.Option(min=1, help="How many records at most. (default: all)")] = None,

@@ -31,15 +31,15 @@ _COMMANDS: Final = {
     "tables": "Read, write and watch compacted streams as tables.",
     "publish": "Send lines to a stream.",
     "tail": "Read a stream.",
-    "services": "Show recorded services of NATS, and ask again what they were asked.",
+    "services": "Show recorded NATS services, and send their requests again.",
     "cluster": "Run a cluster on this machine; show and change any cluster.",
     "groups": "List, describe and reset consumer groups.",
-    "quotas": "List, set and remove what clients may use.",
+    "quotas": "List, set and remove the quotas of clients.",
     "collect": "Ship log lines of this host to a stream.",
     "pipeline": "Check, test and run a pipeline on Spark.",
     "bench": "Measure a broker.",
     "log": "Check and read a data directory.",
-    "sim": "Run the broker under seeds, in simulated time.",
+    "sim": "Run brokers in simulated time, with faults chosen by seeds.",
     "config": "Show and check the broker's configuration.",
 }
 

@@ -18,7 +18,7 @@ SPAN_MS_MAX: Final = 36_500 * DAY_MS
 def span_ms(option: str, text: str) -> int:
     """A duration given with an option, in milliseconds."""
     if text.strip().isdigit():
-        fail(f"{option} {text}: say the unit, such as {text}s or {text}m")
+        fail(f"{option} {text}: give the unit, such as {text}s or {text}m")
     try:
         length_ms = parse_duration_ms(text)
     except ValueError as error:

@@ -91,7 +91,7 @@ def _sql_checker(text: str, *, check_only: bool) -> Iterator[Any]:
 def check(
     file: File,
     connect: Annotated[
-        bool, typer.Option("--connect", help="Also try once whether each sink's server is there and takes events.")
+        bool, typer.Option("--connect", help="Also try once whether each sink's server answers and accepts events.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -202,14 +202,14 @@ def _collect_on(master: str, name: str) -> Iterator[Any]:
 
 DropState = Annotated[
     list[str] | None,
-    typer.Option("--drop-state", metavar="NAME", help="Give up what a transform remembers; repeatable."),
+    typer.Option("--drop-state", metavar="NAME", help="Discard the state of this transform; repeatable."),
 ]
 
 
 @pipeline.command("run")
 def run(
     file: File,
-    once: Annotated[bool, typer.Option("--once", help="End when everything that is there has gone through.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End when all existing records have been processed.")] = False,
     master: Master = "local[*]",
     environment: Environment = None,
     bootstrap: Where = None,
@@ -218,7 +218,9 @@ def run(
     ] = None,
     spark_settings: SparkSettings = None,
     ui: Annotated[bool, typer.Option("--ui", help="Serve Spark's own pages.")] = False,
-    spark_log: Annotated[str, typer.Option("--spark-log", metavar="LEVEL", help="How much Spark itself says.")] = "OFF",
+    spark_log: Annotated[
+        str, typer.Option("--spark-log", metavar="LEVEL", help="The log level of Spark itself.")
+    ] = "OFF",
     renamed_from: Annotated[
         str | None,
         typer.Option("--renamed-from", metavar="NAME", help="The former name of the pipeline, whose checkpoint it is."),
@@ -323,7 +325,9 @@ def reload(
 @pipeline.command("repin")
 def repin(
     file: File,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it only says what may repeat.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Make the change; without this option, only show what may repeat.")
+    ] = False,
     bootstrap: Where = None,
 ) -> None:
     """Let a batch that was partly written before an edit run again with the pipeline as it is now.

@@ -23,10 +23,12 @@ Pipeline = Annotated[
 Dial = Annotated[str, typer.Argument(metavar="DIAL", show_default=False, help="Name of the dial; `dial list` has all.")]
 For = Annotated[
     str | None,
-    typer.Option("--for", metavar="TIME", help="How long, such as 30m; then it goes back. Default: until changed."),
+    typer.Option(
+        "--for", metavar="TIME", help="How long, such as 30m; then the old value returns. Default: until changed."
+    ),
 ]
 Why = Annotated[str | None, typer.Option("--why", metavar="TEXT", help="The reason, for the history.")]
-By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who turns it; default: USER@HOST.")]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who changes it; default: USER@HOST.")]
 
 
 @dial.command("set")

@@ -42,11 +42,9 @@ Partial = Annotated[
 Room = Annotated[
     str | None, typer.Option("--room", metavar="SIZE", help="From an archive: room in the log at once (4GiB).")
 ]
-Rate = Annotated[int | None, typer.Option("--rate", metavar="N", min=1, help="At most so many records in a second.")]
-Resume = Annotated[
-    str | None, typer.Option("--resume", metavar="NAME", help="Go on with a replay that was interrupted.")
-]
-Condition = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only events it is true of.")]
+Rate = Annotated[int | None, typer.Option("--rate", metavar="N", min=1, help="At most this many records a second.")]
+Resume = Annotated[str | None, typer.Option("--resume", metavar="NAME", help="Continue a replay that was interrupted.")]
+Condition = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only events for which it is true.")]
 Ids = Annotated[Path | None, typer.Option("--ids", metavar="FILE", help="Only events with these ids, one in a line.")]
 Route = Annotated[
     str | None, typer.Option("--route", metavar="OUTPUT", help="Events of this output; default: the sink's inputs.")
@@ -56,7 +54,8 @@ Into = Annotated[
     typer.Option("--into", metavar="FILE", help="With --archive: another pipeline, whose sinks get the events."),
 ]
 At = Annotated[
-    str | None, typer.Option("--at", metavar="OUTPUT", help="With --archive: the output as whose events they go on.")
+    str | None,
+    typer.Option("--at", metavar="OUTPUT", help="With --archive: the output at which the events enter that pipeline."),
 ]
 
 
@@ -67,10 +66,10 @@ def replay(
         bool, typer.Option("--all-sinks", help="Instead of one: all sinks of the pipeline, as for a new one.")
     ] = False,
     from_time: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="From then on: 2h ago, or 2026-11-20T12:00:00Z.")
+        str | None, typer.Option("--from", metavar="TIME", help="Start time: 2h ago, or 2026-11-20T12:00:00Z.")
     ] = None,
     to_time: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Up to then, as --from; default: now.")
+        str | None, typer.Option("--to", metavar="TIME", help="End time, as for --from; default: now.")
     ] = None,
     where: Condition = None,
     route: Route = None,

@@ -19,9 +19,11 @@ def tap(
         str, typer.Argument(metavar="OUTPUT", show_default=False, help="A transform, or an output of it: split.errors.")
     ],
     rate: Annotated[
-        int, typer.Option("--rate", metavar="N", min=1, help="Records to look at in a second; others are passed over.")
+        int, typer.Option("--rate", metavar="N", min=1, help="Records to look at in a second; others are skipped.")
     ] = 500,
-    count: Annotated[int | None, typer.Option("--count", metavar="N", min=1, help="End after so many events.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", metavar="N", min=1, help="End after this many events.")
+    ] = None,
     for_time: Annotated[str | None, typer.Option("--for", metavar="TIME", help="End after this time.")] = None,
     bootstrap: Where = None,
     as_json: AsJson = False,

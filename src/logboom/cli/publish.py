@@ -86,7 +86,7 @@ def publish(
     compression: Annotated[
         str, typer.Option(help="none, gzip, snappy, lz4 or zstd: consumers need the codec too.")
     ] = "none",
-    timeout: Annotated[str, typer.Option(metavar="TIME", help="Give a record up after so long.")] = "30s",
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="Give up a record after this time.")] = "30s",
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:

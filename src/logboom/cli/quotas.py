@@ -25,14 +25,14 @@ _OF_CLIENTS: Final = (*_BYTE_RATES, REQUEST_PERCENTAGE)
 _DEFAULT: Final = "(default)"
 
 Whose = tuple[str, str | None]
-Client = Annotated[str | None, typer.Option("--client", metavar="ID", help="The client that calls itself so.")]
-Address = Annotated[str | None, typer.Option("--address", metavar="IP", help="All connections from there.")]
+Client = Annotated[str | None, typer.Option("--client", metavar="ID", help="The client with this client.id.")]
+Address = Annotated[str | None, typer.Option("--address", metavar="IP", help="All connections from this address.")]
 Default = Annotated[
     bool, typer.Option("--default", help="Each client without a quota of its own; with --addresses, each address.")
 ]
 Addresses = Annotated[bool, typer.Option("--addresses", help="With --default: addresses, not clients.")]
 
-quotas = typer.Typer(no_args_is_help=True, help="List, set and remove what clients may use.")
+quotas = typer.Typer(no_args_is_help=True, help="List, set and remove the quotas of clients.")
 
 
 @quotas.command("list")
@@ -57,7 +57,7 @@ def list_(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: AsJson = False) -> 
             [_shown(entity, values) for entity, values in rows],
         )
     else:
-        note("there are no quotas: every client may use what there is")
+        note("there are no quotas: no client is limited")
 
 
 def _shown(entity: dict[str, str | None], values: dict[str, float]) -> tuple[str | None, ...]:
@@ -90,7 +90,7 @@ def set_(
     connections: Annotated[
         int | None, typer.Option("--connections", metavar="COUNT", help="Connections in a second from an address.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Have the broker check it, and leave it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Let the broker check it, and change nothing.")] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -103,7 +103,7 @@ def set_(
     }
     changes: dict[str, float | None] = {name: value for name, value in values.items() if value is not None}
     if not changes:
-        fail("say what to set: --produce, --fetch, --requests or --connections")
+        fail("name what to set: --produce, --fetch, --requests or --connections")
     whose = _whose(client, address, default, addresses)
     _alter(bootstrap, whose, changes, dry_run)
     _print_changes(whose, changes, "would be set" if dry_run else "set", as_json)
@@ -141,7 +141,7 @@ def _bytes(option: str, text: str | None) -> int | None:
 
 def _whose(client: str | None, address: str | None, default: bool, addresses: bool) -> Whose:
     if [client is not None, address is not None, default].count(True) != 1:
-        fail("say whose: --client ID, --address IP or --default")
+        fail("name who it is for: --client ID, --address IP or --default")
     if addresses and not default:
         fail("--addresses goes with --default")
     if default:

@@ -73,7 +73,9 @@ def up_to_the_end(consumer: Consumer, starts: Mapping[int, int], ends: Mapping[i
         messages = _arrived(consumer)
         silent_s = 0.0 if messages else silent_s + _POLL_S
         if silent_s > _SILENT_MAX_S:
-            fail(f"the broker has sent nothing for {_SILENT_MAX_S:.0f} s: is it up, and does its log tell of damage?")
+            fail(
+                f"the broker has sent nothing for {_SILENT_MAX_S:.0f} s: is it running, and does its log report damage?"
+            )
         for message in messages:
             index, at = message.partition(), message.offset()
             is_record = _is_record(message)

@@ -16,7 +16,7 @@ from logboom.cli.configuring import ConfigFile, Nats, Setting, node_config
 Join = Annotated[
     list[str] | None,
     typer.Option(
-        "--join", metavar="HOST:PORT", help="Where a broker of the cluster to join takes in others; repeatable."
+        "--join", metavar="HOST:PORT", help="The peer address of a broker of the cluster to join; repeatable."
     ),
 ]
 Processes = Annotated[
@@ -26,7 +26,7 @@ Processes = Annotated[
         metavar="N",
         min=1,
         max=64,
-        help="Run so many brokers, each with an id, ports and a folder of its own that follow the first one's.",
+        help="Run this many brokers; their ids, ports and folders are numbered from those of the first.",
     ),
 ]
 
@@ -38,7 +38,7 @@ def serve(
     ] = None,
     kafka: Annotated[
         str | None,
-        typer.Option("--kafka", metavar="HOST:PORT", help="Where Kafka clients come in. (default: 127.0.0.1:9092)"),
+        typer.Option("--kafka", metavar="HOST:PORT", help="The address for Kafka clients. (default: 127.0.0.1:9092)"),
     ] = None,
     http: Annotated[
         str | None,
@@ -52,7 +52,9 @@ def serve(
     ] = None,
     peer: Annotated[
         str | None,
-        typer.Option("--peer", metavar="HOST:PORT", help="Where other brokers come in. (default: this one is alone)"),
+        typer.Option(
+            "--peer", metavar="HOST:PORT", help="The address for other brokers. (default: none, it runs alone)"
+        ),
     ] = None,
     key: Annotated[
         Path | None,
@@ -61,10 +63,11 @@ def serve(
     join: Join = None,
     nats: Nats = None,
     rack: Annotated[
-        str | None, typer.Option("--rack", metavar="NAME", help="Where it stands: replicas are spread over racks.")
+        str | None, typer.Option("--rack", metavar="NAME", help="The broker's rack: replicas are spread over racks.")
     ] = None,
     observer: Annotated[
-        bool, typer.Option("--observer", help="Hold copies for readers alone; joins a cluster, and stays an observer.")
+        bool,
+        typer.Option("--observer", help="Hold only copies for readers; it joins a cluster, and stays an observer."),
     ] = False,
     processes: Processes = None,
     settings: Setting = None,

@@ -30,7 +30,7 @@ from logboom.cli.service_records import Exchange, Pairs, Recorded, figures_of, p
 from logboom.cli.service_requests import Requester, requester, responders
 from logboom.nats.wire.headers import write_fields
 
-services = typer.Typer(no_args_is_help=True, help="Show recorded services of NATS, and ask again what they were asked.")
+services = typer.Typer(no_args_is_help=True, help="Show recorded NATS services, and send their requests again.")
 
 NATS_DEFAULT: Final = "nats://127.0.0.1:4222"
 _WINDOW: Final = 64
@@ -48,10 +48,10 @@ Subject = Annotated[
     str | None, typer.Option(metavar="PATTERN", help="Only requests on such a subject: prices.*.get or prices.>.")
 ]
 Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only of so long ago and later: 30s, 15m, 12h, 7d. (default: all)")
+    str | None, typer.Option(metavar="TIME", help="Only since this long ago: 30s, 15m, 12h, 7d. (default: all)")
 ]
-Wait = Annotated[str, typer.Option(metavar="TIME", help="A request is unanswered after so long without a reply.")]
-Nats = Annotated[str, typer.Option("--nats", envvar="LOGBOOM_NATS", metavar="URL", help="The NATS to ask.")]
+Wait = Annotated[str, typer.Option(metavar="TIME", help="A request is unanswered after this time without a reply.")]
+Nats = Annotated[str, typer.Option("--nats", envvar="LOGBOOM_NATS", metavar="URL", help="The NATS server to ask.")]
 Credentials = Annotated[
     Path | None,
     typer.Option(
@@ -68,7 +68,7 @@ def list_(
     wait: Wait = "10s",
     nats: Annotated[
         str | None,
-        typer.Option("--nats", metavar="URL", help="Ask this NATS which services are there, and show which answer."),
+        typer.Option("--nats", metavar="URL", help="Ask this NATS which services run, and show which of them answer."),
     ] = None,
     credentials: Credentials = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
@@ -104,8 +104,8 @@ def tail(
     subject: Subject = None,
     since: Since = None,
     wait: Wait = "10s",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what arrives, until Ctrl-C.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new records, until Ctrl-C.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after this many.")] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print each as a line of JSON.")] = False,
 ) -> None:
@@ -208,15 +208,15 @@ def replay(
     to: Annotated[str, typer.Option(metavar="SUBJECT", help="Where the requests are sent.", show_default=False)],
     subject: Subject = None,
     since: Since = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="At most so many, from the oldest.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="At most this many, oldest first.")] = None,
     rate: Annotated[
         float | None,
-        typer.Option(min=0.001, help=f"So many a second. (default: as fast as {_WINDOW} at a time are answered)"),
+        typer.Option(min=0.001, help=f"This many a second. (default: as fast as {_WINDOW} at a time are answered)"),
     ] = None,
     timeout: Annotated[str, typer.Option(metavar="TIME", help="How long a reply may take.")] = "5s",
     compare: Annotated[
         bool,
-        typer.Option("--compare", help="Compare replies with the recorded ones; ends with 1 where one is different."),
+        typer.Option("--compare", help="Compare replies with the recorded ones; exit with 1 if one differs."),
     ] = False,
     wait: Wait = "10s",
     nats: Nats = NATS_DEFAULT,
@@ -250,7 +250,7 @@ def replay(
     else:
         print_table([name.replace("_", " ") for name in result], [tuple(result.values())])
     if outcome.different:
-        fail(f"{outcome.different} of {outcome.same + outcome.different} replies are not as recorded")
+        fail(f"{outcome.different} of {outcome.same + outcome.different} replies differ from the recorded ones")
 
 
 def _requests(stream: str, subject: str | None, since: str | None, bootstrap: str) -> Iterator[Exchange]:

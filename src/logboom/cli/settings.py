@@ -12,7 +12,7 @@ from logboom.cli.common import BOOTSTRAP_DEFAULT, AsJson, Bootstrap, fail, note,
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say whether it could be done.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check whether it could be done.")]
 Everywhere = Annotated[
     bool,
     typer.Option("--all", help="The default of all brokers, for those without a value of their own."),
@@ -71,7 +71,7 @@ def unset(
     if as_json:
         print_json({"broker": broker, "unset": names, "changed": not dry_run})
         return
-    typer.echo(f"{'could take back' if dry_run else 'took back'} on {_shown(broker)}: {', '.join(names)}")
+    typer.echo(f"{'could unset' if dry_run else 'unset'} on {_shown(broker)}: {', '.join(names)}")
 
 
 def _shown(broker: int | None) -> str:

@@ -22,39 +22,42 @@ from logboom.sim.schedule import Replay, ScheduleError
 
 _CLUSTER_SIZE: Final = 3
 _FAULT_HELP: Final = (
-    f"What may go wrong, again and again: {', '.join(fault_names(1))}; with several nodes "
+    f"Faults to inject; repeatable: {', '.join(fault_names(1))}; with several nodes "
     f"{', '.join(fault_names(_CLUSTER_SIZE))}. All, unless named."
 )
 _LINE_EVERY_S: Final = 10.0
 _RANGE: Final = re.compile(r"(\d+)\.\.(\d+)")
 
-sim = typer.Typer(no_args_is_help=True, help="Run brokers under seeds, in simulated time.")
+sim = typer.Typer(no_args_is_help=True, help="Run brokers in simulated time, with faults chosen by seeds.")
 
 
 @sim.callback()
 def _sim() -> None:
-    """Run brokers under seeds, in simulated time."""
+    """Run brokers in simulated time, with faults chosen by seeds."""
 
 
 @sim.command("run")
 def run(
     seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 0,
-    runs: Annotated[int | None, typer.Option(help="How many seeds: one, unless --hours says so.", min=1)] = None,
+    runs: Annotated[
+        int | None, typer.Option(help="How many seeds. (default: one, or as many as --hours takes)", min=1)
+    ] = None,
     seeds: Annotated[str | None, typer.Option(help="In place of --seed and --runs.", metavar="A..B")] = None,
     hours: Annotated[
-        float | None, typer.Option(help="Stop after so many simulated hours; of further seeds, unless named.", min=0)
+        float | None,
+        typer.Option(help="Stop after this many simulated hours; uses further seeds, unless named.", min=0),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Simulated seconds of trouble in each run.", min=0.1)] = 10.0,
+    seconds: Annotated[float, typer.Option(help="Simulated seconds of faults in each run.", min=0.1)] = 10.0,
     nodes: Annotated[int, typer.Option(help="Brokers: more than one make a cluster.", min=1, max=7)] = 1,
     fault: Annotated[list[str] | None, typer.Option(help=_FAULT_HELP)] = None,
-    workers: Annotated[int, typer.Option(help="Runs side by side, each in a process; 0: one a core.", min=0)] = 1,
-    keep_going: Annotated[bool, typer.Option(help="Go on after a seed that breaks a promise.")] = False,
+    workers: Annotated[int, typer.Option(help="Parallel runs, each in a process; 0: one for each core.", min=0)] = 1,
+    keep_going: Annotated[bool, typer.Option(help="Continue after a seed that breaks a promise.")] = False,
     schedule: Annotated[
-        Path | None, typer.Option(help="Run what this file says, as a run that failed has written it.", exists=True)
+        Path | None, typer.Option(help="Run the schedule in this file, which a failed run has written.", exists=True)
     ] = None,
     shrink_seconds: Annotated[
         float,
-        typer.Option(help="For how long to look for the fewest faults that break it, in seconds.", min=0),
+        typer.Option(help="How many seconds to look for the fewest faults that break it.", min=0),
     ] = 120.0,
     into: Annotated[Path, typer.Option(help="The directory for schedules of runs that failed.")] = Path(),
     trace: Annotated[Path | None, typer.Option(help="Write every step to this file; for one seed.")] = None,

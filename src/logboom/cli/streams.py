@@ -62,12 +62,12 @@ def create(
     stream: Name,
     partitions: Annotated[int | None, typer.Option(min=1, help="How many. (default: the broker's)")] = None,
     replicas: Annotated[
-        int | None, typer.Option(min=1, help="On how many brokers each partition is. (default: the broker's)")
+        int | None, typer.Option(min=1, help="Replicas of each partition. (default: the broker's)")
     ] = None,
     observers: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Copies of each partition for readers alone, on brokers more. (default: the broker's)"
+            min=0, help="Additional copies of each partition that only serve readers. (default: the broker's)"
         ),
     ] = None,
     subject: Subject = None,
@@ -81,7 +81,7 @@ def create(
         typer.Option("--config", metavar="KEY=VALUE", help="A setting, such as segment.bytes=16777216; repeatable."),
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Be content if it is there, whatever its settings.")
+        bool, typer.Option("--if-not-exists", help="Succeed if it exists, whatever its settings.")
     ] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
@@ -278,14 +278,14 @@ def alter(
     ] = None,
     subject: Subject = None,
     no_subject: Annotated[
-        bool, typer.Option("--no-subject", help="Take no more messages of NATS.", rich_help_panel=_NATS)
+        bool, typer.Option("--no-subject", help="Stop storing NATS messages.", rich_help_panel=_NATS)
     ] = False,
     service: Service = None,
     group: Group = None,
     ack: Ack = None,
     key: Key = None,
     partitioner: Partitioner = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it could be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check whether it could be done.")] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -297,7 +297,7 @@ def alter(
             fail("--subject and --no-subject contradict each other")
         defaults.append(attachment.SUBJECTS)
     if not values and not defaults:
-        fail("say what to change with --config KEY=VALUE, --delete KEY, --subject SUBJECT or --no-subject")
+        fail("name what to change with --config KEY=VALUE, --delete KEY, --subject SUBJECT or --no-subject")
     client = admin(bootstrap)
     find_stream(client, bootstrap, stream)
     changes = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in values.items()]
@@ -316,8 +316,8 @@ def alter(
     typer.echo(f"{'could change' if dry_run else 'changed'} {stream}: {', '.join(done)}")
     if "compact" in values.get("cleanup.policy", ""):
         note(
-            "records without a key are refused from now on, and those that are there go with the first compaction, "
-            "since nothing could ever supersede them"
+            "records without a key are refused from now on, and the first compaction removes those that are there, "
+            "since no later record could replace them"
         )
 
 

@@ -43,7 +43,7 @@ Expect = Annotated[
     str | None,
     typer.Option(metavar="VERSION", help=f"Only if the key has this version; {_NO_VALUE}: only if it has no value."),
 ]
-Timeout = Annotated[str, typer.Option(metavar="TIME", help="Give up after so long.")]
+Timeout = Annotated[str, typer.Option(metavar="TIME", help="Give up after this time.")]
 
 
 @tables.command("create")
@@ -54,7 +54,7 @@ def create(
         list[str] | None,
         typer.Option("--config", metavar="KEY=VALUE", help="A setting, such as segment.ms=3600000; repeatable."),
     ] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Be content if it is there.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if it exists.")] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -148,7 +148,7 @@ def put(
     """
     data, expected = _value(value), _expected(expect)
     if merge and expected is not None:
-        fail("--merge compares by itself: leave --expect away")
+        fail("--merge already compares versions: leave out --expect")
     patch = _patch(data) if merge else None
     with _opened(bootstrap, table, timeout, prefix=key) as opened:
         entry = opened.put(_bytes(key), data, expected=expected) if patch is None else opened.merge(_bytes(key), patch)
@@ -166,7 +166,7 @@ def delete(
     key: Key,
     expect: Expect = None,
     partition: Annotated[
-        int | None, typer.Option(min=0, help="Of a key with values in more than one partition: the one in this.")
+        int | None, typer.Option(min=0, help="For a key with values in several partitions: delete the one in this.")
     ] = None,
     timeout: Timeout = "30s",
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
@@ -175,7 +175,7 @@ def delete(
     """Delete a key. One that has no value is no error, unless a version is expected."""
     expected = _expected(expect)
     if expected == ABSENT:
-        fail("a deletion cannot expect that there is nothing to delete: give a version, or leave --expect away")
+        fail("a deletion cannot expect that there is nothing to delete: give a version, or leave out --expect")
     with _opened(bootstrap, table, timeout, prefix=key) as opened:
         deleted = opened.delete(_bytes(key), expected=expected, partition=partition)
     if as_json:
@@ -190,9 +190,9 @@ def watch(
     table: Name,
     prefix: Prefix = "",
     since: Annotated[
-        str | None, typer.Option(metavar="POSITION", help="Go on after the `position` of an earlier --json watch.")
+        str | None, typer.Option(metavar="POSITION", help="Continue after the `position` of an earlier --json watch.")
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many changes.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after this many changes.")] = None,
     timeout: Timeout = "30s",
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     as_json: AsJson = False,
@@ -210,7 +210,7 @@ def watch(
         _watch(opened, since) as changes,
     ):
         if since is not None and not changes.resumed:
-            note("changes since that position are not known completely any more: this is the whole table")
+            note("the changes since that position are no longer all known: this is the whole table")
         for number, change in enumerate(changes, 1):
             show(table, change, changes.position)
             if number == count:

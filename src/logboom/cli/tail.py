@@ -42,11 +42,11 @@ class Plan:
 def tail(
     stream: Annotated[str, typer.Argument(metavar="STREAM", show_default=False)],
     offset: Annotated[int | None, typer.Option(min=0, help="Start at this offset.")] = None,
-    earliest: Annotated[bool, typer.Option("--earliest", help="Start at the first record there is.")] = False,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Start so long ago: 30s, 15m, 12h, 7d.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what arrives, until Ctrl-C.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="Read this partition alone.")] = None,
+    earliest: Annotated[bool, typer.Option("--earliest", help="Start at the first record.")] = False,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Start this long ago: 30s, 15m, 12h, 7d.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new records, until Ctrl-C.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after this many records.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Read only this partition.")] = None,
     subject: Annotated[
         str | None,
         typer.Option(

@@ -69,7 +69,7 @@ def _text(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-_NO_TIERS: Final = "Changes nothing: there is no tiered storage here, and all records are local."
+_NO_TIERS: Final = "Has no effect: there is no tiered storage, and all records are local."
 
 _UNCLEAN: Final = "unclean.leader.election.enable"
 
@@ -79,8 +79,8 @@ READ_BY_NAME: Final = (
         None,
         Flag(),
         False,
-        "Whether a partition whose in-sync and eligible replicas stay away for 10 s is led by the longest log among "
-        "the others, although acked records may be lost. Otherwise it waits for them, or for a command (ElectLeaders).",
+        "Whether the longest log among the others leads a partition whose in-sync and eligible replicas are down "
+        "for 10 s, although acked records may be lost. Otherwise it waits for them, or for a command (ElectLeaders).",
         acts=True,
     ),
     StreamSetting(
@@ -88,8 +88,8 @@ READ_BY_NAME: Final = (
         None,
         ThrottledReplicas(),
         "",
-        "Which leaders send to replicas that are not in sync no faster than leader.replication.throttled.rate of their "
-        "broker, together.",
+        "The leaders that send to replicas that are not in sync no faster than leader.replication.throttled.rate of "
+        "their broker, together.",
         acts=True,
     ),
     StreamSetting(
@@ -97,8 +97,8 @@ READ_BY_NAME: Final = (
         None,
         ThrottledReplicas(),
         "",
-        "Which replicas, while they are not in sync, copy no faster than follower.replication.throttled.rate of their "
-        "broker, together.",
+        "The replicas that copy, while they are not in sync, no faster than follower.replication.throttled.rate of "
+        "their broker, together.",
         acts=True,
     ),
 )
@@ -111,28 +111,29 @@ WITHOUT_EFFECT: Final = (
         None,
         _MS,
         MINUTE_MS,
-        "Changes nothing: a deleted segment leaves its directory at once, and reads that are under way keep its file.",
+        "Has no effect: a deleted segment is removed from its directory at once, and running reads keep its file.",
     ),
     StreamSetting(
         "preallocate",
         None,
         Flag(),
         False,
-        "Changes nothing: room is reserved ahead of the end of every segment, as much as it has, up to 16 MiB.",
+        "Has no effect: space is always reserved behind the end of every segment, as much as it already has, up to "
+        "16 MiB.",
     ),
     StreamSetting(
         "segment.index.bytes",
         None,
         Number(4, INT32_MAX, Unit.BYTES),
         10 * MIB,
-        "Changes nothing: an index is as large as its entries, and no segment ends because its index is full.",
+        "Has no effect: an index is as large as its entries, and no segment ends because its index is full.",
     ),
     StreamSetting(
         "remote.storage.enable",
         None,
         Flag(only=False, because="there is no tiered storage"),
         False,
-        "Whether old segments move to another storage: only false, there is no tiered storage here.",
+        "Whether old segments move to another storage: only false, since there is no tiered storage.",
     ),
     StreamSetting("remote.log.copy.disable", None, Flag(), False, _NO_TIERS),
     StreamSetting("remote.log.delete.on.disable", None, Flag(), False, _NO_TIERS),
@@ -141,9 +142,9 @@ WITHOUT_EFFECT: Final = (
 )
 
 REFUSED: Final[Mapping[str, str]] = {
-    "internal.segment.bytes": "Kafka has it for its own tests: segment.bytes takes 16 KiB and more here",
+    "internal.segment.bytes": "Kafka has it for its own tests: here segment.bytes accepts 16 KiB and more",
     "message.downconversion.enable": "Kafka 4.0 removed it: batches are never converted to older formats",
-    "message.format.version": "Kafka 4.0 removed it: batches are stored in format 2, always",
+    "message.format.version": "Kafka 4.0 removed it: batches are always stored in format 2",
     "message.timestamp.difference.max.ms": (
         "Kafka 4.0 removed it: use message.timestamp.before.max.ms and message.timestamp.after.max.ms"
     ),

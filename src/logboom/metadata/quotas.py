@@ -95,11 +95,11 @@ def quota_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
         raise InvalidRequestError("the request names no entity for the quota")
     if USER in types:
         raise InvalidRequestError(
-            "quotas of users are not served: this broker knows no users yet; set them by client-id"
+            "quotas of users are not supported: this broker knows no users yet; set them by client-id"
         )
     unknown = sorted(set(types) - {CLIENT_ID, IP})
     if unknown:
-        raise InvalidRequestError(f"{unknown[0]!r} is no type of entity; known: {CLIENT_ID}, {IP}")
+        raise InvalidRequestError(f"{unknown[0]!r} is not a type of entity; known: {CLIENT_ID}, {IP}")
     if len(types) > 1:
         raise InvalidRequestError(f"a quota is for one {CLIENT_ID} or for one {IP}, not for {' and '.join(types)}")
     for kind, name in parts:

@@ -120,8 +120,8 @@ class StreamConfig:
             "segment.jitter.ms",
             "log.roll.jitter.ms",
             _MS,
-            "By how much each partition's segments may end before segment.ms, so that those of many partitions do "
-            "not end at once. Each partition has its own part of it, which stays the same.",
+            "The most by which the segments of a partition may end before segment.ms, so that those of many "
+            "partitions do not end at once. Each partition has a constant share of it.",
         ),
     ] = 0
     max_message_bytes: Annotated[
@@ -130,7 +130,7 @@ class StreamConfig:
             "max.message.bytes",
             "message.max.bytes",
             _BYTES_32,
-            "The largest record batch that is taken, as it was sent (compressed where it is).",
+            "The largest record batch that is accepted, as it was sent (compressed if it is compressed).",
         ),
     ] = MAX_MESSAGE_BYTES_DEFAULT
     message_timestamp_type: Annotated[
@@ -139,7 +139,7 @@ class StreamConfig:
             "message.timestamp.type",
             "log.message.timestamp.type",
             Choice(TimestampType),
-            "CreateTime keeps the producer's timestamps; LogAppendTime puts the broker's in their place.",
+            "CreateTime keeps the producer's timestamps; LogAppendTime replaces them with the broker's.",
         ),
     ] = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: Annotated[
@@ -168,8 +168,8 @@ class StreamConfig:
             MINIMUM,
             MINIMUM,
             Number(1, INT32_MAX),
-            "How many in-sync replicas there must be for a produce request with acks=all to be taken. A stream's own "
-            "value is at most its number of replicas.",
+            "How many in-sync replicas there must be before a produce request with acks=all is accepted. A stream's "
+            "own value is at most its number of replicas.",
         ),
     ] = 1
     observers: Annotated[
@@ -178,8 +178,8 @@ class StreamConfig:
             "logboom.observers",
             "logboom.observers",
             Number(0, 64),
-            "How many observers each partition has: copies for readers, outside of the in-sync replicas, for which no "
-            "produce request waits and of which none ever leads.",
+            "How many observers each partition has: copies that only serve readers. They are not in-sync replicas, "
+            "no produce request waits for them, and they never lead.",
         ),
     ] = 0
     observer_reads: Annotated[
@@ -188,9 +188,9 @@ class StreamConfig:
             "logboom.observer.reads",
             "logboom.observer.reads",
             Choice(ObserverReads),
-            "Which consumers the leader sends to observers. rack: those that name the rack of one (client.rack), where "
-            "the leader is in another. preferred: all of them, to one in their rack where there is one, else to each "
-            "observer in turn.",
+            "Which consumers the leader sends to observers. rack: those that name the rack of an observer "
+            "(client.rack), if the leader is in another rack. preferred: all of them, to an observer in their rack "
+            "if there is one, otherwise to all observers in turn.",
         ),
     ] = ObserverReads.RACK
     observer_max_lag_ms: Annotated[
@@ -199,8 +199,8 @@ class StreamConfig:
             "logboom.observer.max.lag.ms",
             "logboom.observer.max.lag.ms",
             Number(-1, INT64_MAX, Unit.MS, unlimited=_NO_LIMIT),
-            "How old what an observer shows may be, compared with its leader: one that is further behind sends "
-            "consumers back to the leader.",
+            "How far an observer may be behind its leader: if it is further behind, it sends consumers back to the "
+            "leader.",
         ),
     ] = 30_000
     observer_max_lag_records: Annotated[
@@ -218,9 +218,9 @@ class StreamConfig:
             "logboom.flush",
             "logboom.flush",
             Choice(Flush),
-            "commit acknowledges after fsync: nothing acked is lost with the power. none acknowledges once the "
-            "operating system has the bytes: nothing acked is lost with the process, the last seconds may be with "
-            "the power.",
+            "commit acknowledges after fsync: a power failure loses nothing that was acked. none acknowledges once "
+            "the operating system has the bytes: the death of the process loses nothing that was acked, but a power "
+            "failure may lose the last seconds.",
         ),
     ] = Flush.COMMIT
     flush_messages: Annotated[
@@ -229,8 +229,8 @@ class StreamConfig:
             "flush.messages",
             "log.flush.interval.messages",
             Number(1, INT64_MAX, unlimited=INT64_MAX),
-            "With logboom.flush=none: how many records may be written without fsync; the append that makes them so "
-            "many is acknowledged after one. With commit every append is.",
+            "With logboom.flush=none: how many records may be written without fsync; the append that reaches this "
+            "number is acknowledged after an fsync. With commit every append is.",
         ),
     ] = INT64_MAX
     flush_ms: Annotated[
@@ -239,8 +239,8 @@ class StreamConfig:
             "flush.ms",
             "log.flush.interval.ms",
             Number(0, INT64_MAX, Unit.MS, unlimited=INT64_MAX),
-            "With logboom.flush=none: how long a written record may wait for its fsync, where that is less than the "
-            "broker's background_sync_interval_s. With commit none waits.",
+            "With logboom.flush=none: how long a written record may wait for its fsync, if that is less than the "
+            "broker's background_sync_interval_s. With commit no record waits.",
         ),
     ] = INT64_MAX
     cleanup_policy: Annotated[
@@ -249,9 +249,9 @@ class StreamConfig:
             "cleanup.policy",
             "log.cleanup.policy",
             Choices((_DELETE, _COMPACT)),
-            "What becomes of old records. delete: whole segments go once a limit of retention is passed, and stay "
-            "where none is set. compact: of each key the latest record stays, and records without a key are refused. "
-            "None: everything stays.",
+            "What happens to old records. delete: whole segments are deleted once they exceed a limit of retention, "
+            "and kept if no limit is set. compact: the latest record of each key is kept, and records without a key "
+            "are refused. None: everything is kept.",
         ),
     ] = _DELETE
     min_cleanable_dirty_ratio: Annotated[
@@ -260,7 +260,7 @@ class StreamConfig:
             "min.cleanable.dirty.ratio",
             "log.cleaner.min.cleanable.ratio",
             Ratio(),
-            "With compact: the share of a log that was not compacted yet from which on it is.",
+            "With compact: a log is compacted once this share of it is not compacted yet.",
         ),
     ] = 0.5
     min_compaction_lag_ms: Annotated[
@@ -269,7 +269,7 @@ class StreamConfig:
             "min.compaction.lag.ms",
             "log.cleaner.min.compaction.lag.ms",
             _MS,
-            "With compact: how long every record stays, at least, by its timestamp.",
+            "With compact: the least time for which every record is kept, by its timestamp.",
         ),
     ] = 0
     max_compaction_lag_ms: Annotated[
@@ -278,8 +278,8 @@ class StreamConfig:
             "max.compaction.lag.ms",
             "log.cleaner.max.compaction.lag.ms",
             Number(1, INT64_MAX, Unit.MS, unlimited=INT64_MAX),
-            "With compact: how long a record may wait for compaction, whatever share of the log was not compacted "
-            "yet; segments end this soon, too.",
+            "With compact: the longest that a record may wait for compaction, whatever share of the log is not "
+            "compacted yet; segments also end after this time.",
         ),
     ] = INT64_MAX
     delete_retention_ms: Annotated[
@@ -288,8 +288,8 @@ class StreamConfig:
             "delete.retention.ms",
             "log.cleaner.delete.retention.ms",
             _MS,
-            "With compact: how long a tombstone (a record without a value) stays after it was first compacted, for "
-            "consumers that read from the start to learn that its key is gone.",
+            "With compact: how long a tombstone (a record without a value) is kept after it was first compacted, so "
+            "that consumers that read from the start learn that its key is deleted.",
         ),
     ] = DAY_MS
     retention_ms: Annotated[
@@ -298,8 +298,8 @@ class StreamConfig:
             "retention.ms",
             "log.retention.ms",
             Number(-1, INT64_MAX, Unit.MS, unlimited=_NO_LIMIT),
-            "How long records are kept, at least, by their own timestamps; without a limit for ever. Whole segments "
-            "are deleted, once their newest record is older.",
+            "The least time for which records are kept, by their own timestamps; without a limit, for ever. Whole "
+            "segments are deleted once their newest record is older.",
         ),
     ] = _NO_LIMIT
     retention_bytes: Annotated[
@@ -308,8 +308,8 @@ class StreamConfig:
             "retention.bytes",
             "log.retention.bytes",
             Number(-1, INT64_MAX, Unit.BYTES, unlimited=_NO_LIMIT),
-            "How many bytes each partition keeps, at least. Whole segments are deleted, oldest first, while what is "
-            "left is at least as much.",
+            "The least number of bytes that each partition keeps. Whole segments are deleted, oldest first, as long "
+            "as at least this much is left.",
         ),
     ] = _NO_LIMIT
     retention_messages: Annotated[
@@ -318,8 +318,9 @@ class StreamConfig:
             "logboom.retention.messages",
             "logboom.retention.messages",
             Number(-1, INT64_MAX, unlimited=_NO_LIMIT),
-            "How many records each partition keeps, at least. Whole segments are deleted, oldest first, while what "
-            "is left is at least as many. Offsets are counted: with compact,delete those too whose record is gone.",
+            "The least number of records that each partition keeps. Whole segments are deleted, oldest first, as "
+            "long as at least this many are left. Offsets are counted: with compact,delete also those of removed "
+            "records.",
         ),
     ] = _NO_LIMIT
     compression_type: Annotated[
@@ -328,8 +329,8 @@ class StreamConfig:
             "compression.type",
             "compression.type",
             Choice(Compression),
-            "The codec that batches are stored with: producer keeps them as they were sent, any other value has the "
-            "broker compress again what came in another codec.",
+            "The codec that batches are stored with: producer keeps them as they were sent, with any other value "
+            "the broker compresses again what came in another codec.",
         ),
     ] = Compression.PRODUCER
     compression_gzip_level: Annotated[
@@ -338,7 +339,7 @@ class StreamConfig:
             "compression.gzip.level",
             "compression.gzip.level",
             Number(1, 9, also=-1),
-            "The level with which the broker compresses where compression.type is gzip; -1 is the library's own.",
+            "The level with which the broker compresses if compression.type is gzip; -1 is the library's own.",
         ),
     ] = -1
     compression_lz4_level: Annotated[
@@ -347,7 +348,7 @@ class StreamConfig:
             "compression.lz4.level",
             "compression.lz4.level",
             Number(1, 17),
-            "The level with which the broker compresses where compression.type is lz4.",
+            "The level with which the broker compresses if compression.type is lz4.",
         ),
     ] = 9
     compression_zstd_level: Annotated[
@@ -356,7 +357,7 @@ class StreamConfig:
             "compression.zstd.level",
             "compression.zstd.level",
             Number(-131_072, 22),
-            "The level with which the broker compresses where compression.type is zstd.",
+            "The level with which the broker compresses if compression.type is zstd.",
         ),
     ] = 3
     index_interval_bytes: Annotated[
@@ -366,7 +367,7 @@ class StreamConfig:
             "log.index.interval.bytes",
             _BYTES_32,
             "How many bytes of the log lie between two entries of its index: a smaller number makes the first read "
-            "at an offset quicker and the index larger.",
+            "at an offset faster and the index larger.",
         ),
     ] = 4 * KIB
     nats_subjects: Annotated[
@@ -375,8 +376,8 @@ class StreamConfig:
             attachment.SUBJECTS,
             None,
             attachment.Subjects(),
-            "The subjects of NATS whose messages the stream takes; several streams may take the same ones, each all of "
-            "them. Needs brokers that run with nats.servers, or `serve --nats`.",
+            "The NATS subjects whose messages the stream stores; several streams may have the same subjects, and "
+            "each stores all of their messages. Needs brokers that run with nats.servers, or `serve --nats`.",
         ),
     ] = ""
     nats_group: Annotated[
@@ -385,8 +386,7 @@ class StreamConfig:
             attachment.GROUP,
             None,
             attachment.Group(),
-            "Streams that take the same subject and name the same group split its messages among them (a queue group "
-            "of NATS).",
+            "Streams with the same subject and the same group split its messages among them (a NATS queue group).",
         ),
     ] = ""
     nats_ack: Annotated[
@@ -396,7 +396,7 @@ class StreamConfig:
             None,
             Choice(attachment.AckWhen),
             "What the answer to a message with a reply subject waits for. commit: it is committed. leader: it is on "
-            "the leader's disk. none: there is no answer. The header Logboom-Ack of a message goes over it.",
+            "the leader's disk. none: there is no answer. The header Logboom-Ack of a message overrides it.",
         ),
     ] = attachment.AckWhen.COMMIT
     nats_key: Annotated[
@@ -405,8 +405,8 @@ class StreamConfig:
             attachment.KEY,
             None,
             attachment.Key(),
-            "Where the key of a record comes from. header: the header Logboom-Key, or Liftbridge's envelope where the "
-            "message comes in one. envelope: that alone. subject: the whole subject. token:N: its Nth token.",
+            "Where the key of a record comes from. header: the header Logboom-Key, or Liftbridge's envelope if the "
+            "message has one. envelope: only the envelope. subject: the whole subject. token:N: its Nth token.",
         ),
     ] = "header"
     nats_partitioner: Annotated[
@@ -415,10 +415,11 @@ class StreamConfig:
             attachment.PARTITIONER,
             None,
             attachment.Partitioner(),
-            "How the partition of a message is chosen, where the stream has several and its subject no {partition}. "
-            "key: as Kafka's clients do, by the key, or without one by the subject. subject, token:N+N: by the "
-            "subject, or by these tokens of it. range: by a table, in which values below the first bound are of "
-            "partition 0, below the second of partition 1. round_robin: any, which keeps no order.",
+            "How the partition of a message is chosen, if the stream has several and its subject has no "
+            "{partition}. key: as Kafka's clients do, by the key, or without one by the subject. subject, "
+            "token:N+N: by the subject, or by these tokens of it. range: by a table, in which values below the "
+            "first bound belong to partition 0, those below the second to partition 1. round_robin: any partition, "
+            "without order.",
         ),
     ] = "key"
     nats_services: Annotated[
@@ -427,8 +428,8 @@ class StreamConfig:
             attachment.SERVICES,
             None,
             attachment.Listened(),
-            "Subjects of NATS that services answer: requests on them are recorded, and the replies to these, with the "
-            "reply subject as their key. Nothing is answered. The stream may have logboom.nats.subjects beside them.",
+            "NATS subjects that services answer: requests on them and their replies are recorded, with the reply "
+            "subject as key. The broker answers nothing. The stream may also have logboom.nats.subjects.",
         ),
     ] = ""
     nats_replies: Annotated[
@@ -437,8 +438,8 @@ class StreamConfig:
             attachment.REPLIES,
             None,
             attachment.Listened(),
-            "Where the replies to recorded requests come: all messages on these subjects are looked at. Nothing: "
-            "requests alone are recorded.",
+            "The subjects on which replies to recorded requests arrive: all messages on them are examined. Nothing: "
+            "only requests are recorded.",
         ),
     ] = attachment.REPLIES_DEFAULT
     nats_duplicate_window_ms: Annotated[
@@ -447,8 +448,8 @@ class StreamConfig:
             "logboom.nats.duplicate.window.ms",
             "logboom.nats.duplicate.window.ms",
             Number(0, DAY_MS, Unit.MS),
-            "How long the id of a published message (header Nats-Msg-Id) is remembered: the same id again is a "
-            "duplicate, which is acked and not stored. No longer than retention.ms. 0 ignores ids.",
+            "How long the id of a published message (header Nats-Msg-Id) is remembered: a message with the same id "
+            "is a duplicate, which is acked and not stored. No longer than retention.ms. 0 ignores ids.",
         ),
     ] = 2 * MINUTE_MS
     nats_duplicate_window_records: Annotated[
@@ -457,7 +458,7 @@ class StreamConfig:
             "logboom.nats.duplicate.window.records",
             "logboom.nats.duplicate.window.records",
             Number(1, 10_000_000),
-            "Of how many of the newest records of each partition the ids are remembered, at most. Each takes some 200 "
+            "For how many of the newest records of each partition ids are remembered, at most. Each takes some 200 "
             "bytes of the leader's memory.",
         ),
     ] = 500_000
@@ -540,7 +541,7 @@ def minimum_fault(overrides: Mapping[str, str], replicas: int) -> str | None:
         return None
     return (
         f"min.insync.replicas={given} is above the number of replicas, {replicas}: no record with acks=all could ever "
-        f"be taken. Set it to {replicas} or less, or have more replicas"
+        f"be accepted. Set it to {replicas} or less, or have more replicas"
     )
 
 

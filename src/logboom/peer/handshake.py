@@ -165,7 +165,7 @@ def _hello(own: Introduction, key: bytes, nonce: bytes, lane: int, expected: Bro
 
 def _read_hello(data: bytes) -> _Hello:
     if not data.startswith(HELLO_MAGIC):
-        raise HandshakeError("it does not speak the protocol between brokers of Logboom")
+        raise HandshakeError("it does not speak Logboom's protocol between brokers")
     try:
         return _DECODER.decode(data[len(HELLO_MAGIC) :])
     except (msgspec.MsgspecError, ValueError) as error:  # ValueError: a text that is no UTF-8
@@ -233,7 +233,7 @@ class _Messages:
         if not 0 < size <= MESSAGE_BYTES_MAX:
             known = _OTHER_PROTOCOLS.get(self._data[: _LENGTH.size])
             looks = f": this looks like {known}" if known else ""
-            raise HandshakeError(f"it does not speak the protocol between brokers of Logboom{looks}")
+            raise HandshakeError(f"it does not speak Logboom's protocol between brokers{looks}")
         end = _LENGTH.size + size
         if len(self._data) < end:
             return None
@@ -259,7 +259,7 @@ def _process(told: bytes) -> str:
     try:
         return told.decode()
     except UnicodeDecodeError:
-        raise HandshakeError("it speaks of a process whose name cannot be read") from None
+        raise HandshakeError("it names a process with a name that cannot be read") from None
 
 
 def _known_process(processes: Processes, other: Introduction) -> bytes:
@@ -325,7 +325,7 @@ class DiallerHandshake:
             )
         other = _check(self._own, hello)
         if hello.lane != self._lane:
-            raise HandshakeError("it speaks of another connection")
+            raise HandshakeError("it names another connection")
         if self._expected not in (ANY_BROKER, hello.broker_id):
             raise MisdirectedError(f"broker {hello.broker_id} listens there, and not broker {self._expected}")
         keys = _frame_keys(self._key, self._hello, message)
@@ -343,7 +343,7 @@ class DiallerHandshake:
         told, seal = message[:-_PROOF_BYTES], message[-_PROOF_BYTES:]
         before = (self._hello, self._answer, self._proof)
         if not hmac.compare_digest(seal, _mac(self._key, "what the listener knows", *before, told)):
-            raise HandshakeError("what it said was changed on the way")
+            raise HandshakeError("its messages were changed on the network")
         _check_noted(self._processes, told)
         self.session = self._agreed
         return _framed(_mac(self._key, "end of the handshake", *before, message))
@@ -395,7 +395,7 @@ class ListenerHandshake:
         if self._agreed is None:
             return self._proven(own, message)
         if not hmac.compare_digest(message, _mac(self._key, "end of the handshake", *self._before_end)):
-            raise HandshakeError("what it said was changed on the way")
+            raise HandshakeError("its messages were changed on the network")
         self.session = self._agreed
         return b""
 
@@ -409,7 +409,7 @@ class ListenerHandshake:
             raise HandshakeError("it has not proven that it has this cluster's key (peer.key_file)")
         other = _check(own, hello)
         if hello.lane not in Lane.__members__.values():
-            raise HandshakeError(f"it asks for lane {hello.lane}, which there is not")
+            raise HandshakeError(f"it asks for lane {hello.lane}, which does not exist")
         keys = _frame_keys(self._key, self._first, self._said)
         session = Session(other, Lane(hello.lane), send_key=keys[1], receive_key=keys[0])
         if not both:
@@ -418,7 +418,7 @@ class ListenerHandshake:
         processes = self._processes()
         _check_noted(processes, told)
         if self._messages.rest():
-            raise HandshakeError("it speaks before it is its turn")
+            raise HandshakeError("it sent a message before its turn")
         before = (self._first, self._said, message)
         known = _known_process(processes, other)
         answer = known + _mac(self._key, "what the listener knows", *before, known)
@@ -434,7 +434,7 @@ class ListenerHandshake:
             # Without a key of that name, the proof under another one tells the dialler that the keys differ.
             self._key = next((key for key in self._keys if _key_name(key) == name), self._key)
         if self._messages.rest():
-            raise HandshakeError("it speaks before it is its turn")
+            raise HandshakeError("it sent a message before its turn")
         if own is None:
             return b""
         said = _hello(own, self._key, self._nonce, _read_hello(self._first).lane, ANY_BROKER)

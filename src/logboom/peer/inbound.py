@@ -58,7 +58,7 @@ class Inbound:
             metrics.crowded_out += 1
             self.services.limit_hits["peer.unauthenticated_connections"] += 1
             self.forget_unauthenticated(oldest)
-            oldest.end(f"{UNAUTHENTICATED_MAX} newer connections came before its other side had proven itself")
+            oldest.end(f"{UNAUTHENTICATED_MAX} newer connections came before its other side had authenticated itself")
         services = self.services
         handshake = ListenerHandshake(services.keys, lambda: services.own, services.nonce(), lambda: services.processes)
         connection = Connection(self.services, _Accepted(self), handshake)

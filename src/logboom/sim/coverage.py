@@ -21,11 +21,11 @@ LOGGED: Final[Mapping[str, str]] = {
     "a replica is lost, others have its records": "replicas made anew",
     "preferred leaders lead again": "preferred leaders restored",
     "leader elected on request": "elections on request",
-    "another broker is to be the controller: the disk of this one takes nothing": "controllers that gave up for a disk",
+    "another broker becomes the controller: the disk of this one accepts no writes": "controllers with a bad disk",
     "groups loaded": "loads of groups",
     "recovery": "recoveries with something to tell",
     "the connection to NATS was lost": "connections to NATS lost",
-    "moved from a server of NATS that leaves to another one": "moves from a nats-server that leaves",
+    "moved from a NATS server that is leaving to another one": "moves from a nats-server that leaves",
 }
 """What brokers log, and what it is counted as."""
 

@@ -11,7 +11,7 @@ from logboom.base.ports import Disk
 from logboom.storage.small_files import read_whole, replace_whole
 
 NAME: Final = "format.json"
-_REMEDY: Final = "Bring it back from a backup, or from the directory of a broker of the same version."
+_REMEDY: Final = "Restore it from a backup, or from the directory of a broker of the same version."
 FORMAT_VERSION: Final = 2
 """The format this program writes. 1, of November 2026: the metadata is one log of records. 2, of the same month: it is
 that of a member of a group (`broker.raft.migration`)."""

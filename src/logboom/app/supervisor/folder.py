@@ -182,7 +182,7 @@ def read_list(path: Path) -> dict[str, Any]:
             f"there is no cluster in {path}: `logboom cluster up` makes one, --data names another"
         ) from None
     except (ValueError, KeyError, TypeError):
-        raise FolderError(f"{file} is no list of nodes that this version of Logboom can read") from None
+        raise FolderError(f"{file} is not a list of nodes that this version of Logboom can read") from None
     assert isinstance(listing, dict)
     return listing
 
@@ -190,7 +190,7 @@ def read_list(path: Path) -> dict[str, Any]:
 def _new(path: Path) -> dict[str, Any]:
     strange = sorted(each.name for each in path.iterdir() if each.name not in _BEFORE_THE_LIST)
     if strange:
-        raise FolderError(f"{path} holds {strange[0]} and is no folder of a cluster; --data names another")
+        raise FolderError(f"{path} holds {strange[0]} and is not the folder of a cluster; name another one with --data")
     return {"nodes": [], "founded": False}
 
 

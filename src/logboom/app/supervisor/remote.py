@@ -68,7 +68,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, as
         except LogboomError as error:
             answer = {"error": str(error)}
         except (ValueError, KeyError, TypeError, AttributeError):
-            answer = {"error": "this is no request that a supervisor knows"}
+            answer = {"error": "the supervisor does not know this request"}
         writer.write(json.dumps(answer).encode() + b"\n")
         await writer.drain()
     except (OSError, ValueError, TimeoutError):

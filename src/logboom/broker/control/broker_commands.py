@@ -93,7 +93,7 @@ def _registration(command: commands.RegisterBroker) -> Registration:
 
 
 async def change_isrs(context: ControlContext, command: commands.ChangeIsr) -> list[Refusal | None]:
-    """What came of each proposal; all that are taken are one entry of the log."""
+    """The outcome of each proposal; all that are accepted are one entry of the log."""
     leader, epoch = BrokerId(command.broker), BrokerEpoch(command.epoch)
     checked_epoch(context.image, leader, epoch)
     image, repeats = context.image, _names_a_partition_twice(command.proposals)
@@ -114,12 +114,13 @@ async def change_isrs(context: ControlContext, command: commands.ChangeIsr) -> l
 
 
 async def lose_replicas(context: ControlContext, command: commands.ReplicasLost) -> list[Refusal | None]:
-    """Take replicas without records out of ISR and ELR; others lead where they did. What came of each: one is refused
-    whose partition was changed since the broker knew it, so that it says again whether the replica is lost.
+    """Take replicas without records out of ISR and ELR; others lead in their place. Returns the outcome of each: a
+    replica whose partition was changed since the broker knew it is refused, so that the broker reports again whether it
+    is lost.
 
     The partition epoch rises in any case, so that a proposal which still counts on the lost records is refused, and
-    messages of the lost copy can be distinguished from those of the next one. Where nobody else holds what is
-    committed, the partition stays as it is: whoever runs the cluster has to decide.
+    messages of the lost copy can be distinguished from those of the next one. If nobody else holds what is committed,
+    the partition stays as it is: an operator has to decide.
     """
     broker = checked_epoch(context.image, BrokerId(command.broker), BrokerEpoch(command.epoch)).id
     refusals = [_changed_since(context.image, *one) for one in _with_epochs(command)]
@@ -167,7 +168,7 @@ def _changed_since(image: Image, stream_id: StreamId, index: int, epoch: int | N
 
 
 async def move(context: ControlContext, command: commands.Reassign) -> None:
-    """Begin or take back a reassignment."""
+    """Begin or cancel a reassignment."""
     if command.replicas is None:
         await context.commit(cancel(context.image, command.name, command.index, context.minimum_of))
         return
@@ -205,8 +206,8 @@ async def unregister_broker(context: ControlContext, command: commands.Unregiste
         more = f" and {len(alone) - 1} more" if len(alone) > 1 else ""
         which = "--all" if more else alone[0].replace(":", " ")
         raise InvalidRequestError(
-            f"nobody but broker {broker.id} has all records of {alone[0]}{more}: start it, and drain it before it is "
-            "removed. If its disk is lost, delete the stream, or have others lead it: logboom cluster elect "
+            f"only broker {broker.id} has all records of {alone[0]}{more}: start it, and drain it before it is "
+            "removed. If its disk is lost, delete the stream, or let other replicas lead it: logboom cluster elect "
             f"{which} --unclean"
         )
     await context.commit(unregister(context.image, broker.id, context.minimum_of))

@@ -1,17 +1,18 @@
-"""The way of a command to the controller, from any broker, and of its answer back.
+"""How a command gets from any broker to the controller, and its answer back.
 
-Where this broker is the controller the command is executed here, else it goes to the broker that leads the consensus
-group. While nobody is known to lead, or the one that led has gone, the command waits for another one, within its time.
-It may then have been executed already: every command can be repeated (`commands.settled_by`).
+If this broker is the controller the command is executed here, otherwise it goes to the broker that leads the consensus
+group. While no leader is known, or the last one does not answer, the command waits for another one, within its time. It
+may have been executed already then: every command can be repeated (`commands.settled_by`).
 
-A connection may bring a command late, when whoever sent it has long sent it again, or was told that its outcome is not
-known. So it names the controllership that it is meant for, and no later one executes it. And one that changes what
-people change (`commands.ConditionalCommand`) names the entry of the metadata log up to which this broker had applied it
-when the command was made: the controller executes it only if nothing behind that has changed the same. Where something
-has, the command is built again from the image as it is now, as long as it is certain that no copy of it was executed;
-else its outcome stays unknown. So each is executed once at most, and never behind something that came later.
+A connection may deliver a command late, when its sender has long sent it again, or was told that its outcome is not
+known. So a command names the controllership that it is meant for, and no later one executes it. A command that changes
+objects which people change (`commands.ConditionalCommand`) also names the entry of the metadata log up to which this
+broker had applied the log when the command was made: the controller executes it only if no later entry has changed the
+same objects. If one has, the command is built again from the current image, as long as it is certain that no copy of it
+was executed; otherwise its outcome stays unknown. So each command is executed at most once, and never after a later
+change of the same objects.
 
-An answer names the entry of the metadata log that holds the change. Whoever asked gets it once this broker has applied
+An answer names the entry of the metadata log that holds the change. The caller gets it once this broker has applied
 that entry: it reads its own writes.
 """
 
@@ -44,7 +45,7 @@ MakeCommand: TypeAlias = Callable[[], AnyCommand]
 
 
 class Execute(Protocol):
-    """Executes a command on the controller, if nothing after `revision` has changed the same objects. Raises
+    """Executes a command on the controller, if no entry after `revision` has changed the same objects. Raises
     NotControllerError if this broker is not the controller."""
 
     async def __call__(self, command: AnyCommand, revision: int | None) -> Answer: ...
@@ -223,7 +224,7 @@ class ControlChannel:
                 f"the request is for the controller of term {request.term}; this broker is in term {self._view.term}"
             )
         if request.forward and not isinstance(request.command, FORWARDED):
-            raise InvalidRequestError(f"a {type(request.command).__name__} is not passed on: ask the controller")
+            raise InvalidRequestError(f"a {type(request.command).__name__} is not forwarded: ask the controller")
         try:
             if self._view.serving or not request.forward:
                 return (commands.encode(await self._execute(request.command, request.revision)),)

@@ -148,19 +148,21 @@ class Liveness:
         return self._now_s() - heard.at_s < lease_s and not (latest.stopping or latest.stalled)
 
     def check_has_ended(self, before: Broker) -> None:
-        """Another process begins with the data directory of this one, which has to have ended.
+        """Another process begins with the data directory of a registered one, which must have ended.
 
-        Heard of within a lease, it may have been killed since; or it lives, and the directory of the other one is a
-        copy. Raises BrokerRunsError: who asks again later learns which it is. Raises NotControllerError where this
-        controller has heard nothing yet, less than a lease after it began: a process that was killed is not taken for
-        one that lives, however often the controller changes.
+        If the registered one was heard from within a lease, it may have been killed since; or it is alive, and the
+        directory of the new one is a copy. Raises BrokerRunsError: a process that asks again later learns which is the
+        case. Raises NotControllerError if this controller has heard nothing yet, less than a lease after it began: so a
+        process that was killed is not taken for a live one, however often the controller changes.
         """
         heard = self._heard.get(before.id)
         lease_s = self._context.config.now.lease_ms / 1_000 * (1 + CLOCK_RATE_MARGIN)
         if heard is None or heard.epoch != before.epoch or self._now_s() - heard.at_s >= lease_s:
             return
         if not heard.by_heartbeat:
-            raise NotControllerError(f"the controller has just begun, and may yet hear of broker {before.id}")
+            raise NotControllerError(
+                f"the controller has just started, and does not know yet whether broker {before.id} is alive"
+            )
         raise BrokerRunsError(
             f"another process of broker {before.id} is alive, and this data directory is a copy of its own. Stop "
             "one of the two; if both are wanted, give this one an id of its own and an empty data directory"

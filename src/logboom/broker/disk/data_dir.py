@@ -36,8 +36,7 @@ _LOCK_FILE: Final = "lock"
 _LOST_AND_FOUND: Final = "lost+found"
 NATS_SERVER_FILE: Final = "nats-server.conf"
 _REMEDY: Final = (
-    "Bring it back from a backup; or remove this broker from its cluster, empty its data directory, "
-    "and let it join again."
+    "Restore it from a backup; or remove this broker from its cluster, empty its data directory, and let it join again."
 )
 _ASKS: Final = ""
 """The cluster id of a broker that does not know it yet."""
@@ -57,7 +56,8 @@ _ENTRIES: Final = frozenset(
 
 
 class DataDirError(StorageError):
-    """The data directory cannot be used as it is: in use, another node's, or no data directory at all."""
+    """The data directory cannot be used as it is: it is in use, belongs to another broker, or is not a data
+    directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,8 @@ class DataDir:
     def join_cluster(self, cluster_name: str) -> None:
         """Belong to a cluster from now on. Waits for the disk.
 
-        Raises DataDirError where this broker is to follow its cluster into a new generation and there is none, OSError.
+        Raises DataDirError if this broker is to follow its cluster into a new generation and the cluster has none,
+        OSError.
         """
         assert not self.identity.cluster_id, "a broker belongs to one cluster for life"
         cluster_id, generation = _named(cluster_name)
@@ -195,8 +196,8 @@ def _check_unknown_entries(path: Path, disk: Disk) -> None:
     unknown = [name for name in found if name not in (_LOCK_FILE, _LOST_AND_FOUND, NATS_SERVER_FILE)]
     if unknown and not disk.exists(_FORMAT_FILE):
         raise DataDirError(
-            f"{path} holds other things ({', '.join(unknown[:3])}) and no {_FORMAT_FILE}: "
-            "it is no data directory of Logboom; name an empty or a new one"
+            f"{path} contains other files ({', '.join(unknown[:3])}) and no {_FORMAT_FILE}: it is not a data "
+            "directory of Logboom; name an empty or a new one"
         )
 
 
@@ -204,9 +205,9 @@ def _check_used(path: Path, disk: Disk, broker_id: BrokerId) -> None:
     if disk.exists(_NODE_FILE) or disk.exists(METADATA_DIR):
         return
     raise DataDirError(
-        f"the data directory {path} is empty, and a broker that listens for others founds no cluster unasked: --join "
-        "HOST:PORT has it join one that is there. For a new cluster, give this command once, on its first broker "
-        f"alone: logboom cluster found --data {path} --node-id {broker_id}"
+        f"the data directory {path} is empty, and a broker with --peer does not found a cluster by itself. To join an "
+        "existing cluster, use --join HOST:PORT. For a new cluster, run this command once, on its first broker only: "
+        f"logboom cluster found --data {path} --node-id {broker_id}"
     )
 
 
@@ -215,7 +216,7 @@ def _identity(path: Path, disk: Disk, broker_id: BrokerId, cluster_id: str | Non
     data = read_whole(disk, _NODE_FILE)
     if data is None:
         if disk.exists(METADATA_DIR):
-            raise DataDirError(f"{file} is missing from a data directory that has been used; bring it back")
+            raise DataDirError(f"{file} is missing from a data directory that has been used; restore it")
         chosen = _random_id(ids) if cluster_id is None else cluster_id
         made = Identity(chosen, broker_id, DirectoryId(_random_id(ids)))
         _write_identity(disk, made)

@@ -149,7 +149,7 @@ class LogManager:
                 (partition,) = self._create(stream, (index,), first_epoch=None, deleted=())
             else:
                 # It was durable before the stream was: an empty log in its place would hide that records are lost.
-                raise MissingReplicaError(f"the directory {directory} is missing; bring it back, or delete the stream")
+                raise MissingReplicaError(f"the directory {directory} is missing; restore it, or delete the stream")
             start.take_role(partition)
         except MissingReplicaError as error:
             self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=str(error))
@@ -178,7 +178,7 @@ class LogManager:
         if not is_left_over or not start.may_be_new(stream, index):
             raise StorageError(
                 f"the directory {directory} holds {found.stream}-{found.index} of the stream with the id {found.id}, "
-                f"and that of {expected.stream} is {expected.id}; move it away and bring the right one back"
+                f"and that of {expected.stream} is {expected.id}; move it away and restore the right one"
             )
         self._log.info("removing a leftover directory", directory=directory, reason="its stream was deleted")
         self._disk.remove_tree(directory)
@@ -250,7 +250,7 @@ class LogManager:
             # Empty metadata beside streams is a lost metadata directory sooner than anything else.
             raise StorageError(
                 f"the metadata knows no stream and never did, yet {len(logs)} partition directories are there "
-                f"({logs[0]}, ...); bring the metadata directory back, or move them away"
+                f"({logs[0]}, ...); restore the metadata directory, or move them away"
             )
         self._log.warning(
             "unknown directories left in place",

@@ -1,12 +1,13 @@
-"""Which partitions have ever been made in this data directory: a file that tells a replica which is new from one which
-is lost.
+"""Which partitions have ever been created in this data directory: a file that distinguishes a new replica from a lost
+one.
 
-The metadata gives a partition to its replicas before they have made it, and counts on them from then on: they are its
-ISR. So a directory that is missing at a start is one that the process before had no time for, or one that is lost with
-its records. The file has how far the metadata was followed when partitions were made last; what came after that, and
-what could not be made then, is new. It is durable before a partition takes a role, and so before it holds a record.
+The metadata assigns a partition to its replicas before they have created it, and counts on them from then on: they are
+its ISR. So if a directory is missing at a start, either the previous process had no time to create it, or it is lost
+with its records. The file says how far the metadata was followed when partitions were created last; partitions assigned
+after that, and those that could not be created then, are new. It is durable before a partition takes a role, and so
+before the partition holds a record.
 
-Kafka tells the two apart by what brokers report to the controller (KIP-858, AssignReplicasToDirs).
+Kafka distinguishes the two by what brokers report to the controller (KIP-858, AssignReplicasToDirs).
 """
 
 import asyncio
@@ -68,11 +69,11 @@ class MadeReplicas:
         return new
 
     async def note(self, up_to: int | None = None) -> None:
-        """Partitions were made, up to that change of the metadata: before they take a role. None for one of those that
-        could not be made before.
+        """Partitions were created, up to that change of the metadata: to be called before they take a role. None for
+        one of those that could not be created before.
 
         A full disk is no reason to go without them: until the next change notes it, one of them whose directory gets
-        lost is taken for new at a start.
+        lost is treated as new at a start.
         """
         if up_to is not None:
             self._up_to = up_to
@@ -82,7 +83,7 @@ class MadeReplicas:
             self.is_noted = False
             if isinstance(error, SyncFailedError):
                 self._flusher.disk_failed(error)
-            self._log.warning("which partitions were made is not noted; the next change retries", reason=str(error))
+            self._log.warning("the list of created partitions is not saved; the next change retries", reason=str(error))
         else:
             self.is_noted = True
 

@@ -145,7 +145,7 @@ async def watch_disk_stall(busy_s: Callable[[], float], pause: Pause, log: Filte
         stalled_s = busy_s()
         if stalled_s >= LOOKS_PER_HANG * pause.length_s:
             if not logged:
-                log.error("the disk hangs: what was asked of it waits", seconds=round(stalled_s, 1))
+                log.error("the disk hangs: reads and writes wait for it", seconds=round(stalled_s, 1))
             logged = True
         elif logged:
             log.info("the disk answers again")

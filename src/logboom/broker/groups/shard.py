@@ -221,7 +221,7 @@ class GroupShard:
         while waiting and (waiting[0][1].done() or waiting[0][0] <= now_s):
             _, future = waiting.popleft()
             if not future.done():
-                future.set_exception(CoordinatorNotAvailableError("not committed in time; it may yet be"))
+                future.set_exception(CoordinatorNotAvailableError("not committed in time; it may still be"))
         self._set_in_time_timer()
 
     def process(self, event: Event) -> None:

@@ -1,18 +1,18 @@
 """The shards of this broker: one for each partition of `__consumer_offsets` that it leads, for one leadership each.
 
-`follow` compares what the image says with what there is, so it may be called as often as anybody likes and with any
-number of changes at once. A leadership that was won gets a new shard, which loads in the background; one that is lost,
-or replaced by a later one of the same broker, has its shard resign, whose state is forgotten. Nothing is handed over
-from one to the next but the log.
+`follow` compares the image with the existing shards, so it may be called at any time and with any number of changes at
+once. A new leadership gets a new shard, which loads in the background; when a leadership is lost, or replaced by a
+later one of the same broker, its shard resigns and its state is forgotten. Nothing but the log is handed over from one
+shard to the next.
 
-A leader acts under a lease only. While it has none another broker may lead, and know later offsets: nothing is answered
-from memory then. Its shards keep their state for _LEASE_GRACE_S, because the controller may only have moved; after that
-those that still wait for an answer are sent elsewhere.
+A leader acts only under a lease. While it has none another broker may lead, and know later offsets: nothing is answered
+from memory then. Its shards keep their state for _LEASE_GRACE_S, because perhaps only the controller has changed; after
+that, members that still wait for an answer are told to look elsewhere.
 
-A broker may have its lease and apply no change, as one whose disk has no room for the log of the metadata. Perhaps
-another one was made the leader by choice. After _BEHIND_MAX_S nothing is answered either: the next leader commits
-nothing without this one before it has left the ISR, for which it is given longer (`broker.replica_lag_max_ms`), unless
-this one has asked for that itself.
+A broker may have its lease and yet apply no change, for example because its disk has no space for the log of the
+metadata. Perhaps another broker was made the leader on purpose. After _BEHIND_MAX_S nothing is answered either: the
+next leader commits nothing without this one before this one has left the ISR, which takes longer
+(`broker.replica_lag_max_ms`), unless this one has asked to leave.
 """
 
 import asyncio
@@ -189,7 +189,7 @@ class Shards:
 
     def _lease_stayed_away(self) -> None:
         self._lease_timer = None
-        self._log.warning("groups given up, for want of a lease", partitions=len(self._led))
+        self._log.warning("groups given up because there is no lease", partitions=len(self._led))
         for index in list(self._led):
             self._resign(index)
 

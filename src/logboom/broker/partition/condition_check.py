@@ -202,9 +202,9 @@ class ConditionCheck:
     def _too_far(self, condition: Condition, span: Span) -> str:
         limit = format_size_bytes(self._config.now.conditions.scan_max_bytes)
         return (
-            f"the records from offset {condition.bound(span.start)} to {span.end} would have to be searched for a key, "
-            f"which are more than {limit} (broker.conditions.scan_max_bytes): read the partition to its end, and send "
-            "the offset behind it in header logboom-read-to"
+            f"the records from offset {condition.bound(span.start)} to {span.end} would have to be searched for the "
+            f"latest record of a key, and are more than {limit} (broker.conditions.scan_max_bytes): read the "
+            "partition to its end, and send the offset behind it in header logboom-read-to"
         )
 
     def settled(self) -> None:

@@ -163,7 +163,9 @@ class Leader:
 
     def _doubt(self) -> LogboomError | None:
         """Why another broker may lead by now; None if none can."""
-        return None if self.is_certain else NotLeaderError(f"this broker is not certain to lead {self._name} still")
+        return (
+            None if self.is_certain else NotLeaderError(f"this broker is not certain that it still leads {self._name}")
+        )
 
     def follower_end(self, replica: BrokerId) -> Offset | None:
         """The durable end of a follower as of its last fetch; None if it has not fetched in this leadership."""
@@ -181,7 +183,7 @@ class Leader:
         """Raises OffsetNotAvailableError while the high-water mark may be below one that another leader has announced:
         an earlier leader (KIP-207), or a later one that this broker has not heard of yet."""
         if not self.is_certain:
-            raise OffsetNotAvailableError(f"this broker is not certain to lead {self._name} still")
+            raise OffsetNotAvailableError(f"this broker is not certain that it still leads {self._name}")
         if not self._core.knows_latest:
             raise OffsetNotAvailableError(f"{self._name} has a new leader, which does not know yet what is committed")
 
@@ -330,14 +332,14 @@ class Leader:
                     self._replication.await_join(self._key)
                 case LeadershipInDoubt():
                     self._queue.fail_uncommitted(
-                        NotLeaderError(f"{self._name} may have another leader: this one hears of no controller")
+                        NotLeaderError(f"{self._name} may have another leader: this broker hears from no controller")
                     )
                 case BelowMinimum():
                     # The records are in the log and may be committed later, which the error of Kafka says too.
                     self._queue.fail_uncommitted(
                         NotEnoughReplicasAfterAppendError(
-                            f"{self._name} fell below min.insync.replicas before the records were committed; "
-                            "they may yet be"
+                            f"{self._name} fell below min.insync.replicas before the records were committed; they may "
+                            "still be"
                         )
                     )
 
@@ -345,5 +347,5 @@ class Leader:
 def _not_enough_replicas(name: str, core: PartitionLeadership) -> LogboomError:
     there, wanted = len(core.isr), core.min_insync_replicas
     return NotEnoughReplicasError(
-        f"{name} has {there} in-sync replica{'' if there == 1 else 's'}, min.insync.replicas asks for {wanted}"
+        f"{name} has {there} in-sync replica{'' if there == 1 else 's'}, min.insync.replicas requires {wanted}"
     )

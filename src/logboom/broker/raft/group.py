@@ -436,7 +436,7 @@ class RaftGroup:
             others = [one for one in self.status.members if one.is_voter and one.recently_active]
             best = max(others, key=lambda one: (one.node_id != self.node_id, one.match_index), default=None)
             if best is not None and best.node_id != self.node_id:
-                self._log.warning("another broker is to be the controller: the disk of this one takes nothing")
+                self._log.warning("another broker becomes the controller: the disk of this one accepts no writes")
                 self.transfer_leadership(best.node_id)
 
     # --- outcomes -------------------------------------------------------------------------------------------------

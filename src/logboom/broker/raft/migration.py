@@ -58,8 +58,8 @@ def open_member(disk: Disk, node_id: NodeId, *, program: str, joins: bool, repor
         has_metadata = has_member(disk)
         if not has_metadata and disk.exists(STREAMS_DIR) and disk.list(STREAMS_DIR):
             raise StorageError(
-                f"the metadata is missing from a data directory that has been used: bring {METADATA_DIR} back, or "
-                "remove this broker from its cluster, empty its data directory, and let it join again"
+                f"the metadata is missing from a data directory that has been used: restore {METADATA_DIR}, or remove "
+                "this broker from its cluster, empty its data directory, and let it join again"
             )
         if is_old:
             _migrate(disk, node_id, program, report)

@@ -1,23 +1,23 @@
 """The leader's side of fetches: those that are not answered yet, and the reads for them.
 
-A fetch is looked at when it comes and whenever its partition has something new. The rules, in this order: the leader
-epoch is the same on both sides (KIP-320); the follower's log is this one's up to what it asks for, else the answer says
-where they part (KIP-101, KIP-279, KIP-595); only then its durable end counts, and only then it gets records. Records
-come from what is written, synced or not, whole batches only: what is staged may be taken back on a full disk, what is
-written may not.
+A fetch is examined when it comes and whenever its partition has something new. The rules, in this order: the leader
+epoch is the same on both sides (KIP-320); the follower's log agrees with this one up to what it asks for, else the
+answer says where they diverge (KIP-101, KIP-279, KIP-595); only then its durable end counts, and only then it gets
+records. Records come from what is written, synced or not, whole batches only: staged records may be taken back on a
+full disk, written ones may not.
 
-Where nothing but the high-water mark is new, the answer waits a little: mostly the next records come soon, and the mark
-goes with them for nothing.
+If only the high-water mark is new, the answer waits a little: usually the next records come soon, and the mark is sent
+with them at no cost.
 
-A fetch stands where its follower has what it was sent, or nearly: the leader answers it in parts of a request that goes
-on, and itself moves it behind the records of each. So in a steady stream each part costs one frame to the follower and
-one back, with its durable end, and records follow each other without waiting for either. What is on its way so has a
-bound (`fetch_session`); a fetch that finds it reached is answered once, and the follower sends the next one. A few
+A fetch stands while its follower has what it was sent, or nearly: the leader answers it in parts, and itself moves it
+behind the records of each part. In a steady stream each part therefore costs one frame to the follower and one back,
+with its durable end, and records follow each other without waiting for either. The amount in flight is limited
+(`fetch_session`); a fetch that finds the limit reached is answered once, and the follower sends the next one. A few
 records wait while others of their partition are on their way, until the follower has synced those, for 20 ms at most.
 
-Followers that are in sync go first, since producers wait for them. One that has more to catch up with gets a bounded
-part of an answer, one read at a time, so that what comes up for the others meanwhile waits for one read at most; under
-a throttle it may have to wait for its turn.
+Followers that are in sync go first, since producers wait for them. A follower that has more to catch up with gets a
+limited part of an answer, one read at a time, so that new records for the others wait for one read at most; under a
+throttle it may have to wait for its turn.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ class FetchServing:
                 raise InvalidRequestError("durable ends of this session were lost on the way")
             return session
         if not request.begins:
-            raise InvalidRequestError("a fetch goes on with a session that this broker does not know")
+            raise InvalidRequestError("a fetch continues a session that this broker does not know")
         if session is not None:
             session.end()
         fresh = FetchSession(request.session, replica, request.observer, BrokerEpoch(request.broker_epoch))

@@ -1,8 +1,8 @@
-"""`logboom.draining` among the settings of a broker: whether it is to hold no replicas any more.
+"""`logboom.draining` among the settings of a broker: whether the broker is to hold no replicas any more.
 
-Kafka's protocol has no request for this. It is a fact about a broker in the metadata of the cluster and no setting of
-its process, so any broker takes the change, also for one that is down. A drained broker gets no replicas; who drains it
-moves those that it has.
+Kafka's protocol has no request for this. It is a fact about a broker in the metadata of the cluster, not a setting of
+the broker's process, so any broker accepts the change, even for one that is down. A drained broker gets no new
+replicas; the tool that drains it moves those that it has.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def change_draining(
 ) -> None:
     """Begin or end the draining of the broker `name`. Raises InvalidConfigError, InvalidRequestError."""
     if replace_all or set(changes) != {DRAINING}:
-        raise InvalidConfigError(f"{DRAINING} is changed by itself, and by IncrementalAlterConfigs")
+        raise InvalidConfigError(f"{DRAINING} must be changed without other settings, and with IncrementalAlterConfigs")
     value = changes[DRAINING]
     if value not in _VALUES:
         raise InvalidConfigError(f"{DRAINING} is true or false, not {value!r}")

@@ -1,6 +1,6 @@
 """Broker loggers (KIP-412). There is one, `root`: the broker's own log, whose level is the setting `logboom.log.level`.
 
-Kafka forgets such a level at a restart; here it is a setting that was changed at run time, and kept.
+Kafka forgets such a level at a restart; here it is a setting that was changed at run time, and is kept.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,7 +47,7 @@ async def change_loggers(
 ) -> None:
     """Set levels; None is the level that the broker was started with. Raises LogboomError."""
     if not name:
-        raise InvalidRequestError("loggers are a broker's: name one")
+        raise InvalidRequestError("loggers belong to a broker: name the broker")
     levels: dict[str, str | None] = {}
     for logger, level in changes.items():
         if logger != _ROOT:

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (KIP-455, KIP-860): partitions move to other replicas, or stay after all.
+"""AlterPartitionReassignments (KIP-455, KIP-860): move partitions to other replicas, or cancel such a move.
 
 The answer says that a move has begun. It ends when every new replica is in sync: ListPartitionReassignments shows it.
 """
@@ -27,7 +27,7 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     async def moved(name: str, part: Any) -> Entity:
         error: LogboomError | None = None
         if (name, part.partition_index) in seen:
-            error = InvalidRequestError("a request names a partition once")
+            error = InvalidRequestError("the request names a partition more than once")
         else:
             seen.add((name, part.partition_index))
             async with gate:

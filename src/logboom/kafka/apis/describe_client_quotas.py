@@ -47,14 +47,14 @@ def _check(components: Any) -> None:
         if not kind:
             raise InvalidRequestError("the filter has an empty entity type")
         if kind not in (CLIENT_ID, IP, USER):
-            raise UnsupportedVersionError(f"{kind!r} is no type of entity; known: {CLIENT_ID}, {IP}, {USER}")
+            raise UnsupportedVersionError(f"{kind!r} is not a type of entity; known: {CLIENT_ID}, {IP}, {USER}")
     for component in components:
         if component.match_type not in _FILTERS:
             raise InvalidRequestError(f"match type {component.match_type} is not known")
         if (component.match_type == _EXACT) != (component.match is not None):
             raise InvalidRequestError("a name goes with match type 0 (exact) and with no other")
     if len(components) > 1 and any(component.entity_type == IP for component in components):
-        raise InvalidRequestError(f"a filter for {IP} stands alone")
+        raise InvalidRequestError(f"a filter for {IP} cannot be combined with others")
 
 
 def _fits(entity: QuotaEntity, request: Any) -> bool:

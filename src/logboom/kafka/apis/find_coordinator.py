@@ -41,7 +41,11 @@ async def _create_and_answer(context: RequestContext, keys: Sequence[str]) -> Re
     try:
         stream = await briefly(context.broker.groups.offsets_stream())
     except LogboomError as error:
-        context.server.log.warning("no stream of groups", "the stream of groups is not there", reason=str(error))
+        context.server.log.warning(
+            "no offsets stream",
+            "the stream that holds the groups does not exist",
+            reason=str(error),
+        )
         return _answer(context, keys, _GROUP, None)
     return _answer(context, keys, _GROUP, stream)
 
@@ -68,7 +72,7 @@ def _coordinator(context: RequestContext, key: str, key_type: int, stream: Strea
     leader = None if stream is None else cluster.partition(stream, partition_of_group(key, stream.partitions)).leader
     node = None if leader is None else cluster.nodes().get(leader)
     if node is None:
-        missing = CoordinatorNotAvailableError("nobody leads the partition that the group is kept in")
+        missing = CoordinatorNotAvailableError("the partition that holds the group has no leader")
         return _no_coordinator(error_code(missing), str(missing))
     return {
         "node_id": node.id,

@@ -34,7 +34,7 @@ def _value(broker: Broker, resource: Any, config: Any) -> str | None:
     if operation == _DELETE:
         return None
     if operation not in (_SET, *_ON_LISTS):
-        raise InvalidRequestError(f"{operation} is no operation on a setting")
+        raise InvalidRequestError(f"{operation} is not an operation on a setting")
     if config.value is None:
         raise InvalidRequestError(f"the setting {config.name!r} has no value: delete it to have its default")
     value: str = config.value

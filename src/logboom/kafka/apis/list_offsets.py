@@ -48,7 +48,7 @@ async def handle(context: RequestContext, request: Any) -> Reply:
 
     async def look_up(name: str, part: Any) -> Entity:
         if times[name, part.partition_index] > 1:
-            return _answer(part_cls, part, InvalidRequestError("a request names a partition once"))
+            return _answer(part_cls, part, InvalidRequestError("the request names a partition more than once"))
         async with gate:
             return await _look_up(context, part_cls, name, part)
 

@@ -33,7 +33,7 @@ def handle_unsupported(context: RequestContext, frame: memoryview, position: int
     request, _, _ = reader_for(API_KEY, _OLDEST)(body, 0, context.server.config.now.max_request_elements)
     if request.acks == 0:
         return None
-    error = UnsupportedVersionError("message formats before version 2 are not taken: use Produce version 3 or newer")
+    error = UnsupportedVersionError("message formats before version 2 are not accepted: use Produce version 3 or newer")
     topics = [
         (topic.name, [PartitionProduce(data.index, error) for data in topic.partition_data])
         for topic in request.topic_data

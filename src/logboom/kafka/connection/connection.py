@@ -102,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._frames.from_broker and self._transport is not None:
                 self._transport.write(clients_only(self._services.broker.cluster.peer_address))
             self._metrics.malformed += 1
-            self.refuse("bytes that are no Kafka request", self._frames.broken, limit=self._frames.limit)
+            self.refuse("bytes that are not a Kafka request", self._frames.broken, limit=self._frames.limit)
 
     def _arriving_changed(self) -> None:
         """The buffer of a long request was made, has grown or was handed on."""
@@ -112,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if budget.exceeds_share(self._config.max_inflight_total_bytes):
             budget.release()  # at once, or other connections would be closed for it too
-            self.refuse("request that finds no room", SHARE_EXCEEDED, limit="kafka.max_inflight_total_bytes")
+            self.refuse("no room for a request", SHARE_EXCEEDED, limit="kafka.max_inflight_total_bytes")
         elif self._services.budget.is_exhausted:
             self._turn.regulate_reading()
 
@@ -199,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
             why = self._deadline.tick_request(self._frames, config.request_timeout_s)
             if why is not None:
                 self._metrics.too_slow += 1
-                self.refuse("request that does not come", why)
+                self.refuse("request that does not arrive", why)
         else:
             self._deadline.nothing_awaited()
 

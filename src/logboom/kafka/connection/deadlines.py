@@ -48,7 +48,7 @@ class PeerDeadline:
             return None
         if not self.tick():
             return None
-        return f"{now_bytes - begun_bytes} bytes of it came in {ceil(limit_s)} s (kafka.request_timeout_s)"
+        return f"{now_bytes - begun_bytes} bytes of it arrived in {ceil(limit_s)} s (kafka.request_timeout_s)"
 
     def tick_unread(self, unread_bytes: int, limit_s: float) -> str | None:
         """Count a second in which this many bytes lie in the write buffer. Returns the reason to close, or None."""
@@ -56,4 +56,4 @@ class PeerDeadline:
         self._unread_bytes = unread_bytes
         if self._unread_s <= limit_s:
             return None
-        return f"it has read nothing for {self._unread_s} s, and {unread_bytes} bytes are there for it"
+        return f"it has read nothing for {self._unread_s} s, and {unread_bytes} bytes wait for it"

@@ -9,7 +9,7 @@ from typing import Final
 
 from logboom.kafka.metrics import KafkaMetrics
 
-SHARE_EXCEEDED: Final = "requests on their way take half of kafka.max_inflight_total_bytes: no room for a long one more"
+SHARE_EXCEEDED: Final = "arriving requests use half of kafka.max_inflight_total_bytes: no room for another long one"
 
 
 class ReceiveBudget:

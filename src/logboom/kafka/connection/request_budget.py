@@ -52,7 +52,7 @@ class RequestBudget:
         elif pause is Pause.UNREAD_REPLIES:
             metrics.limit_hits["kafka.max_unsent_bytes"] += 1
         elif self.all_requests_taken:
-            why = f"{metrics.inflight_requests} requests are under way: no more are read"
+            why = f"{metrics.inflight_requests} requests are in flight: no more are read"
             self._log.limit_reached("kafka.max_inflight_total_requests", why)
         elif self.is_exhausted:
             why = f"requests take {metrics.inflight_bytes} bytes: no more are read"

@@ -24,6 +24,4 @@ async def briefly(work: Awaitable[Result]) -> Result:
         async with asyncio.timeout(WAIT_S):
             return await work
     except TimeoutError:
-        raise OutcomeUnknownError(
-            "the controller has not answered yet; what was asked for may still come to be"
-        ) from None
+        raise OutcomeUnknownError("the controller has not answered yet; the change may still be made") from None

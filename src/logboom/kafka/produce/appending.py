@@ -91,4 +91,4 @@ def _stream_name(context: RequestContext, topic: Any) -> str:
 
 def timed_out() -> RequestTimedOutError:
     """The error of records that were appended and not committed within the request's timeout."""
-    return RequestTimedOutError("the records were not committed in time; they may be yet")
+    return RequestTimedOutError("the records were not committed in time; they may still be")

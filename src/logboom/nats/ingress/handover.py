@@ -1,31 +1,32 @@
-"""Between two leaders of a partition that are both there: the next one asks the one before it for what that one has
-received and not stored, so that nothing is lost.
+"""The handover between two leaders of a partition that are both alive: the next leader asks the previous one for the
+messages that it has received and not stored, so that none is lost.
 
-    the next leader                                   the one before it
-    leads; subscribes, holds what it hears            does not lead any more; holds what it hears
-    PING, PONG: it hears everything from now on,
+    the next leader                                   the previous leader
+    leads; subscribes, holds what it receives         leads no more; holds what it receives
+    PING, PONG: it receives everything from now on,
     the mark too
-    asks, with the epochs of its log          --->    PING, the mark (to an inbox of the next leader), PING: again
+    asks, with the epochs of its log          --->    PING, the mark (to an inbox of the next leader), PING: repeated
                                                       until nothing has come between the two PONGs
-                                                      ends its subscription; PING, PONG: it has got all
+                                                      ends its subscription; PING, PONG: it has received all
     publishes what it got, then what it held, <---    answers with what it held before the mark, and with what it had
-    without what was refused                          appended and the next leader has not; with the acks of what that
-                                                      one has; and with what it refused before it knew of that one
+    without what was refused                          appended and the next leader has not; with the acks of what the
+                                                      next leader has; and with what it refused before it knew of it
     sends those acks, once it has committed
     what it found in its log
 
-The last mark stands among the messages of both where both have received the same: what came before it the one before
-tells of, what comes behind it is the next leader's. Were the subscription ended first, a message that is published
-between that and the mark would be taken for an equal one that the one before has received alone, which would be lost.
+The last mark is at a place in the messages of both where both have received the same. The previous leader reports what
+came before it; what comes after it belongs to the next leader. If the subscription were ended first, a message
+published between that and the mark would be mistaken for an equal one that only the previous leader has received, and
+that one would be lost.
 
-Servers that are several hear of subscriptions one after the other, so there both brokers listen for a while together,
-before the question and after it, and the mark is not relied on.
+Several servers learn of subscriptions one after the other. Then both brokers listen for a while together, before the
+question and after it, and do not rely on the mark.
 
-Who does not answer in time is not waited for, and who is fenced is not asked, and keeps nothing. What it held is then
-lost, unless its publisher waits for an ack: it gets none, and tries again. Where it leads again it may still hold what
-the leader that went on without it has stored. Its own log tells: where that has records of leaders in between, it
-stores nothing that came before the PONG. That it waits for in any case, since what came before it others may have
-stored, however long it was on its way.
+A previous leader that does not answer in time is not waited for. One that is fenced is not asked and keeps nothing.
+What it held is then lost, unless its publisher waits for an ack: it gets none, and publishes again. If such a broker
+leads again, it may still hold messages that the leader in between has stored. Its own log shows this: if the log has
+records of leaders in between, it stores nothing that came before the PONG. It waits for the PONG in any case, because
+others may have stored what came before it, however long that was on its way.
 """
 
 import asyncio
@@ -61,7 +62,7 @@ from logboom.nats.link.frames import Delivery
 from logboom.nats.wire.messages import SUBJECT
 
 GAIN_S: Final = 4.0
-"""How long the next leader waits for the answer of the one before it, and for a connection to NATS before it asks."""
+"""How long the next leader waits for the answer of the previous one, and for a connection to NATS before it asks."""
 _COMMIT_S: Final = 5.0
 """How long acks wait until what the next leader found in its log is committed."""
 _ASKED_S: Final = 2.0
@@ -84,7 +85,7 @@ class Gained(NamedTuple):
     epoch: int
     """Of this leadership."""
     intake: Intake
-    """What took the messages of the stream when it began: what the leader before tells of is its matter where the
+    """The intake of the stream when the leadership began: it handles what the previous leader reports even if the
     stream is not attached any more."""
 
 
@@ -95,18 +96,17 @@ class Subscriptions(Protocol):
         """What takes the messages of a stream, as long as it is attached."""
 
     def opened(self, stream_id: StreamId, holding: HeldMessages, epoch: int) -> None:
-        """Nothing more is waited for: publish what is held, if this broker leads still, in this epoch."""
+        """There is nothing more to wait for: publish what is held, if this broker still leads, in this epoch."""
 
     def hear_no_more(self, streams: Iterable[StreamId]) -> None:
-        """End the subscriptions of these streams that are there for partitions alone which other brokers have asked
-        for."""
+        """End those subscriptions of these streams that serve only partitions for which other brokers have asked."""
 
     def close(self, stream_id: StreamId, holding: HeldMessages) -> None:
-        """What was held is the next leader's."""
+        """What was held belongs to the next leader now."""
 
     async def left(self, stream_id: StreamId, index: int, epoch: int) -> HeldMessages | None:
-        """What is held of a partition, once this broker leads it no more in an epoch before `epoch` and has all of it;
-        None where it holds nothing for that leader."""
+        """What is held of a partition, once this broker no longer leads it in an epoch before `epoch` and has received
+        everything; None if it holds nothing for that leader."""
 
 
 class Handover:
@@ -119,8 +119,8 @@ class Handover:
     # --- the next leader ----------------------------------------------------------------------------------------
 
     async def gain(self, before: BrokerId | None, gained: Sequence[Gained]) -> None:
-        """Ask the leader before this one for what it holds of these partitions, publish that and what was held here;
-        then answer the publishers of what both have. None: there is nobody to ask."""
+        """Ask the previous leader for what it holds of these partitions, publish that and what was held here; then
+        answer the publishers of what both have. None: there is no broker to ask."""
         if before is None:
             answers: Sequence[Answer | None] = [None] * len(gained)
             await self._hear_what_was_before(gained)
@@ -165,7 +165,7 @@ class Handover:
             services.advisories.note("nats.handover_failed", count=len(gained), message=f"of broker {before}: {error}")
             services.log.warning(
                 f"handover {before}",
-                "a leader did not say in time which messages from NATS it had not stored",
+                "a leader did not report in time which messages from NATS it had not stored",
                 leader=before,
                 partitions=len(gained),
                 why=str(error) or "it does not answer",

@@ -41,7 +41,7 @@ class _Holdings(dict[int, HeldMessages]):
         self._others: set[int] = set()
 
     def takes(self, index: int) -> bool:
-        """Whether a partition's messages are this broker's matter."""
+        """Whether this broker handles the messages of a partition."""
         if index in self:
             return True
         if index in self._others:
@@ -72,7 +72,7 @@ class Intake:
 
     def end(self, error: LogboomError, *, for_others: bool) -> None:
         """Refuse what still comes: there is nowhere to store it. `for_others`: also what belongs to partitions of other
-        brokers, who do not hear it any more."""
+        brokers, which no longer receive it."""
         self._ended, self._answers_for_others = error, for_others
 
     def receive(self, index: int | None, by_all: bool, messages: Run) -> None:
@@ -214,7 +214,7 @@ class Intake:
             self.replies.refuse(plain, error)
 
     def _overloaded(self) -> OverloadedError:
-        error = OverloadedError("more has arrived from NATS than may wait", limit="nats.max_inflight_bytes")
+        error = OverloadedError("more NATS messages wait to be stored than allowed", limit="nats.max_inflight_bytes")
         self._services.log.limit_reached("nats.max_inflight_bytes", str(error), stream=self._name)
         return error
 
@@ -298,15 +298,16 @@ class Intake:
         self._services.budget.took(sizes(some))
 
     def give_up(self, some: Sequence[Unstored]) -> None:
-        """It is not known whether other brokers have stored these; of a stream that was deleted, it is."""
+        """Give no answer, because it is not known whether other brokers have stored these; if the stream was deleted,
+        refuse them."""
         if self._ended is None:
             self.replies.give_up(some)
         elif some:
             self._refuse_unread([one.message for one in some], self._ended)
 
     def resolve(self, holding: HeldMessages, epochs: Epochs) -> Sequence[bytes]:
-        """It is known which messages in doubt the log of the next leader has: hold the others before all else. What is
-        to be said to the publishers of those that it has, once it has committed them."""
+        """It is now known which of the messages in doubt the log of the next leader has: hold the others before all
+        else. Returns the acks for those that it has, to be sent once it has committed them."""
         self._services.budget.gave(sizes(one.unstored for one in holding.doubts))
         resolved = holding.resolve(epochs)
         self._services.metrics.stored += resolved.kept
@@ -315,7 +316,7 @@ class Intake:
         return resolved.acks
 
     def committed(self, acks: Sequence[bytes]) -> None:
-        """What these say is so."""
+        """What these acks say has become true: send them."""
         self.replies.send(b"".join(acks), len(acks))
 
     def take_over(
@@ -326,7 +327,7 @@ class Intake:
         epoch: int,
         refused: Sequence[bytes] = (),
     ) -> None:
-        """The leader before this one has held these, or tells nothing; see `HeldMessages.take_over`."""
+        """The previous leader has held these, or reports nothing; see `HeldMessages.take_over`."""
         before = holding.size_bytes
         gone = holding.take_over(others, epochs, epoch, refused)
         self._services.budget.took(holding.size_bytes - before)
@@ -337,19 +338,19 @@ class Intake:
         return self._services.refusals.of(self._name, holding.index, self._services.clock.monotonic_s())
 
     def take(self, holding: HeldMessages) -> Sequence[Unstored]:
-        """All that was held: the caller's from now on."""
+        """All that was held; the caller is responsible for it from now on."""
         self._services.budget.gave(holding.size_bytes)
         return holding.take()
 
     def take_doubts(self, holding: HeldMessages) -> Sequence[Unstored]:
-        """All that is in doubt, and stays that: the caller's from now on."""
+        """All that is in doubt and stays so; the caller is responsible for it from now on."""
         doubted = [one.unstored for one in holding.doubts]
         holding.doubts.clear()
         self._services.budget.gave(sizes(doubted))
         return doubted
 
     def publish_held(self, holding: HeldMessages) -> None:
-        """Publish all that was held, in its order. The holding is open."""
+        """Publish all that was held, in its order, while this broker leads."""
         for by_all, group in groupby(self.take(holding), _BY_ALL):
             self._take(holding.index, by_all, list(map(_MESSAGE, group)))
 

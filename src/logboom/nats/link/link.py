@@ -1,13 +1,13 @@
-"""The connection to NATS that is kept up, and the subscriptions on it.
+"""One connection to NATS that is kept up, and the subscriptions on it.
 
-    DOWN      no connection; the next attempt comes after a pause that doubles, with some chance in it
+    DOWN      no connection; the next attempt comes after a pause that doubles, less a random part
     DIALLING  connecting and logging in, to the next server of the pool
-    UP        subscriptions are in force, what is published goes out
-    MOVING    the server is about to leave its cluster (lame duck mode): a connection to another one takes the place of
-              this one, without a gap (`changeover`)
+    UP        subscriptions are in force, what is published is sent
+    MOVING    the server is about to leave its cluster (lame duck mode): a connection to another one replaces this one,
+              without a gap (`changeover`)
 
-Subscriptions are wishes: they are made anew on each connection. What is published while none is up is lost, as it
-would be on the way: NATS keeps nothing.
+Subscriptions are wishes: they are made again on each connection. What is published while there is no connection is
+lost, as it would be on the way: NATS stores nothing.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ Receive = Callable[[Run], None]
 
 
 class _Subscription(NamedTuple):
-    """A wish, made anew on each connection."""
+    """A subscription that is made again on each connection."""
 
     subject: str
     queue: str | None
@@ -75,7 +75,7 @@ class Link:
     # --- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to connect; goes on without a connection."""
+        """Begin to connect. Does not wait for a connection."""
         self._keeper = asyncio.create_task(self._keep_up())
 
     async def stop(self) -> None:
@@ -89,12 +89,13 @@ class Link:
 
     @property
     def is_up(self) -> bool:
-        """Whether a server takes what is said."""
+        """Whether there is a connection on which to publish."""
         return self.up.is_set()
 
     @property
     def is_clustered(self) -> bool:
-        """Whether the server has said that it is one of several: what one has acted upon, others may not yet."""
+        """Whether the server has announced that it is one of several: the others may not yet know what this one has
+        done."""
         return self._is_clustered
 
     async def _keep_up(self) -> None:
@@ -177,7 +178,7 @@ class Link:
                 self._metrics.moves += 1
                 self._moved_at_s = asyncio.get_running_loop().time()
                 self._log.info(
-                    "moved", "moved from a server of NATS that leaves to another one", before=str(self._server)
+                    "moved", "moved from a NATS server that is leaving to another one", before=str(self._server)
                 )
                 self._use(connection, changeover.info, server)
 
@@ -191,8 +192,8 @@ class Link:
     def subscribe(
         self, subject: str, queue: str | None, receive: Receive, refused: Callable[[str], None] = lambda why: None
     ) -> int:
-        """Take the messages of a subject from now on, and after each reconnection; the number to end it with.
-        `refused` is told where the server does not allow it."""
+        """Subscribe to a subject, now and after each reconnection. Returns the number with which to end it. `refused`
+        is told where the server does not allow it."""
         sid = self._last_sid = self._last_sid + 1
         self._subscriptions[sid] = _Subscription(subject, queue, receive, refused)
         self._metrics.subscriptions = len(self._subscriptions)
@@ -225,7 +226,7 @@ class Link:
             await self.round_trip()
 
     def send(self, said: bytes) -> bool:
-        """Send what `commands` has made; False where there is no connection to send it on."""
+        """Send what `commands` has encoded; False if there is no connection."""
         if self._connection is None:
             return False
         self._connection.send(said)
@@ -277,12 +278,12 @@ class Link:
             self._servers.told([url for url in urls if isinstance(url, str)], self._server)
         self._is_leaving = bool(info.get("ldm"))
         if self._is_leaving and (self._mover is None or self._mover.done()):
-            self._log.info("leaving", "a server of NATS is leaving its cluster", server=str(self._server))
+            self._log.info("leaving", "a NATS server is leaving its cluster", server=str(self._server))
             self._mover = asyncio.create_task(self._move())
 
     def refused(self, text: str) -> None:
         self._metrics.errors[_kind(text)] += 1
-        self._log.warning(f"-ERR {_kind(text)}", "NATS has refused something", why=text)
+        self._log.warning(f"-ERR {_kind(text)}", "NATS reported an error", why=text)
         if "subscription" in text.lower():
             for wish in self._subscriptions.values():
                 if f'"{wish.subject}"' in text:

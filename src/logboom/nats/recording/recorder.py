@@ -1,7 +1,7 @@
 """Listens to requests and replies of recorded services, and stores both.
 
-Like the subscriptions of the ingress those of the recorder follow the streams' settings and what this broker leads. A
-pattern of replies is subscribed to once, whichever streams have it, since it brings every reply of the account.
+Like the subscriptions of the ingress, those of the recorder follow the streams' settings and what this broker leads. A
+pattern of replies is subscribed to once, however many streams have it, since it delivers every reply of the account.
 """
 
 import asyncio
@@ -231,7 +231,9 @@ class ServiceRecorder:
                 self._dropped(name, len(some), NotLeaderError(f"this broker does not lead {name}-{index}"))
                 continue
             if not services.budget.allows():
-                error = OverloadedError("more has arrived from NATS than may wait", limit="nats.max_inflight_bytes")
+                error = OverloadedError(
+                    "more NATS messages wait to be stored than allowed", limit="nats.max_inflight_bytes"
+                )
                 services.log.limit_reached("nats.max_inflight_bytes", str(error), stream=name)
                 self._dropped(name, len(some), error)
                 continue
