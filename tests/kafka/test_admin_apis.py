@@ -7,11 +7,13 @@ from uuid import uuid4
 import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
+from tests.kafka.cluster import placed, stream_of, three_brokers
 from tests.kafka.door import Client, Running, batch, running
 from tests.kafka.test_hot_apis import produced
 from tests.support.simulated import run
 
 from logboom.kafka.apis import (
+    alter_replica_log_dirs,
     api_versions,
     create_partitions,
     create_topics,
@@ -364,6 +366,52 @@ def test_describe_log_dirs(tmp_path: Path, version: int) -> None:
             assert [(one.name, [part.partition_index for part in one.partitions]) for one in result.topics] == [
                 ("s", [1])
             ]
+
+    run(body)
+
+
+def log_dirs(version: int, *moves: tuple[str, str, tuple[int, ...]]) -> Any:
+    cls = nested(load_request_schema(34, version), "dirs")
+    topic = nested(cls, "topics")
+    return tuple(
+        make(cls, path=path, topics=(make(topic, name=name, partitions=parts),)) for path, name, parts in moves
+    )
+
+
+@pytest.mark.parametrize("version", versions(alter_replica_log_dirs.HANDLER))
+def test_alter_replica_log_dirs(tmp_path: Path, version: int) -> None:
+    """What Kafka 4.1 answered to the same requests, with one log dir."""
+
+    async def altered(client: Client, *moves: tuple[str, str, tuple[int, ...]]) -> dict[tuple[str, int], ErrorCode]:
+        reply = await client.ask(34, version, dirs=log_dirs(version, *moves))
+        return {
+            (one.topic_name, part.partition_index): part.error_code for one in reply.results for part in one.partitions
+        }
+
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            await node.broker.catalog.create_stream("s", partitions=2)
+            await three_brokers(node)
+            await stream_of(node, "elsewhere", placed([2, 3]))
+            here, unknown = node.broker.health.log_dir_path, ErrorCode.unknown_topic_or_partition
+            assert here == str((tmp_path / "data").absolute())
+            assert await altered(client, (here, "s", (0, 0, 1, 7)), (here, "no", (0,)), (here, "elsewhere", (0,))) == {
+                ("s", 0): NONE,
+                ("s", 1): NONE,
+                ("s", 7): unknown,
+                ("no", 0): unknown,
+                ("elsewhere", 0): ErrorCode.replica_not_available,
+            }
+            not_found = ErrorCode.log_dir_not_found
+            for path in ("/nowhere", "", f"{here}/"):
+                assert await altered(client, (path, "s", (0, 7))) == {("s", 0): not_found, ("s", 7): not_found}
+            assert await altered(client, ("/nowhere", "s", (0, 1)), (here, "s", (0,))) == {
+                ("s", 0): NONE,
+                ("s", 1): not_found,
+            }
+            assert await altered(client, (here, "s", ())) == {}
+            node.broker.flusher.disk_failed(OSError("gone"))
+            assert await altered(client, (here, "s", (0,))) == {("s", 0): ErrorCode.kafka_storage_error}
 
     run(body)
 

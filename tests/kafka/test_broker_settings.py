@@ -36,6 +36,29 @@ def synonyms(config: Any) -> list[tuple[str, str | None, int]]:
     return [(one.name, one.value, one.source) for one in config.synonyms]
 
 
+def test_where_clients_connect_is_described_as_kafka_describes_it(tmp_path: Path) -> None:
+    """The answer of Kafka 4.1; tools of its ecosystem look for the name."""
+
+    async def body() -> None:
+        name = "advertised.listeners"
+        async with running(tmp_path) as node, node.client() as client:
+            value = f"PLAINTEXT://127.0.0.1:{node.address[1]}"
+            (config,) = (await told(client, *MINE, name)).values()
+            assert (config.name, config.value, config.config_source) == (name, value, STATIC)
+            assert config.read_only
+            assert not config.is_sensitive
+            assert synonyms(config) == [(name, value, STATIC)]
+            assert name in await told(client, *MINE)
+            for api_key, version in ((44, 1), (33, 2)):
+                code, why = await altered(client, api_key, version, [(name, "PLAINTEXT://10.0.0.1:1")], resource=MINE)
+                assert code is ErrorCode.invalid_config
+                assert why is not None
+                assert "change kafka.advertised" in why
+            assert await altered(client, 44, 1, [(name, None, DELETE)], resource=MINE) == (NONE, None)
+
+    run(body)
+
+
 def test_a_value_comes_from_the_broker_then_the_default_of_all_then_the_start_then_the_table(tmp_path: Path) -> None:
     async def body() -> None:
         async with (

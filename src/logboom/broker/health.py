@@ -1,4 +1,4 @@
-"""Whether this broker does what it should: what is offline, what the disk does, and why it is not ready.
+"""The health of this broker: what is offline, what the disk does, and why the broker is not ready.
 
 Reads what other parts know and changes nothing. Asked by `/readyz`, `/metrics` and DescribeLogDirs.
 """
@@ -45,6 +45,11 @@ class Health:
         """Why the log dir takes no more writes, if so. Does not ask the disk, which may hang."""
         return self._flusher.failure
 
+    @property
+    def log_dir_path(self) -> str:
+        """The name by which clients know the log dir: its absolute path."""
+        return str(self._log_dir.absolute())
+
     def log_dir(self) -> LogDirState:
         """The state of the one log dir. Asks the file system, which may hang: call it off the loop."""
         return log_dir_state(self._disk, self._log_dir, self._flusher.failure)
@@ -69,11 +74,11 @@ class Health:
         return self._replicas.offline()
 
     def unready_reason(self) -> str | None:
-        """One sentence on what this broker should serve and does not; None where it serves everything."""
+        """One sentence about what this broker should serve and does not; None if it serves everything."""
         if self.log_dir_failure is not None:
             return str(self.log_dir_failure)
         if (stalled_s := self._flusher.busy_s) >= self._config.now.disk_hang_s:
-            return f"the disk hangs: a write or sync that began {stalled_s:.0f} s ago has not ended; reads go on"
+            return f"the disk hangs: a write or sync that began {stalled_s:.0f} s ago has not ended; reads continue"
         if (stalled_s := self._readers.busy_s) >= self._config.now.disk_hang_s:
             return f"the disk hangs: a read that began {stalled_s:.0f} s ago has not ended"
         offline = self._replicas.offline()

@@ -47,6 +47,14 @@ class SecurityDisabledError(LogboomError):
     """The request is about ACLs, and there is no authorizer (SECURITY_DISABLED)."""
 
 
+class LogDirNotFoundError(LogboomError):
+    """The request names a log dir that this broker does not have (LOG_DIR_NOT_FOUND)."""
+
+
+class ReplicaNotAvailableError(LogboomError):
+    """The request is about a replica, and this broker has none of the partition (REPLICA_NOT_AVAILABLE)."""
+
+
 _TABLE: dict[type[BaseException], ErrorCode] = {
     errors.UnknownStreamError: ErrorCode.unknown_topic_or_partition,
     errors.UnknownStreamIdError: ErrorCode.unknown_topic_id,
@@ -95,6 +103,8 @@ _TABLE: dict[type[BaseException], ErrorCode] = {
     LeaderNotAvailableError: ErrorCode.leader_not_available,
     ReplicaRequestError: ErrorCode.cluster_authorization_failed,
     SecurityDisabledError: ErrorCode.security_disabled,
+    LogDirNotFoundError: ErrorCode.log_dir_not_found,
+    ReplicaNotAvailableError: ErrorCode.replica_not_available,
     InvalidAcksError: ErrorCode.invalid_required_acks,
     RequestTimedOutError: ErrorCode.request_timed_out,
     UnsupportedVersionError: ErrorCode.unsupported_version,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from logboom.base.errors import InvalidConfigError, InvalidRequestError, LogboomError, UnknownStreamError
 from logboom.kafka.admin.draining import DRAINING, change_draining
 from logboom.kafka.admin.fixed_settings import FIXED_SETTINGS
+from logboom.kafka.admin.listener_settings import ADVERTISED_LISTENERS, refusal
 from logboom.kafka.admin.loggers import change_loggers
 from logboom.kafka.admin.resources import ResourceType
 from logboom.kafka.errors import error_code, error_message
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 Changes = Mapping[str, str | None]
 """New values by name; None resets a setting to its default."""
 
+_NOT_CHANGED: Final = frozenset({*FIXED_SETTINGS, ADVERTISED_LISTENERS})
 
 _WITHOUT_SETTINGS: Final[Mapping[int, str]] = {
-    ResourceType.CLIENT_METRICS: "subscriptions to the metrics of clients (KIP-714) are not served",
+    ResourceType.CLIENT_METRICS: "subscriptions to the metrics of clients (KIP-714) are not supported",
     ResourceType.GROUP: "groups have no settings of their own: their members bring them",
 }
 
@@ -81,7 +83,7 @@ async def _change_loggers(
     broker: Broker, name: str, changes: Changes, *, replace_all: bool, validate_only: bool
 ) -> None:
     if replace_all:  # Kafka's AlterConfigs does not know loggers either
-        raise InvalidRequestError("loggers are changed by IncrementalAlterConfigs alone")
+        raise InvalidRequestError("only IncrementalAlterConfigs can change loggers")
     await change_loggers(broker, name, changes, validate_only=validate_only)
 
 
@@ -97,7 +99,9 @@ def _without_fixed(changes: Changes) -> Changes:
         if value is not None and name in FIXED_SETTINGS:
             fixed = FIXED_SETTINGS[name]
             raise InvalidConfigError(f"{name} is {fixed.value} and cannot be changed: {fixed.why}")
-    return {name: value for name, value in changes.items() if name not in FIXED_SETTINGS}
+    if changes.get(ADVERTISED_LISTENERS) is not None:
+        raise refusal()
+    return {name: value for name, value in changes.items() if name not in _NOT_CHANGED}
 
 
 def _change_of(broker: Broker, resource: Any) -> Callable[..., Awaitable[object]]:

@@ -1,10 +1,12 @@
 """DescribeConfigs (KIP-133, KIP-226, KIP-569): settings of streams and of the broker, and where each comes from."""
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Final
 
 from logboom.base.errors import InvalidRequestError, LogboomError, UnknownStreamError
 from logboom.kafka.admin.configs import Described, describe_all_brokers, describe_broker, describe_stream
+from logboom.kafka.admin.listener_settings import describe_advertised
 from logboom.kafka.admin.loggers import describe_loggers
 from logboom.kafka.admin.resources import ResourceType
 from logboom.kafka.errors import error_code, error_message
@@ -69,15 +71,17 @@ def _describe(context: RequestContext, resource: Any) -> Iterable[Described]:
         return describe_stream(context.broker, stream)
     if kind == ResourceType.BROKER:
         context.broker.catalog.check_broker_name(resource.resource_name)
-        return (describe_broker if resource.resource_name else describe_all_brokers)(context.broker)
+        if not resource.resource_name:
+            return describe_all_brokers(context.broker)
+        return chain(describe_broker(context.broker), (describe_advertised(context.server.cluster.own_address),))
     if kind == ResourceType.BROKER_LOGGER:
         if not resource.resource_name:
-            raise InvalidRequestError("loggers are a broker's: name one")
+            raise InvalidRequestError("loggers belong to a broker: name the broker")
         context.broker.catalog.check_broker_name(resource.resource_name)
         return describe_loggers(context.broker)
     if kind in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
         if not resource.resource_name:
-            raise InvalidRequestError("a group, or a subscription to the metrics of clients, has a name")
+            raise InvalidRequestError("a group, or a subscription to the metrics of clients, needs a name")
         return ()  # as Kafka for a name that was given no settings
     raise InvalidRequestError(f"resource type {kind} has no settings here")
 

@@ -1,11 +1,11 @@
-"""The brokers and the leaders of partitions, by the metadata image.
+"""The brokers and the leaders of partitions, derived from the metadata image.
 
-What Kafka tells its clients: brokers that are not fenced, at their listener for clients; of a partition, its leader
-where that is such a broker, and as offline the replicas on brokers that are not. What is told beside that of brokers
-that may just have gone is said in `broker.suspected_brokers`.
+As in Kafka, clients are told the brokers that are not fenced, at their listener for clients; and for a partition its
+leader, if that is such a broker, and as offline the replicas on other brokers. `broker.suspected_brokers` describes
+what else they are told about brokers that may just have died.
 
-A broker that stands alone need not be registered: then it is the one broker there is, at its own address. And a stream
-of before replicas were written down has one replica of each partition, on this broker.
+A broker that runs alone need not be registered: then it is the only broker, at its own address. A stream from the time
+before replicas were recorded has one replica of each partition, on this broker.
 """
 
 from __future__ import annotations
@@ -72,6 +72,11 @@ class ClusterView:
         self._lost: frozenset[BrokerId] = frozenset()
         self._led_by_lost: dict[StreamId, tuple[Stream, bool]] = {}
 
+    @property
+    def own_address(self) -> tuple[str, int]:
+        """Where clients connect to this broker."""
+        return self._advertised()
+
     # --- brokers ------------------------------------------------------------------------------------------------
 
     def nodes(self) -> Mapping[BrokerId, Node]:
@@ -116,7 +121,7 @@ class ClusterView:
 
     @property
     def lost(self) -> frozenset[BrokerId]:
-        """Named brokers that were lost just now; the same object as long as they do not change, for caches."""
+        """Named brokers that were just lost; the same object as long as they do not change, for caches."""
         lost = frozenset(one for one in self.alive if self.is_lost(one))
         if lost != self._lost:
             self._lost = lost
@@ -124,7 +129,7 @@ class ClusterView:
         return self._lost
 
     def is_lost(self, broker: BrokerId) -> bool:
-        """Whether a broker was lost just now."""
+        """Whether a broker was just lost."""
         return broker != self._own and self._broker.cluster.suspected.lost_lately(broker)
 
     def fenced(self) -> list[Node]:
@@ -170,10 +175,7 @@ class ClusterView:
         return Assignment(replicas=(self._own,), isr=(self._own,), leader=self._own, leader_epoch=epoch)
 
     def leader_is_lost(self, stream: Stream) -> bool:
-        """Whether a partition of it is led by a broker that has gone from here just now.
-
-        Looked up once for each state of a stream, since all clients that wait for a leader ask at each change.
-        """
+        """Whether one of its partitions is led by a broker that was just lost."""
         lost = self.lost
         if not lost:
             return False
