@@ -24,7 +24,7 @@ RUN = """
 import json, sys
 from pathlib import Path
 from logboom.app.supervisor.folder import Listeners, Folder
-from logboom.app.supervisor.run import Plan, run_nodes
+from logboom.app.supervisor.run import ClusterPlan, run_nodes
 from logboom.base.errors import LogboomError
 
 programs = json.loads(sys.argv[2])
@@ -51,7 +51,7 @@ async def controller():
 
 folder = Folder.open(Path(sys.argv[1]))
 folder.lay_out([int(each) for each in programs], Listeners("127.0.0.1:0", "127.0.0.1:0", None), keep=True)
-plan = Plan(folder, [int(each) for each in programs], command, False, False, 60.0, missing, controller)
+plan = ClusterPlan(folder, [int(each) for each in programs], command, False, False, 60.0, missing, controller)
 try:
     run_nodes(plan, Show())
 except LogboomError as error:

@@ -15,7 +15,7 @@ from logboom.broker.disk.cleaning_schedule import (
     PAUSE_MAX_S,
     PAUSE_SHARE,
     Backlogs,
-    Candidate,
+    CleanableLog,
     ClientBackoff,
     RateLimit,
     Served,
@@ -29,11 +29,11 @@ def dirt(clean: int, dirty: int, *, late: bool = False) -> Dirt:
 
 
 def test_the_dirtiest_log_is_next_and_one_that_waited_too_long_before_it() -> None:
-    quiet = Candidate("quiet", dirt(100, 0, late=True), 0.0)
-    below = Candidate("below", dirt(60, 40), 0.5)
-    dirty = Candidate("dirty", dirt(10, 90), 0.5)
-    dirtier = Candidate("dirtier", dirt(1, 99), 0.5)
-    late = Candidate("late", dirt(99, 1, late=True), 0.5)
+    quiet = CleanableLog("quiet", dirt(100, 0, late=True), 0.0)
+    below = CleanableLog("below", dirt(60, 40), 0.5)
+    dirty = CleanableLog("dirty", dirt(10, 90), 0.5)
+    dirtier = CleanableLog("dirtier", dirt(1, 99), 0.5)
+    late = CleanableLog("late", dirt(99, 1, late=True), 0.5)
     assert most_urgent([]) is None
     assert most_urgent([quiet, below]) is None
     for candidates, expected in (([dirty, quiet, dirtier, below], dirtier), ([dirtier, late, dirty], late)):
@@ -41,9 +41,9 @@ def test_the_dirtiest_log_is_next_and_one_that_waited_too_long_before_it() -> No
 
 
 def test_a_log_that_fails_comes_behind_those_that_failed_less_often() -> None:
-    stuck = Candidate("stuck", dirt(1, 99, late=True), 0.5, failures=2)
-    dirty = Candidate("dirty", dirt(10, 90), 0.5, failures=1)
-    clean = Candidate("clean", dirt(90, 10), 0.5)
+    stuck = CleanableLog("stuck", dirt(1, 99, late=True), 0.5, failures=2)
+    dirty = CleanableLog("dirty", dirt(10, 90), 0.5, failures=1)
+    clean = CleanableLog("clean", dirt(90, 10), 0.5)
     assert most_urgent([stuck, dirty, clean]) is dirty
     assert most_urgent([stuck, clean]) is stuck
 

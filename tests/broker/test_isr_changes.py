@@ -10,7 +10,7 @@ from logboom.base.ids import BrokerId, DirectoryId, PartitionIndex, StreamId, St
 from logboom.broker.control.broker_commands import change_isrs
 from logboom.broker.control.commands import ChangeIsr, Proposal, Refusal
 from logboom.metadata import Image, MetadataRecord, Stream, StreamCreated, apply_all
-from logboom.metadata.membership import Registration, register, unfence
+from logboom.metadata.membership import RegistrationRequest, register, unfence
 from logboom.metadata.placement import start
 from logboom.metadata.records import PartitionsChanged, Placed
 
@@ -28,7 +28,7 @@ def two_streams() -> Image:
     """Of three partitions each, on three brokers, of which one leads all of them."""
     image = Image()
     for broker in BROKERS:
-        registration = Registration(broker, DirectoryId(f"disk-{broker}"), "a", {"client": ("h", 9)})
+        registration = RegistrationRequest(broker, DirectoryId(f"disk-{broker}"), "a", {"client": ("h", 9)})
         image = apply_all(image, register(image, registration, minimum_of))
         image = apply_all(image, unfence(image, broker, image.brokers[broker].epoch, minimum_of))
     placed = (Placed.of(start(tuple(BROKERS), image.brokers)),) * PARTITIONS

@@ -11,7 +11,7 @@ from tests.broker.raft_lives import Life
 
 from logboom.broker.raft import ProposalLostError, RaftGroup, StateMachine
 from logboom.broker.raft.hard_state import HardStateFile
-from logboom.broker.raft.pending import Proposals, Reads, Waiter, answer
+from logboom.broker.raft.pending import PendingProposals, PendingReads, Waiter, answer
 from logboom.broker.raft.snapshots import Snapshots
 from logboom.broker.raft.writer import Writer
 from logboom.raft import Entry, HardState, Index, NodeId, Persist, Role, Snapshot, Term
@@ -45,18 +45,18 @@ def _persisted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def _answers_any_term(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proposal counts as applied once anything is applied at its index."""
 
-    def applied(self: Proposals, entry: Entry) -> None:
+    def applied(self: PendingProposals, entry: Entry) -> None:
         while self._waiting and self._waiting[0][0].index <= entry.index:
             answer(self._waiting.popleft()[1], entry.index)
 
-    monkeypatch.setattr(Proposals, "applied", applied)
+    monkeypatch.setattr(PendingProposals, "applied", applied)
 
 
 def _confirms_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
-    def add(self: Reads, waiter: Waiter, *, urgent: bool) -> None:
+    def add(self: PendingReads, waiter: Waiter, *, urgent: bool) -> None:
         answer(waiter, Index(0))
 
-    monkeypatch.setattr(Reads, "add", add)
+    monkeypatch.setattr(PendingReads, "add", add)
 
 
 def _forgets_votes(monkeypatch: pytest.MonkeyPatch) -> None:

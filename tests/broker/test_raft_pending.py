@@ -6,18 +6,18 @@ import pytest
 from tests.support import simulated
 
 from logboom.base.errors import OutcomeUnknownError
-from logboom.broker.raft.pending import MemberChanges, Reads, Waiter
+from logboom.broker.raft.pending import MemberChanges, PendingReads, Waiter
 from logboom.raft import ConfState, Index, NodeId
 
 TIMEOUT_S = 0.4
 
 
 class Asked:
-    """Reads whose questions are noted and answered by the test."""
+    """PendingReads whose questions are noted and answered by the test."""
 
     def __init__(self) -> None:
         self.questions: list[tuple[int, bool]] = []
-        self.reads = Reads(lambda number, urgent: self.questions.append((number, urgent)), TIMEOUT_S)
+        self.reads = PendingReads(lambda number, urgent: self.questions.append((number, urgent)), TIMEOUT_S)
 
     def add(self, *, urgent: bool = True) -> Waiter:
         waiter: Waiter = asyncio.get_running_loop().create_future()

@@ -60,7 +60,7 @@ from logboom.metadata.assignment import Assignment, Election, ordered
 from logboom.metadata.leadership import IsrProposal, LogEnd, change_isr, elect, rebalance, recover, recovery_candidates
 from logboom.metadata.leases import BrokerLease, BrokerLeases
 from logboom.metadata.membership import (
-    Registration,
+    RegistrationRequest,
     begin_shutdown,
     drain,
     fence,
@@ -83,8 +83,10 @@ def minimum_of(stream: Stream) -> int:
     return int(stream.overrides.get("min.insync.replicas", "1"))
 
 
-def registration(broker: BrokerId, *, incarnation: str = "a", clean: BrokerEpoch | None = None) -> Registration:
-    return Registration(broker, DirectoryId(f"disk-{broker}"), incarnation, {"client": ("h", 9)}, clean_epoch=clean)
+def registration(broker: BrokerId, *, incarnation: str = "a", clean: BrokerEpoch | None = None) -> RegistrationRequest:
+    return RegistrationRequest(
+        broker, DirectoryId(f"disk-{broker}"), incarnation, {"client": ("h", 9)}, clean_epoch=clean
+    )
 
 
 def cluster(brokers: int, *, replicas: int = 0, minimum: int = 1) -> Image:

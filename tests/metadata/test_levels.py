@@ -8,14 +8,14 @@ from logboom.base.ids import BrokerEpoch, BrokerId, DirectoryId
 from logboom.metadata import Image, Stream, apply_all
 from logboom.metadata.brokers import Broker
 from logboom.metadata.levels import OWN_LEVELS, Levels, check_written, set_level
-from logboom.metadata.membership import Registration, register
+from logboom.metadata.membership import RegistrationRequest, register
 from logboom.metadata.records import BrokerRegistered, MetadataLevelSet, decode, encode, level_of
 
 OLD, NEW = Levels(1, 1), Levels(1, 2)
 
 
-def registration(broker: int, levels: Levels = NEW, **more: object) -> Registration:
-    return Registration(
+def registration(broker: int, levels: Levels = NEW, **more: object) -> RegistrationRequest:
+    return RegistrationRequest(
         id=BrokerId(broker),
         directory_id=DirectoryId(f"d{broker}"),
         incarnation="1",

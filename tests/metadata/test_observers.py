@@ -27,7 +27,7 @@ from logboom.metadata import (
 )
 from logboom.metadata.assignment import Assignment, Election
 from logboom.metadata.leadership import elect
-from logboom.metadata.membership import Registration, drain, fence, register, unfence, unregister
+from logboom.metadata.membership import RegistrationRequest, drain, fence, register, unfence, unregister
 from logboom.metadata.observers import OBSERVERS, observe_all, reconfigured
 from logboom.metadata.placement import replication_factor_max
 from logboom.metadata.reassignment import reassign
@@ -46,7 +46,7 @@ def observers_of(stream: Stream) -> int:
 
 
 def joined(image: Image, broker: int, *, rack: str | None = None, domain: str = "", observer: bool = False) -> Image:
-    wanted = Registration(
+    wanted = RegistrationRequest(
         BrokerId(broker), DirectoryId(f"disk-{broker}"), "a", {}, rack=rack, failure_domain=domain, observer=observer
     )
     image = apply_all(image, register(image, wanted, minimum_of))
@@ -179,10 +179,10 @@ def test_no_observer_is_elected_whoever_dies() -> None:
 
 def test_what_a_broker_is_for_stays_the_same() -> None:
     image = joined(brokers(1), OBSERVER_BROKER, observer=True)
-    ordinary = Registration(OBSERVER_BROKER, DirectoryId("disk-9"), "b", {})
+    ordinary = RegistrationRequest(OBSERVER_BROKER, DirectoryId("disk-9"), "b", {})
     with pytest.raises(InvalidRequestError, match="broker 9 is registered as an observer, and stays that"):
         register(image, ordinary, minimum_of)
-    observing = Registration(BrokerId(1), DirectoryId("disk-1"), "b", {}, observer=True)
+    observing = RegistrationRequest(BrokerId(1), DirectoryId("disk-1"), "b", {}, observer=True)
     with pytest.raises(InvalidRequestError, match="start it without --observer"):
         register(image, observing, minimum_of)
 

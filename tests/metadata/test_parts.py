@@ -9,7 +9,7 @@ from logboom.base.ids import BrokerEpoch, BrokerId, DirectoryId, StreamId, Strea
 from logboom.metadata import Image, MetadataRecord, Stream, StreamCreated, apply_all
 from logboom.metadata.membership import (
     CHANGES_PER_RECORD,
-    Registration,
+    RegistrationRequest,
     begin_shutdown,
     begin_shutdown_part,
     fence,
@@ -62,7 +62,7 @@ def test_the_parts_come_to_the_whole(sizes: tuple[int, ...], what: str) -> None:
     if what == "fence":
         part, whole = (lambda now: fence_part(now, TWO, minimum_of)), (lambda now: fence(now, TWO, minimum_of))
     elif what != "leave":
-        wanted = Registration(
+        wanted = RegistrationRequest(
             TWO,
             DirectoryId(f"directory-{TWO}"),
             "next",

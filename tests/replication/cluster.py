@@ -33,7 +33,7 @@ from logboom.metadata import Image, MetadataRecord, Stream, StreamCreated, apply
 from logboom.metadata.assignment import Assignment, Eligibility, PartitionChange, PartitionUpdate, decide
 from logboom.metadata.leadership import IsrProposal, LogEnd, change_isr, rebalance, recover, recovery_candidates
 from logboom.metadata.leases import BrokerLeases
-from logboom.metadata.membership import Registration, fence, partitions_changed, register, unfence
+from logboom.metadata.membership import RegistrationRequest, fence, partitions_changed, register, unfence
 from logboom.metadata.placement import start
 from logboom.metadata.reassignment import reassign
 from logboom.metadata.records import Placed
@@ -109,7 +109,7 @@ class Cluster:
 
     def _register(self, broker: BrokerId) -> None:
         self.starts += 1
-        wanted = Registration(broker, DirectoryId(str(broker)), str(self.starts), {})
+        wanted = RegistrationRequest(broker, DirectoryId(str(broker)), str(self.starts), {})
         self._take(register(self.image, wanted, self.minimum_of))
         self._take(unfence(self.image, broker, self.image.brokers[broker].epoch, self.minimum_of))
         self.leases.renew(broker, self.now_s)

@@ -20,7 +20,7 @@ from logboom.metadata.brokers import Broker as Registered
 from logboom.metadata.image import Image, Stream
 from logboom.metadata.leadership import IsrProposal
 from logboom.metadata.leases import BrokerLease, BrokerLeases
-from logboom.metadata.membership import Registration
+from logboom.metadata.membership import RegistrationRequest
 from logboom.replication import following, leadership
 from logboom.replication.following import PartitionFollowing
 from logboom.replication.leadership import PartitionLeadership
@@ -265,7 +265,7 @@ def elect_anybody(patch: Patch) -> None:
 def believe_in_clean_shutdowns(patch: Patch) -> None:
     """A process that was killed stays in the ISR as if it had closed its logs."""
 
-    def clean(image: Image, wanted: Registration, minimum_of: Callable[[Stream], int]) -> Any:
+    def clean(image: Image, wanted: RegistrationRequest, minimum_of: Callable[[Stream], int]) -> Any:
         before = image.brokers.get(wanted.id)
         return membership.register(
             image, replace(wanted, clean_epoch=None if before is None else before.epoch), minimum_of

@@ -1,7 +1,7 @@
 """A file system of our own below a real process: it forgets what was not synced, and fails when told to.
 
 Speaks the kernel's FUSE protocol (linux/fuse.h, 7.31) over /dev/fuse itself, so it needs no library, only the right to
-mount. Files are `Node`s, names are durable once their directory was synced; `power_cut` mounts again what may
+mount. Files are `Inode`s, names are durable once their directory was synced; `power_cut` mounts again what may
 have survived. Served by a thread of the test, which must not touch the mounted directory itself.
 """
 
@@ -19,7 +19,7 @@ from typing import Final
 
 from tests.support.waiting import WAIT_S
 
-from logboom.sim.disk import Chance, Node
+from logboom.sim.disk import Chance, Inode
 
 MAX_WRITE: Final = 1 << 20
 _HEAD: Final = struct.Struct("<IIQQIIIHH")
@@ -61,7 +61,7 @@ class FuseDisk:
         self._hanging: list[bytes] = []
         self.counts: dict[str, int] = {}
         """How often each operation was asked for."""
-        self._inodes: dict[int, Node | Directory] = {_ROOT: Directory()}
+        self._inodes: dict[int, Inode | Directory] = {_ROOT: Directory()}
         self._paths: dict[int, str] = {_ROOT: ""}
         self._next = _ROOT + 1
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -119,7 +119,7 @@ class FuseDisk:
 
     def _survive(self, number: int, chance: Chance) -> None:
         inode = self._inodes[number]
-        if isinstance(inode, Node):
+        if isinstance(inode, Inode):
             self._inodes[number] = inode.after_power_cut(chance)
             return
         names = dict(inode.durable)
@@ -134,7 +134,7 @@ class FuseDisk:
 
     @property
     def used_bytes(self) -> int:
-        return sum(len(inode.data) for inode in self._inodes.values() if isinstance(inode, Node))
+        return sum(len(inode.data) for inode in self._inodes.values() if isinstance(inode, Inode))
 
     # --- serving ------------------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class FuseDisk:
         if code is None:
             return
         inode = self._inodes[node]
-        if name == "fsync" and isinstance(inode, Node):
+        if name == "fsync" and isinstance(inode, Inode):
             inode.sync_failed()
         raise OSError(code, os.strerror(code))
 
@@ -194,23 +194,23 @@ class FuseDisk:
             raise OSError(errno.ENOTDIR, "not a directory")
         return inode
 
-    def _file(self, number: int) -> Node:
+    def _file(self, number: int) -> Inode:
         inode = self._inodes[number]
-        if not isinstance(inode, Node):
+        if not isinstance(inode, Inode):
             raise OSError(errno.EISDIR, "a directory")
         return inode
 
     def _attr(self, number: int) -> bytes:
         inode = self._inodes[number]
-        size = len(inode.data) if isinstance(inode, Node) else _BLOCK
-        mode = stat.S_IFREG | 0o644 if isinstance(inode, Node) else stat.S_IFDIR | 0o755
+        size = len(inode.data) if isinstance(inode, Inode) else _BLOCK
+        mode = stat.S_IFREG | 0o644 if isinstance(inode, Inode) else stat.S_IFDIR | 0o755
         times = (0,) * 6
         return _ATTR.pack(number, size, -(-size // 512), *times, mode, 1, os.getuid(), os.getgid(), 0, _BLOCK, 0)
 
     def _entry(self, number: int) -> bytes:
         return struct.pack("<QQQQII", number, 0, 0, 0, 0, 0) + self._attr(number)
 
-    def _make(self, parent: int, name: str, inode: Node | Directory) -> int:
+    def _make(self, parent: int, name: str, inode: Inode | Directory) -> int:
         directory = self._directory(parent)
         if name in directory.names:
             raise OSError(errno.EEXIST, "it is there")
@@ -253,7 +253,7 @@ class FuseDisk:
         return self._entry(self._make(node, _name(body[8:]), Directory()))
 
     def create(self, node: int, body: memoryview) -> bytes:
-        return self._entry(self._make(node, _name(body[16:]), Node())) + _OPENED
+        return self._entry(self._make(node, _name(body[16:]), Inode())) + _OPENED
 
     def unlink(self, node: int, body: memoryview) -> bytes:
         names = self._directory(node).names
@@ -334,7 +334,7 @@ class FuseDisk:
         out = bytearray()
         names = self._directory(node).names
         for at, (name, number) in enumerate(list(names.items())[offset:], offset + 1):
-            kind = stat.S_IFREG if isinstance(self._inodes[number], Node) else stat.S_IFDIR
+            kind = stat.S_IFREG if isinstance(self._inodes[number], Inode) else stat.S_IFDIR
             raw = name.encode()
             entry = struct.pack("<QQII", number, at, len(raw), kind >> 12) + raw
             entry += bytes(-len(entry) % 8)

@@ -16,7 +16,7 @@ from logboom.app.config import LogConfig, LogFormat, NodeConfig
 from logboom.app.log import open_log
 from logboom.app.supervisor.folder import FOLDER_DEFAULT, NATS_SERVER_FILE, Folder, Place
 from logboom.app.supervisor.nats_server import EmbeddedNats
-from logboom.app.supervisor.run import Plan, run_nodes
+from logboom.app.supervisor.run import ClusterPlan, run_nodes
 from logboom.base.settings import join_address, split_address
 from logboom.cli.cluster_view import Cluster, look
 from logboom.cli.common import fail, note, plural, print_json
@@ -55,7 +55,7 @@ def hold_ports(folder: Folder, places: Sequence[Place]) -> None:
 
 
 def command(common: Common, folder: Folder) -> Callable[[Place, bool], list[str]]:
-    """The command line of each node; see `Plan.command`."""
+    """The command line of each node; see `ClusterPlan.command`."""
 
     def build(place: Place, joining: bool) -> list[str]:
         options = ["--node-id", str(place.id), "--data", place.data, "--kafka", place.kafka, "--peer", place.peer]
@@ -112,7 +112,7 @@ def log_settings(config: LogConfig) -> list[str]:
     return ["log.format=text"] if is_text(config) else []
 
 
-def run(plan: Plan, show: "Shown") -> None:
+def run(plan: ClusterPlan, show: "Shown") -> None:
     """Run until a stop; then let others use the folder."""
     try:
         run_nodes(plan, show)
@@ -121,8 +121,8 @@ def run(plan: Plan, show: "Shown") -> None:
 
 
 def missing(places: Sequence[Place], *, internal_replicas: int) -> Callable[[], Awaitable[str | None]]:
-    """What keeps the nodes from being one cluster; see `Plan.missing`. Partitions of internal streams are to have so
-    many replicas, all in sync."""
+    """What keeps the nodes from being one cluster; see `ClusterPlan.missing`. Partitions of internal streams must have
+    this many replicas, all in sync."""
 
     async def ask() -> str | None:
         cluster = await _look(places)
@@ -146,7 +146,7 @@ def missing(places: Sequence[Place], *, internal_replicas: int) -> Callable[[], 
 
 
 def controller(places: Sequence[Place]) -> Callable[[], Awaitable[int | None]]:
-    """Which node leads the cluster; see `Plan.controller`."""
+    """Which node leads the cluster; see `ClusterPlan.controller`."""
 
     async def ask() -> int | None:
         cluster = await _look(places)

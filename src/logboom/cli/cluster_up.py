@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from logboom.app.supervisor.folder import FOLDER_DEFAULT, Folder, Listeners
-from logboom.app.supervisor.run import Plan
+from logboom.app.supervisor.run import ClusterPlan
 from logboom.cli import cluster_nodes
 from logboom.cli.cluster_found import found_in
 from logboom.cli.cluster_nodes import Common, Shown
@@ -77,7 +77,7 @@ def up(
     common = Common(config, given, folder.key_file(), nats=server)
     # The first node made them alone. A new cluster is to survive the death of any node from its first moment.
     replicas = 0 if folder.founded else min(count, checked.broker.groups.offsets_replication_factor)
-    plan = Plan(
+    plan = ClusterPlan(
         folder=folder,
         node_ids=node_ids,
         command=cluster_nodes.command(common, folder),

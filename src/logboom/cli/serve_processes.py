@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logboom.app.supervisor.folder import Folder, Listeners
-from logboom.app.supervisor.run import Plan
+from logboom.app.supervisor.run import ClusterPlan
 from logboom.base.settings import join_address, split_address
 from logboom.cli import cluster_nodes
 from logboom.cli.cluster_found import found_in
@@ -55,7 +55,7 @@ def serve_processes(
         nats=nats,
         advertised={name: address for name, address in given.items() if address is not None},
     )
-    plan = Plan(
+    plan = ClusterPlan(
         folder=folder,
         node_ids=node_ids,
         command=cluster_nodes.command(common, folder),

@@ -23,7 +23,7 @@ _SUBJECT_HEADER: Final = "logboom-subject"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadPlan:
     """Where reading starts and ends in each partition."""
 
     stream: str
@@ -103,7 +103,7 @@ def _plan(
     count: int | None,
     follow: bool,
     bootstrap: str,
-) -> Plan:
+) -> ReadPlan:
     last = None
     if offset is not None:
         starts = {where: _checked(offset, where, each) for where, each in held.items()}
@@ -114,7 +114,7 @@ def _plan(
     else:
         last = count or _LAST_RECORDS
         starts = {where: max(each.first, each.end - last) for where, each in held.items()}
-    return Plan(
+    return ReadPlan(
         stream=stream,
         starts={index: start for (_, index), start in starts.items()},
         ends={index: each.end for (_, index), each in held.items()},
@@ -135,7 +135,7 @@ def _checked(offset: int, where: Where, held: Bounds) -> int:
     return offset
 
 
-def _chosen(consumer: Consumer, plan: Plan) -> Iterator[Message]:
+def _chosen(consumer: Consumer, plan: ReadPlan) -> Iterator[Message]:
     """The selected records, in the order they are printed."""
     if plan.last is not None:
         yield from heapq.nlargest(
@@ -150,7 +150,7 @@ def _chosen(consumer: Consumer, plan: Plan) -> Iterator[Message]:
         yield from _wanted(up_to_the_end(consumer, plan.starts, plan.ends), plan)
 
 
-def _wanted(messages: Iterable[Message], plan: Plan) -> Iterator[Message]:
+def _wanted(messages: Iterable[Message], plan: ReadPlan) -> Iterator[Message]:
     """Those of a subject, where one is asked for."""
     pattern = plan.subject
     if pattern is None:

@@ -45,7 +45,7 @@ CHANGES_PER_RECORD: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class RegistrationRequest:
     """What a broker says of itself when its process begins."""
 
     id: BrokerId
@@ -67,7 +67,7 @@ class Registration:
     """Incarnations of all processes that may have been registered with this directory; empty where it says none."""
 
 
-def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
+def register(image: Image, wanted: RegistrationRequest, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
     """A process of a broker begins. Its epoch is `image.next_broker_epoch`, and it is fenced.
 
     A process with the same data directory takes over at once, since the directory's lock shows that the earlier one
@@ -113,7 +113,7 @@ def register(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple
     return (*_earlier_process_is_gone(image, before, minimum_of, clean=clean), registered)
 
 
-def register_part(image: Image, wanted: Registration, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
+def register_part(image: Image, wanted: RegistrationRequest, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
     """A first part of a `register` that is taken, as `fence_part`: an earlier process leaves what it was in."""
     before = image.brokers.get(wanted.id)
     if before is None or before.incarnation == wanted.incarnation:
@@ -122,7 +122,7 @@ def register_part(image: Image, wanted: Registration, minimum_of: MinimumOf) -> 
     return _first_part(_earlier_process_is_gone(image, before, minimum_of, clean=clean))
 
 
-def _check_kind(before: Broker | None, wanted: Registration) -> None:
+def _check_kind(before: Broker | None, wanted: RegistrationRequest) -> None:
     """What a broker is for stays the same: its replicas would have to go, and the votes in the metadata group too."""
     if before is not None and before.observer != wanted.observer:
         is_now = "an observer" if before.observer else "a broker with replicas"

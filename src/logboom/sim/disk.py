@@ -84,7 +84,7 @@ class Change:
 
 
 @dataclass
-class Node:
+class Inode:
     """One file: its bytes now, those that are durable for sure, and what happened since, in order."""
 
     data: bytearray = field(default_factory=bytearray)
@@ -125,11 +125,11 @@ class Node:
         for data in (self.data, self.durable):
             data[bit // 8] ^= 1 << bit % 8
 
-    def copy(self) -> "Node":
+    def copy(self) -> "Inode":
         changes = [replace(change) for change in self.changes]
-        return Node(bytearray(self.data), bytearray(self.durable), changes, self.has_flipped)
+        return Inode(bytearray(self.data), bytearray(self.durable), changes, self.has_flipped)
 
-    def after_power_cut(self, chance: Chance) -> "Node":
+    def after_power_cut(self, chance: Chance) -> "Inode":
         survived = bytearray(self.durable)
         for change in self.changes:
             for offset, content in _sectors(change):
@@ -138,9 +138,9 @@ class Node:
         return replace(settled(survived), has_flipped=self.has_flipped)
 
 
-def settled(data: bytes | bytearray) -> Node:
+def settled(data: bytes | bytearray) -> Inode:
     """A file with nothing left to sync."""
-    return Node(bytearray(data), bytearray(data))
+    return Inode(bytearray(data), bytearray(data))
 
 
 def _sectors(change: Change) -> Iterator[tuple[int, bytes | None]]:
@@ -167,7 +167,7 @@ def _apply(data: bytearray, offset: int, content: bytes | None) -> None:
 class SimFile:
     """The File port on one file of the disk; it may go on after the name was removed, as on POSIX."""
 
-    def __init__(self, disk: "SimDisk", path: str, node: Node) -> None:
+    def __init__(self, disk: "SimDisk", path: str, node: Inode) -> None:
         self._disk, self._path, self._node = disk, path, node
 
     def read(self, offset: int, length: int) -> bytes:
@@ -293,8 +293,8 @@ class SimDisk:
     """Implements the Disk port."""
 
     def __init__(self, capacity_bytes: int = 1 << 40) -> None:
-        self.nodes: dict[str, Node] = {}
-        self.durable_names: dict[str, Node] = {}
+        self.nodes: dict[str, Inode] = {}
+        self.durable_names: dict[str, Inode] = {}
         self.directories: set[str] = {"."}
         self.capacity_bytes = capacity_bytes
         self._room_of, self._room_bytes = capacity_bytes, 0
@@ -321,7 +321,7 @@ class SimDisk:
             self._room_of, self._room_bytes = self.capacity_bytes, self.free_bytes
         return size_bytes <= self._room_bytes
 
-    def grow(self, node: Node, end: int) -> bool:
+    def grow(self, node: Inode, end: int) -> bool:
         """A file is about to end there, if it ends before that now; whether there is room for it."""
         growth = max(0, end - len(node.data))
         if not growth:
@@ -412,7 +412,7 @@ class SimDisk:
         if path not in self.nodes:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-            self.nodes[path] = Node()
+            self.nodes[path] = Inode()
         return SimFile(self, path, self.nodes[path])
 
     def exists(self, path: str) -> bool:

@@ -31,7 +31,7 @@ class ClusterStartError(LogboomError):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterPlan:
     """What to run."""
 
     folder: Folder
@@ -72,7 +72,7 @@ class Show(Protocol):
         """A stop begins."""
 
 
-def run_nodes(plan: Plan, show: Show) -> None:
+def run_nodes(plan: ClusterPlan, show: Show) -> None:
     """Run until a signal or a command stops it. Raises LogboomError or OSError where it cannot start; the nodes that
     had started are stopped by then."""
     asyncio.run(_Run(plan, show).live())
@@ -81,7 +81,7 @@ def run_nodes(plan: Plan, show: Show) -> None:
 class _Run:
     """One life of the nodes."""
 
-    def __init__(self, plan: Plan, show: Show) -> None:
+    def __init__(self, plan: ClusterPlan, show: Show) -> None:
         self._plan = plan
         self._show = show
         self._supervisor = Supervisor(

@@ -27,7 +27,7 @@ from logboom.metadata.brokers import Broker
 from logboom.metadata.leadership import IsrProposal, change_isr
 from logboom.metadata.levels import Levels, set_level
 from logboom.metadata.membership import (
-    Registration,
+    RegistrationRequest,
     changes_by_stream,
     checked_epoch,
     drain,
@@ -74,9 +74,9 @@ async def register_broker(
     return Registered(epoch=broker.epoch, cluster_id=context.identity.cluster_id, members=members)
 
 
-def _registration(command: commands.RegisterBroker) -> Registration:
+def _registration(command: commands.RegisterBroker) -> RegistrationRequest:
     clean = command.clean_epoch
-    return Registration(
+    return RegistrationRequest(
         id=BrokerId(command.id),
         directory_id=DirectoryId(command.directory_id),
         incarnation=command.incarnation,

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from logboom.base.errors import LogboomError
 from logboom.broker.control.context import ControlContext
 from logboom.broker.control.nodes import node_id_of
-from logboom.broker.control.voters import Candidate, MemberState, next_change, voters_wanted
+from logboom.broker.control.voters import MemberState, RegisteredBroker, next_change, voters_wanted
 from logboom.broker.raft.ports import GroupStatus
 from logboom.raft import ConfChangeV2
 
@@ -72,7 +72,7 @@ class MembershipManager:
         status = self._group.status
         image = self._context.image
         brokers = {
-            one.id: Candidate(
+            one.id: RegisteredBroker(
                 node_id_of(one.id, one.directory_id),
                 may_vote=one.active and not (one.draining or one.observer),
                 observer=one.observer,

@@ -27,7 +27,7 @@ class MemberState:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RegisteredBroker:
     """A registered broker, as far as membership goes."""
 
     node_id: NodeId
@@ -38,7 +38,7 @@ class Candidate:
 
 
 def next_change(
-    brokers: Mapping[BrokerId, Candidate], members: Mapping[NodeId, MemberState], own: NodeId, *, voters_max: int
+    brokers: Mapping[BrokerId, RegisteredBroker], members: Mapping[NodeId, MemberState], own: NodeId, *, voters_max: int
 ) -> ConfChangeV2 | None:
     """The next change towards the wanted members and voters; None where the group has them already."""
     wanted = {one.node_id for one in brokers.values()}
@@ -72,7 +72,7 @@ def voters_wanted(brokers: int, voters_max: int) -> int:
     return most - (most + 1) % 2
 
 
-def _promotable(brokers: Mapping[BrokerId, Candidate], members: Mapping[NodeId, MemberState]) -> list[NodeId]:
+def _promotable(brokers: Mapping[BrokerId, RegisteredBroker], members: Mapping[NodeId, MemberState]) -> list[NodeId]:
     return [
         one.node_id
         for _, one in sorted(brokers.items())
@@ -84,7 +84,10 @@ def _promotable(brokers: Mapping[BrokerId, Candidate], members: Mapping[NodeId, 
 
 
 def _least_useful(
-    voters: list[NodeId], brokers: Mapping[BrokerId, Candidate], members: Mapping[NodeId, MemberState], own: NodeId
+    voters: list[NodeId],
+    brokers: Mapping[BrokerId, RegisteredBroker],
+    members: Mapping[NodeId, MemberState],
+    own: NodeId,
 ) -> list[NodeId]:
     """Voters in the order in which they are demoted; the leader is never demoted."""
     may_vote = {one.node_id: one.may_vote for one in brokers.values()}

@@ -28,7 +28,7 @@ rests."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate(Generic[Log]):
+class CleanableLog(Generic[Log]):
     """A log of a compacted stream."""
 
     log: Log
@@ -44,7 +44,7 @@ class Candidate(Generic[Log]):
         return self.dirt.is_cleanable and (self.dirt.max_lag_exceeded or self.dirt.ratio > self.dirty_ratio_min)
 
 
-def most_urgent(candidates: Iterable[Candidate[Log]]) -> Candidate[Log] | None:
+def most_urgent(candidates: Iterable[CleanableLog[Log]]) -> CleanableLog[Log] | None:
     """The log to compact next: the dirtiest of those that are due; None if none is.
 
     A log whose `max.compaction.lag.ms` has passed comes before all others, since that is a promise in time. Kafka takes

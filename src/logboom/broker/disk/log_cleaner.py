@@ -30,7 +30,7 @@ from logboom.base.units import SECOND_MS
 from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.cleaning_schedule import (
     Backlogs,
-    Candidate,
+    CleanableLog,
     ClientBackoff,
     RateLimit,
     Served,
@@ -144,7 +144,7 @@ class LogCleaner:
 
     # --- what to do -------------------------------------------------------------------------------------------------
 
-    async def _look(self) -> Candidate[Partition] | None:
+    async def _look(self) -> CleanableLog[Partition] | None:
         """The log to compact now; None where none needs it."""
         wanted = [one for one in self._partitions() if one.config.compacts and not one.offline]
         self._failures = {one: count for one, count in self._failures.items() if one in wanted}
@@ -169,7 +169,7 @@ class LogCleaner:
                 continue  # deleted meanwhile
         self.state = replace(self.state, dirt=dirt)
         return most_urgent(
-            Candidate(one, found, one.config.min_cleanable_dirty_ratio, self._failures.get(one, 0))
+            CleanableLog(one, found, one.config.min_cleanable_dirty_ratio, self._failures.get(one, 0))
             for one, found in dirt.items()
             if one not in self.state.uncleanable
         )
@@ -192,7 +192,7 @@ class LogCleaner:
 
     # --- one log ----------------------------------------------------------------------------------------------------
 
-    async def _clean(self, candidate: Candidate[Partition]) -> bool:
+    async def _clean(self, candidate: CleanableLog[Partition]) -> bool:
         """Compact one log; False where that did not get anywhere, and the next look has to wait."""
         partition = candidate.log
         got_on = await self._run_over(partition, candidate.dirt)

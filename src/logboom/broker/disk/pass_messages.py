@@ -11,14 +11,14 @@ from typing import Final, TypeAlias
 import msgspec
 
 from logboom.base.ids import Offset
-from logboom.storage.compaction import FilterCounts, Plan, Source, Written
+from logboom.storage.compaction import CompactionPlan, FilterCounts, Source, Written
 from logboom.storage.segment import SparseIndex
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True):
     """The passes of a plan; those before are forgotten. Not answered."""
 
-    plan: Plan
+    plan: CompactionPlan
 
 
 class Read(msgspec.Struct, frozen=True, tag=True):

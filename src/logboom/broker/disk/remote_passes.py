@@ -15,7 +15,7 @@ from logboom.base.ports import File, Helper, SyncFailedError, Workers
 from logboom.base.units import MIB
 from logboom.broker.disk import pass_messages as messages
 from logboom.broker.disk.pass_process import WORK
-from logboom.storage.compaction import Files, Passes, Plan, Source, Written, in_this_process
+from logboom.storage.compaction import CompactionPlan, Files, Passes, Source, Written, in_this_process
 from logboom.storage.segment import BadBatchError
 
 SMALL_BYTES: Final = MIB
@@ -35,7 +35,7 @@ class PassProcess:
         """Whether there is a process now."""
         return self._helper is not None
 
-    def start_passes(self, plan: Plan, size_bytes: int) -> Passes:
+    def start_passes(self, plan: CompactionPlan, size_bytes: int) -> Passes:
         """Begin the passes of a plan over this many bytes. RetriableStorageError where no process can be started."""
         if self._helper is None and size_bytes <= self._small_bytes:
             return in_this_process(plan, size_bytes)

@@ -12,6 +12,7 @@
     id_scan          the same from the log, read in slices on reader threads
     message_ids      puts these together: whether ids are known now, and which message is in the log already
     header_scan      whether a part of a log has a record with a header of some name
+    slices           what the three scans share
     publish_stage    decides about published messages in the order of the log, and makes batches of those it takes
     append_notes     tells the counters and the windows above of each append
     waiters          acks in the order of offsets, watchers; callbacks and nothing else

@@ -21,10 +21,11 @@ from logboom.base.ports import Clock
 from logboom.base.quantities import format_size_bytes
 from logboom.broker.config import BrokerConfig
 from logboom.broker.metrics import Counters
-from logboom.broker.partition.condition_scan import ConditionScan, Reader, ScanLimits
+from logboom.broker.partition.condition_scan import ConditionScan, ScanLimits
 from logboom.broker.partition.conditions import Condition, ConditionalBatch, Latest, Span, refusal
 from logboom.broker.partition.key_window import KeyWindow
 from logboom.broker.partition.reader_threads import ReadSoon
+from logboom.broker.partition.slices import SliceReader
 from logboom.records import KeyedRecord, keyed_records, records_body
 from logboom.storage import Batch
 
@@ -88,7 +89,7 @@ class Log(Protocol):
     @property
     def written_end(self) -> Offset: ...
     @property
-    def reader(self) -> Reader: ...
+    def reader(self) -> SliceReader: ...
 
 
 class ConditionCheck:

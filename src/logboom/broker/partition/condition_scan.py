@@ -5,28 +5,17 @@ Knows the log and keys; not the conditions that ask for them, nor what comes of 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import Offset
-from logboom.base.units import MIB
 from logboom.broker.partition.conditions import Latest
 from logboom.broker.partition.key_window import KeyTable
+from logboom.broker.partition.slices import SLICE_BYTES, SliceReader
 from logboom.records import iter_batches, keyed_records, records_body
 
-_SLICE_BYTES: Final = MIB
 _SEARCHED_KEYS_MAX: Final = 16
 """Above this many keys, searching the bytes of records for each takes longer than looking at the records."""
-
-
-class Reader(Protocol):
-    """The part of a `storage.LogReader` that is used here. All of it may wait for the disk."""
-
-    def read_with_next_offset(
-        self, offset: Offset, max_bytes: int, *, ceiling: Offset
-    ) -> tuple[bytes | memoryview, Offset] | None: ...
-
-    def bytes_between(self, start: Offset, end: Offset) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +35,7 @@ class ConditionScan:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: SliceReader,
         starts: Sequence[Offset],
         end: Offset,
         written_end: Offset,
@@ -83,7 +72,7 @@ class ConditionScan:
             self.start = self._at
         if self._at >= self.end:
             return True
-        found = self._reader.read_with_next_offset(self._at, _SLICE_BYTES, ceiling=self._ceiling)
+        found = self._reader.read_with_next_offset(self._at, SLICE_BYTES, ceiling=self._ceiling)
         assert found is not None, "only a read of what is in memory alone gives nothing"
         data, behind = found
         assert behind > self._at, "a batch holds each offset below the ceiling"

@@ -4,29 +4,19 @@ thread."""
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from logboom.base.ids import Offset
 from logboom.base.units import MIB
+from logboom.broker.partition.slices import SLICE_BYTES, SliceReader
 from logboom.records import header_values, iter_batches, records_body
 
-_SLICE_BYTES: Final = MIB
 SCAN_BYTES_MAX: Final = 16 * MIB
 """As much is read; some 0.1 s."""
 
 
-class Reader(Protocol):
-    """The part of a `storage.LogReader` that is used here. All of it may wait for the disk."""
-
-    def read_with_next_offset(
-        self, offset: Offset, max_bytes: int, *, ceiling: Offset
-    ) -> tuple[bytes | memoryview, Offset] | None: ...
-
-    def bytes_between(self, start: Offset, end: Offset) -> int: ...
-
-
 async def may_have_header(
-    reader: Reader,
+    reader: SliceReader,
     read: Callable[[Callable[[], Offset]], "asyncio.Future[Offset]"],
     name: bytes,
     start: Offset,
@@ -40,7 +30,7 @@ async def may_have_header(
         """The next offset to read from; -1: there is one."""
         if at == start and reader.bytes_between(start, end) > SCAN_BYTES_MAX:
             return Offset(-1)
-        data, behind = reader.read_with_next_offset(at, _SLICE_BYTES, ceiling=end) or (b"", at)
+        data, behind = reader.read_with_next_offset(at, SLICE_BYTES, ceiling=end) or (b"", at)
         if behind <= at:
             return Offset(-1)  # cut off meanwhile
         for position, header in iter_batches(data):

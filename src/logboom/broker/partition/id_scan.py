@@ -3,25 +3,18 @@
 A new leader does this once, and a broker after its start: what it then knows is what any leader of this log would know.
 """
 
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from logboom.base.ids import Offset
-from logboom.base.units import MIB, SECOND_MS
+from logboom.base.units import SECOND_MS
 from logboom.broker.partition.id_window import IdWindow
+from logboom.broker.partition.slices import SLICE_BYTES, SliceReader
 from logboom.records import MESSAGE_ID, header_values, iter_batches, records_body
 from logboom.storage import TimedOffset
 
-_SLICE_BYTES: Final = MIB
 
-
-class Reader(Protocol):
+class IdReader(SliceReader, Protocol):
     """The part of a `storage.LogReader` that is used here. All of it may wait for the disk."""
-
-    def read_with_next_offset(
-        self, offset: Offset, max_bytes: int, *, ceiling: Offset
-    ) -> tuple[bytes | memoryview, Offset] | None: ...
-
-    def bytes_between(self, start: Offset, end: Offset) -> int: ...
 
     def offset_for_time(self, timestamp_ms: int, *, ceiling: Offset) -> TimedOffset | None: ...
 
@@ -60,7 +53,7 @@ class IdScan:
     time; then `window` is the loop's."""
 
     def __init__(
-        self, reader: Reader, start: Offset, end: Offset, now: Moment, limits: IdLimits, memory: ScanMemory
+        self, reader: IdReader, start: Offset, end: Offset, now: Moment, limits: IdLimits, memory: ScanMemory
     ) -> None:
         """`start`, `end`: of the log."""
         self.window = IdWindow(end, limits.window_s, limits.records_max, memory.generation_bytes_max)
@@ -81,7 +74,7 @@ class IdScan:
             self._at = self._first()
         if self._at >= self._end:
             return True
-        found = self._reader.read_with_next_offset(self._at, _SLICE_BYTES, ceiling=self._end)
+        found = self._reader.read_with_next_offset(self._at, SLICE_BYTES, ceiling=self._end)
         assert found is not None, "only a read of what is in memory alone gives nothing"
         data, behind = found
         assert behind > self._at, "a batch holds each offset below the ceiling"

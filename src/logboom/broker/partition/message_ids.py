@@ -18,7 +18,7 @@ from logboom.base.ids import Offset
 from logboom.base.ports import Clock
 from logboom.broker.metrics import Counters
 from logboom.broker.partition.id_memory import IdMemory
-from logboom.broker.partition.id_scan import IdLimits, IdScan, Moment, Reader
+from logboom.broker.partition.id_scan import IdLimits, IdReader, IdScan, Moment
 from logboom.broker.partition.id_window import IdWindow
 from logboom.broker.partition.reader_threads import ReadSoon
 from logboom.records import MESSAGE_ID, header_values, records_body
@@ -38,7 +38,7 @@ class Log(Protocol):
     @property
     def written_end(self) -> Offset: ...
     @property
-    def reader(self) -> Reader: ...
+    def reader(self) -> IdReader: ...
 
 
 class MessageIds:

@@ -35,7 +35,7 @@ from logboom.broker.group_commit import GroupCommit
 from logboom.broker.raft.applier import Applier, ApplierEvents
 from logboom.broker.raft.driver import Driver, now_ms
 from logboom.broker.raft.files import RaftFiles, Report
-from logboom.broker.raft.pending import MemberChanges, Proposals, Reads, Waiter, answer, fail
+from logboom.broker.raft.pending import MemberChanges, PendingProposals, PendingReads, Waiter, answer, fail
 from logboom.broker.raft.ports import (
     GroupStatus,
     Leadership,
@@ -182,8 +182,8 @@ class RaftGroup:
         self._hand_over_ms = 0
         self._started: Waiter | None = None
         self._member_changes = MemberChanges(opened.stored.snapshot.conf_state)
-        self._proposals = Proposals()
-        self._reads = Reads(
+        self._proposals = PendingProposals()
+        self._reads = PendingReads(
             lambda number, urgent: self._driver.feed(RequestRead(number, urgent)), settings.timing.election_s
         )
         self._snapshots = Snapshots(settings, len(opened.snapshot), log)

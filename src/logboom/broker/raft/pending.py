@@ -18,8 +18,8 @@ _QUESTIONS_MAX: Final = 16
 """Questions of readers that a majority has not answered yet."""
 
 
-class Proposals:
-    """Proposals on their way: given to the node, then in its log, in the order of the log, then applied."""
+class PendingProposals:
+    """PendingProposals on their way: given to the node, then in its log, in the order of the log, then applied."""
 
     def __init__(self) -> None:
         self._proposed: set[Waiter] = set()
@@ -117,7 +117,7 @@ class _Asked(NamedTuple):
     waiter: Waiter
 
 
-class Reads:
+class PendingReads:
     """Linearizable reads: each waits until a majority has confirmed that this node leads (ReadIndex, thesis 6.4). A
     confirmation counts only for readers that came before it was asked for, so each reader has a question put at once;
     what comes while `_QUESTIONS_MAX` are under way shares the next one. Over slow links a reader would else wait for

@@ -19,7 +19,7 @@ It knows one log's state. It must not know when a log is to be cleaned, or which
 """
 
 from logboom.storage.compaction.compaction import Cleaning, LogCompaction
-from logboom.storage.compaction.passes import FilePasses, Files, Passes, Plan, Written, in_this_process
+from logboom.storage.compaction.passes import CompactionPlan, FilePasses, Files, Passes, Written, in_this_process
 from logboom.storage.compaction.record_filter import FilterCounts
 from logboom.storage.compaction.settings import Cleaned, CompactionSettings, Dirt
 from logboom.storage.compaction.source import Source
@@ -27,6 +27,7 @@ from logboom.storage.compaction.source import Source
 __all__ = [
     "Cleaned",
     "Cleaning",
+    "CompactionPlan",
     "CompactionSettings",
     "Dirt",
     "FilePasses",
@@ -34,7 +35,6 @@ __all__ = [
     "FilterCounts",
     "LogCompaction",
     "Passes",
-    "Plan",
     "Source",
     "Written",
     "in_this_process",

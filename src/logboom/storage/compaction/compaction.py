@@ -10,7 +10,7 @@ from logboom.base.ids import Offset
 from logboom.base.ports import File, SyncFailedError
 from logboom.records import HEADER_BYTES, MAX_OFFSET_DELTA, read_header
 from logboom.storage.compaction import swap
-from logboom.storage.compaction.passes import Passes, Plan, StartPasses, Written, in_this_process
+from logboom.storage.compaction.passes import CompactionPlan, Passes, StartPasses, Written, in_this_process
 from logboom.storage.compaction.record_filter import FilterCounts
 from logboom.storage.compaction.settings import Cleaned, CompactionSettings, Dirt
 from logboom.storage.compaction.source import Source
@@ -216,7 +216,7 @@ class Cleaning:
         dirt = self._compaction.dirt(settings, now_ms=self._now_ms, stable_end=self._stable_end)
         self._cleanable_end = dirt.cleanable_end
         complete = [s for s in state.segments if s.end is not None and s.end <= dirt.cleanable_end]
-        plan = Plan(
+        plan = CompactionPlan(
             first_dirty_offset=start,
             epochs=state.epochs.entries,
             settings=settings,

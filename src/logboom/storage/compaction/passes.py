@@ -19,7 +19,7 @@ from logboom.storage.segment import SparseIndex
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CompactionPlan:
     """What the passes need to know about the log."""
 
     first_dirty_offset: Offset
@@ -78,14 +78,14 @@ class Passes(Protocol):
         """Give back the memory."""
 
 
-StartPasses = Callable[[Plan, int], Passes]
+StartPasses = Callable[[CompactionPlan, int], Passes]
 """Begin the passes of a plan over this many bytes."""
 
 
 class FilePasses:
     """The passes themselves."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: CompactionPlan) -> None:
         self._plan = plan
         self._epoch_at = EpochHistory(plan.epochs).at
         self._dirty: DirtySection | None = DirtySection(plan.first_dirty_offset, plan.settings.map_bytes)
@@ -135,6 +135,6 @@ class FilePasses:
         self._dirty = None  # the key map may be large
 
 
-def in_this_process(plan: Plan, size_bytes: int) -> Passes:
+def in_this_process(plan: CompactionPlan, size_bytes: int) -> Passes:
     """`StartPasses` on the thread that calls it."""
     return FilePasses(plan)
