@@ -78,7 +78,7 @@ def test_streams_that_are_created_together_have_outcomes_of_their_own(tmp_path: 
     async def body() -> None:
         async with running(tmp_path, max_streams=253) as broker:
             await broker.catalog.create_stream("there")
-            await broker.catalog.set_metadata_level(level, may_lower=True, validate_only=False)
+            await broker.cluster_admin.set_metadata_level(level, may_lower=True, validate_only=False)
             wanted = [NewStream(f"new-{number}", partitions=2) for number in range(250)]
             wanted[7:7] = [
                 NewStream("there"),

@@ -51,7 +51,7 @@ def test_a_broker_keeps_nothing_of_what_has_moved_away(tmp_path: Path) -> None:
             stream = await cluster.create("orders", [1, 2])
             await cluster.in_sync("orders")
             await append(cluster.leader("orders"), b"a")
-            await cluster[DIRECTOR].catalog.reassign("orders", 0, [3, 2])
+            await cluster[DIRECTOR].cluster_admin.reassign("orders", 0, [3, 2])
             await until(lambda: cluster.assignment("orders").replicas == (3, 2), "it has moved")
             await append(cluster.leader("orders"), b"b")
             key = StreamIdPartition(stream.id, 0)

@@ -18,7 +18,7 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import BrokerId, StreamName
 from logboom.base.ports import Bytes
-from logboom.broker.catalog import Catalog
+from logboom.broker.broker import Broker
 from logboom.broker.control import commands
 from logboom.broker.control.commands import ChangeStreamConfig, ConditionalCommand, Request
 from logboom.broker.peers import FrameKind, PeerIdentity, PeerUnavailableError, SendPart
@@ -86,35 +86,35 @@ async def settled(cluster: Cluster) -> None:
     await until(lambda: not cluster.assignment("orders").reassigning, "the replicas have moved")
 
 
-Change = Callable[[Catalog], Awaitable[object]]
+Change = Callable[[Broker], Awaitable[object]]
 _CHANGES: dict[str, tuple[Change, Change]] = {
     "settings": (
-        lambda catalog: catalog.change_stream_config("orders", HOUR),
-        lambda catalog: catalog.change_stream_config("orders", WEEK),
+        lambda broker: broker.catalog.change_stream_config("orders", HOUR),
+        lambda broker: broker.catalog.change_stream_config("orders", WEEK),
     ),
     "all settings": (
-        lambda catalog: catalog.change_stream_config("orders", HOUR, replace_all=True),
-        lambda catalog: catalog.change_stream_config("orders", {}, replace_all=True),
+        lambda broker: broker.catalog.change_stream_config("orders", HOUR, replace_all=True),
+        lambda broker: broker.catalog.change_stream_config("orders", {}, replace_all=True),
     ),
     "settings of all brokers": (
-        lambda catalog: catalog.change_broker_config("", {"log.retention.ms": "3600000"}),
-        lambda catalog: catalog.change_broker_config("", {"log.retention.ms": None}),
+        lambda broker: broker.catalog.change_broker_config("", {"log.retention.ms": "3600000"}),
+        lambda broker: broker.catalog.change_broker_config("", {"log.retention.ms": None}),
     ),
     "quotas": (
-        lambda catalog: catalog.change_quotas([(_CLIENT, {"producer_byte_rate": 1.0})]),
-        lambda catalog: catalog.change_quotas([(_CLIENT, {"producer_byte_rate": None})]),
+        lambda broker: broker.catalog.change_quotas([(_CLIENT, {"producer_byte_rate": 1.0})]),
+        lambda broker: broker.catalog.change_quotas([(_CLIENT, {"producer_byte_rate": None})]),
     ),
     "replicas": (
-        lambda catalog: catalog.reassign("orders", 0, [2]),
-        lambda catalog: catalog.reassign("orders", 0, [1]),
+        lambda broker: broker.cluster_admin.reassign("orders", 0, [2]),
+        lambda broker: broker.cluster_admin.reassign("orders", 0, [1]),
     ),
     "draining": (
-        lambda catalog: catalog.drain_broker(2, draining=True),
-        lambda catalog: catalog.drain_broker(2, draining=False),
+        lambda broker: broker.cluster_admin.drain_broker(2, draining=True),
+        lambda broker: broker.cluster_admin.drain_broker(2, draining=False),
     ),
     "level": (
-        lambda catalog: catalog.set_metadata_level(2, may_lower=True, validate_only=False),
-        lambda catalog: catalog.set_metadata_level(3, may_lower=False, validate_only=False),
+        lambda broker: broker.cluster_admin.set_metadata_level(2, may_lower=True, validate_only=False),
+        lambda broker: broker.cluster_admin.set_metadata_level(3, may_lower=False, validate_only=False),
     ),
 }
 
@@ -127,15 +127,15 @@ def test_a_change_that_comes_again_does_not_undo_a_later_one(what: str, tmp_path
     async def body(cluster: Cluster) -> None:
         await cluster.create("orders", [1])
         sent = ToTheController(cluster)
-        await first(cluster[OTHER].catalog)
+        await first(cluster[OTHER])
         (request,) = sent.requests
         await settled(cluster)
-        await second(cluster[2].catalog)
+        await second(cluster[2])
         await settled(cluster)
         before = cluster.image
         assert isinstance(await sent.again(request), ConcurrentChangeError)
         assert cluster.image == before
-        await first(cluster[OTHER].catalog)  # asked for anew it is made
+        await first(cluster[OTHER])  # asked for anew it is made
         assert cluster.image != before
 
     on_brokers(2, minimum=1)(body)(tmp_path)
@@ -182,7 +182,7 @@ async def test_a_removal_spares_the_next_broker_of_that_id(cluster: Cluster) -> 
     await cluster.create("orders", [1])
     await cluster.stop(3)
     sent = ToTheController(cluster)
-    await cluster[OTHER].catalog.unregister_broker(3)
+    await cluster[OTHER].cluster_admin.unregister_broker(3)
     (request,) = sent.requests
     cluster.path = cluster.path / "new disks"
     await cluster.start(3)
@@ -197,7 +197,7 @@ async def test_an_unclean_election_is_not_held_again(cluster: Cluster) -> None:
     await cluster.create("orders", [1, 2])
     await cluster.elect("orders", 0, 2)
     sent = ToTheController(cluster)
-    await cluster[OTHER].catalog.elect("orders", 0, unclean=False)
+    await cluster[OTHER].cluster_admin.elect("orders", 0, unclean=False)
     (request,) = sent.requests
     await cluster.elect("orders", 0, 2)
     before = cluster.image

@@ -40,7 +40,7 @@ def test_a_new_replica_copies_at_the_rate_while_appends_are_acked_at_once(
             )
             await throttle(cluster, side, broker, RATE)
             begun_s = loop.time()
-            await cluster[1].catalog.reassign("orders", 0, [1, 2, 3])
+            await cluster[1].cluster_admin.reassign("orders", 0, [1, 2, 3])
             waits = []
             while len(cluster.assignment("orders").isr) < 3:
                 asked_s = loop.time()
@@ -72,13 +72,13 @@ def test_what_is_not_named_is_not_held_and_a_throttle_that_is_lifted_holds_nobod
             await filled(cluster, "0:2,7:1")
             await throttle(cluster, "leader", 1, 1)
             begun_s = loop.time()
-            await cluster[1].catalog.reassign("orders", 0, [1, 2, 3])
+            await cluster[1].cluster_admin.reassign("orders", 0, [1, 2, 3])
             await cluster.in_sync("orders")
             assert loop.time() - begun_s < 2, "the setting names other replicas"
-            await cluster[1].catalog.reassign("orders", 0, [1, 2])
+            await cluster[1].cluster_admin.reassign("orders", 0, [1, 2])
             await cluster[1].catalog.change_stream_config("orders", {"leader.replication.throttled.replicas": "*"})
             await until(lambda: 3 not in cluster.assignment("orders").replicas)
-            await cluster[1].catalog.reassign("orders", 0, [1, 2, 3])
+            await cluster[1].cluster_admin.reassign("orders", 0, [1, 2, 3])
             await stays(lambda: 3 not in cluster.assignment("orders").isr, 20.0)
             await throttle(cluster, "leader", 1, None)
             lifted_s = loop.time()
@@ -96,26 +96,26 @@ def test_a_throttled_move_survives_its_controller_and_can_be_taken_back(tmp_path
             await until(lambda: len(voters().voters) == 3, "three vote")
             for broker in (1, 2):
                 await throttle(cluster, "leader", broker, RATE)
-            await cluster[1].catalog.reassign("orders", 0, [1, 3])
-            await cluster[1].catalog.reassign("orders", 0, [1, 4])
+            await cluster[1].cluster_admin.reassign("orders", 0, [1, 3])
+            await cluster[1].cluster_admin.reassign("orders", 0, [1, 4])
             before = cluster[1].catalog.image.by_name[StreamName("orders")].assignments[0]
             assert (set(before.adding), set(before.removing)) == ({3, 4}, {2, 3})
             director = cluster.brokers.pop(DIRECTOR)
             await director.leave()
             await director.stop()
             cluster.network.leave(DIRECTOR)
-            image = cluster[1].catalog
+            other = cluster[1]
 
             def now() -> tuple[set[BrokerId], bool]:
-                found = image.image.by_name[StreamName("orders")].assignments[0]
+                found = other.catalog.image.by_name[StreamName("orders")].assignments[0]
                 return set(found.replicas), found.reassigning
 
             await until(lambda: cluster[1].controller not in (-1, DIRECTOR), "another one is the controller")
             assert now()[1], "it goes on"
-            await image.reassign("orders", 0, None)
+            await other.cluster_admin.reassign("orders", 0, None)
             await until(lambda: now() == ({1, 2}, False), "it was taken back")
             await append(cluster.partition(1, "orders"), b"after")
-            await image.reassign("orders", 0, [1, 4])
+            await other.cluster_admin.reassign("orders", 0, [1, 4])
             await until(lambda: now() == ({1, 4}, False), "it ends under the new controller")
             await append(cluster.partition(1, "orders"), b"moved")
 

@@ -61,9 +61,9 @@ def test_what_is_asked_for_at_once_is_one_change(tmp_path: Path) -> None:
             for broker in (2, 3, 1):
                 await cluster.stop(broker)
             await cluster.start(2)
-            catalog, state = cluster[2].catalog, cluster[DIRECTOR].cluster.state
+            admin, state = cluster[2].cluster_admin, cluster[DIRECTOR].cluster.state
             before = state.applied_index
-            elections = [catalog.elect("orders", index, unclean=True) for index in (*range(30), 7, 30)]
+            elections = [admin.elect("orders", index, unclean=True) for index in (*range(30), 7, 30)]
             *_, again, unknown = await asyncio.gather(*map(refusal_of, elections))
             assert isinstance(again, ElectionNotNeededError)
             assert isinstance(unknown, UnknownStreamError)
@@ -78,10 +78,10 @@ def test_who_asks_for_anybody_gets_the_longest_log(tmp_path: Path, asked_at: int
     async def body() -> None:
         async with cluster_of(tmp_path, 3, minimum=1) as cluster:
             await left_behind(cluster)
-            await cluster[asked_at].catalog.elect("orders", 0, unclean=True)
+            await cluster[asked_at].cluster_admin.elect("orders", 0, unclean=True)
             assert cluster.assignment("orders").leader == 3
             await append(cluster.partition(3, "orders"), b"on we go")
-            again = await refusal_of(cluster[asked_at].catalog.elect("orders", 0, unclean=True))
+            again = await refusal_of(cluster[asked_at].cluster_admin.elect("orders", 0, unclean=True))
             assert isinstance(again, ElectionNotNeededError)
             await cluster.start(1)
             await cluster.in_sync("orders")
@@ -108,7 +108,7 @@ def test_an_election_does_not_wait_for_those_that_do_not_answer(tmp_path: Path) 
         async with cluster_of(tmp_path, 3, minimum=1) as cluster:
             await left_behind(cluster)
             cluster.network.cuts.add((BrokerId(DIRECTOR), BrokerId(3)))
-            await cluster[DIRECTOR].catalog.elect("orders", 0, unclean=True)
+            await cluster[DIRECTOR].cluster_admin.elect("orders", 0, unclean=True)
             assert cluster.assignment("orders").leader == 2, (
                 "of 3 nothing is known, which does not mean that it has more"
             )
@@ -179,7 +179,7 @@ def test_the_last_one_in_sync_is_waited_for_without_end(tmp_path: Path) -> None:
             await cluster.start(2)
             assert cluster.assignment("orders").relied_on == (3,)
             await stays(lambda: cluster.assignment("orders").leader == NO_BROKER, 60.0)
-            await cluster[DIRECTOR].catalog.elect("orders", 0, unclean=True)
+            await cluster[DIRECTOR].cluster_admin.elect("orders", 0, unclean=True)
             await until(partial(has_shown, cluster.leader("orders"), 1), "all of it is shown")
 
     run(body)
@@ -221,7 +221,7 @@ def test_nobody_can_be_elected_where_nobody_is_there(tmp_path: Path) -> None:
             await cluster.create("orders", [1, 2])
             await cluster.crash(1, Random(1))
             await cluster.crash(2, Random(2))
-            refused = await refusal_of(cluster[DIRECTOR].catalog.elect("orders", 0, unclean=True))
+            refused = await refusal_of(cluster[DIRECTOR].cluster_admin.elect("orders", 0, unclean=True))
             assert isinstance(refused, EligibleLeadersNotAvailableError)
 
     run(body)

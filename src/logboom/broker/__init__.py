@@ -7,6 +7,7 @@ translate a protocol into calls. It knows no protocol: no request, no connection
 What a front end calls. `Broker.start` gives an object with narrow parts, and a front end uses these:
 
     catalog        which streams exist, quotas, settings changed at run time; and the commands that change them
+    cluster_admin  moves replicas, elects leaders, drains and removes brokers
     replicas       the partitions: find one, then append, read, watch it
     publishing     appends for front ends whose publishers send messages and not batches; refuses where others wait
     groups         consumer groups: join, sync, heartbeat, commit, ...
@@ -92,7 +93,8 @@ Rooms, lowest first; each imports only those before it:
     registrar      how a process gets registered, through the controller or any other broker
     cluster        this broker as a member of its cluster: how the group, control and the registration are wired
     stream_creation   new streams as commands, many of them in one
-    catalog        the image and the commands as front ends see them, producer ids
+    catalog        the image and the commands on streams, settings and quotas as front ends see them, producer ids
+    cluster_admin  the commands on replicas, leaders, brokers and the metadata level
     assignments, role_keeper, lost_replicas   what the image says of this broker's partitions, how they take these
                    roles, and what becomes of copies that have lost records
     replicas       the partitions of this broker, by name and by id

@@ -1,8 +1,8 @@
 """One broker: composes the parts of this package, starts them in order and stops them in order.
 
-The front ends call the parts, not the broker: `catalog` (streams, quotas, settings and their changes), `replicas` (the
-partitions), `publishing`, `groups`, `advisories`, `producer_ids`, `quotas`, `health`. This file has how they are wired,
-and in which order a committed change of metadata reaches them. Knows no protocol.
+The front ends call the parts, not the broker: `catalog` (streams, quotas, settings and their changes), `cluster_admin`,
+`replicas` (the partitions), `publishing`, `groups`, `advisories`, `producer_ids`, `quotas`, `health`. This file wires
+them, and fixes the order in which a committed change of metadata reaches them. Knows no protocol.
 
 Life: `start` (recovers and leads everything), then any number of calls on the loop, then `stop`, once.
 """
@@ -23,6 +23,7 @@ from logboom.base.units import SECOND_MS
 from logboom.broker.advisories.service import Advisories
 from logboom.broker.catalog import Catalog, ProducerIds
 from logboom.broker.cluster import ClusterMember, ClusterParts
+from logboom.broker.cluster_admin import ClusterAdmin
 from logboom.broker.cluster_identity import check_cluster, discover_cluster, open_group
 from logboom.broker.config import BrokerConfig
 from logboom.broker.control.incarnations import KnownProcesses, noted_processes
@@ -130,6 +131,7 @@ class Broker:
             ids=runtime.ids,
             log=log,
         )
+        self.cluster_admin = ClusterAdmin(self.cluster.channel)
         self.producer_ids = ProducerIds(self.catalog, self._config)
         self.quotas = self._quota_manager(config)
         self.catalog.watch_quotas(self.quotas.update)  # before any front end does: front ends then ask for meters again

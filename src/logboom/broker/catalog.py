@@ -234,30 +234,6 @@ class Catalog:
         first = await self._channel.submit(commands.AllocateProducerIds(count=count), int)
         return range(first, first + count)
 
-    # --- who holds, leads and leaves ------------------------------------------------------------------------------
-
-    async def reassign(self, name: str, index: int, replicas: Sequence[int] | None) -> None:
-        """Move a partition to `replicas`; None takes back a move that is under way. Returns when it has begun."""
-        wanted = None if replicas is None else tuple(replicas)
-        await self._channel.submit(commands.Reassign(name=name, index=index, replicas=wanted))
-
-    async def elect(self, name: str, index: int, *, unclean: bool) -> None:
-        """Make the preferred leader of a partition lead, or with `unclean` any replica if none is eligible."""
-        await self._channel.submit(commands.Elect(name=name, index=index, unclean=unclean))
-
-    async def drain_broker(self, broker: int, *, draining: bool) -> None:
-        """Begin or end to drain a broker."""
-        await self._channel.submit(commands.DrainBroker(broker=broker, draining=draining))
-
-    async def set_metadata_level(self, level: int, *, may_lower: bool, validate_only: bool) -> None:
-        """Raise the metadata level of the cluster, or with `may_lower` lower it. Raises InvalidUpdateVersionError."""
-        command = commands.SetMetadataLevel(level=level, may_lower=may_lower, validate_only=validate_only)
-        await self._channel.submit(command)
-
-    async def unregister_broker(self, broker: int) -> None:
-        """Forget a broker that is stopped and holds nothing."""
-        await self._channel.submit(commands.UnregisterBroker(broker=broker))
-
 
 class ProducerIds:
     """Ids for idempotent producers (KIP-98), given out one by one from blocks that the catalog reserves."""

@@ -40,4 +40,4 @@ async def change_draining(
     if not name.isdecimal() or BrokerId(int(name)) not in broker.catalog.image.brokers:
         raise InvalidRequestError(f"no broker is registered as {name!r}")
     if not validate_only:
-        await broker.catalog.drain_broker(int(name), draining=_VALUES[value])
+        await broker.cluster_admin.drain_broker(int(name), draining=_VALUES[value])

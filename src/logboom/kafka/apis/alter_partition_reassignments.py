@@ -58,11 +58,10 @@ async def handle(context: RequestContext, request: Any) -> Reply:
 
 
 async def _move(context: RequestContext, name: str, part: Any, *, may_change_factor: bool) -> LogboomError | None:
-    catalog = context.broker.catalog
     try:
         if not may_change_factor and part.replicas is not None:
             _check_factor(context, name, part)
-        await catalog.reassign(name, part.partition_index, part.replicas)
+        await context.broker.cluster_admin.reassign(name, part.partition_index, part.replicas)
     except LogboomError as refused:
         return refused
     return None

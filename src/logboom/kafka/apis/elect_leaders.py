@@ -53,7 +53,7 @@ async def _elect(
     async def elected(name: str, index: int) -> LogboomError | None:
         async with gate:
             try:
-                await context.broker.catalog.elect(name, index, unclean=unclean)
+                await context.broker.cluster_admin.elect(name, index, unclean=unclean)
             except LogboomError as refused:
                 return refused
             return None

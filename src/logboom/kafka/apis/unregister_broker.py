@@ -15,7 +15,7 @@ async def handle(context: RequestContext, request: Any) -> Reply:
     """Forget the broker, or say why that cannot be."""
     error: LogboomError | None = None
     try:
-        await context.broker.catalog.unregister_broker(request.broker_id)
+        await context.broker.cluster_admin.unregister_broker(request.broker_id)
     except LogboomError as refused:
         error = refused
     return make(

@@ -60,7 +60,7 @@ async def _update(context: RequestContext, request: Any, one: Any) -> LogboomErr
     may_lower = one.upgrade_type != _UPGRADE if has_types else one.allow_downgrade
     validate_only = has_types and request.validate_only
     try:
-        await context.broker.catalog.set_metadata_level(
+        await context.broker.cluster_admin.set_metadata_level(
             one.max_version_level, may_lower=may_lower, validate_only=validate_only
         )
     except LogboomError as error:
