@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "logboom"
 COMPILED = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["logboom"]["compiled"]
 
 OF_ONE_OBJECT = {
-    "broker/partition/append_queue.py: outcome is error",
+    "broker/partition/append_acks.py: outcome is error",
     "broker/partition/read_cache.py: key[0] is owner",
     "kafka/connection/inflight.py: entry is queue[0]",
     "kafka/connection/inflight.py: handler is not self._changing",

@@ -19,7 +19,7 @@ from logboom.broker.groups import shard
 from logboom.broker.partition import append_queue
 from logboom.broker.partition.append_queue import AppendQueue
 from logboom.broker.partition.condition_check import ConditionCheck
-from logboom.broker.partition.follower import Follower
+from logboom.broker.partition.followed_deletions import FollowedDeletions
 from logboom.broker.partition.leader import Leader
 from logboom.broker.partition.refused_producers import RefusedProducers
 from logboom.broker.partition.replica import Partition
@@ -74,7 +74,7 @@ def ack_what_fell_below_the_minimum(patch: Patch) -> None:
     """Rule 4: it is in the leader's log, after all."""
 
     def ack(self: AppendQueue, _: LogboomError) -> None:
-        self._at_commit.answer(self._log.durable_end)
+        self._acks.of(-1).answer(self._log.durable_end)
 
     patch.setattr(AppendQueue, "fail_uncommitted", ack)
 
@@ -157,7 +157,7 @@ def delete_on_the_leader_alone(patch: Patch) -> None:
     patch.setattr(Leader, "has_deleted", lambda *_: True)
     expand = PartitionLeadership._expand
     patch.setattr(PartitionLeadership, "_expand", lambda self, replica, _: expand(self, replica, Offset(0)))
-    patch.setattr(Follower, "_trim", lambda *_: None)
+    patch.setattr(FollowedDeletions, "follow", lambda *_: None)
 
 
 def compare_no_revisions(patch: Patch) -> None:

@@ -1,7 +1,8 @@
 """One partition: its appends, this broker's leadership of it, its reads. Imported module by module.
 
     replica          Partition: puts the pieces below together; what the front ends and the log manager hold
-    append_queue     what was enqueued, staged in the log, and waits for an ack
+    append_queue     what was enqueued, and is staged in the log
+    append_acks      what was staged, and waits for an ack
     validation       the rules by which a client's batch is taken
     conditions       what a record expects of the latest record of its key, and whether that holds
     key_window       the latest record of each key in the newest part of a partition
@@ -19,6 +20,7 @@
     replication_port what a partition asks of the replication between brokers
     leader           performs the effects of the replication core where this broker leads: HW, epochs, acks, proposals
     follower         performs them where it follows: takes the leader's batches, cuts the log where the two part
+    followed_deletions  deletes from a copy what its leader has deleted
     freshness        how far this copy is behind its leader, and whether readers may still have it
     role             lead, follow or rest, and what each change does to what waits
     reads            committed batches, from memory on the loop, from the disk on threads

@@ -14,7 +14,7 @@ Knows the log, the rules of appends and the clock; not the flusher, nor what com
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from logboom.base.errors import (
     InvalidProducerEpochError,
@@ -26,19 +26,18 @@ from logboom.base.errors import (
 from logboom.base.ids import NO_EPOCH, Epoch, Offset
 from logboom.base.ports import Clock
 from logboom.broker.metrics import Counters
+from logboom.broker.partition.append_acks import AppendAcks
 from logboom.broker.partition.append_notes import AppendNotes
 from logboom.broker.partition.condition_check import ConditionCheck
 from logboom.broker.partition.conditions import ConditionalBatch
 from logboom.broker.partition.message_ids import MessageIds
-from logboom.broker.partition.publications import ACKS_ALL, TERM_ERRORS, PublishRun, PublishWaiters
+from logboom.broker.partition.publications import ACKS_ALL, TERM_ERRORS, PublishRun
 from logboom.broker.partition.publish_stage import PublishStage
 from logboom.broker.partition.refused_producers import RefusedMemory, RefusedProducers
 from logboom.broker.partition.validation import AppendRules, Checked
-from logboom.broker.partition.waiters import AckWaiters, RunDone, RunResult, deliver_all, refused
+from logboom.broker.partition.waiters import RunDone, RunResult, deliver_all, refused
 from logboom.records import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
 from logboom.storage import Appended, Batch, FirstSequence, LogConfig, ProducerTable, Staged, first_copy
-
-_ACKS_LEADER: Final = 1
 
 _Arrived: TypeAlias = bytearray | memoryview | Checked
 """A batch as it came, or as it was checked while it waited."""
@@ -100,18 +99,15 @@ class AppendQueue:
     """See the module. Life: that of the partition; refuses everything once `refusal` is set."""
 
     __slots__ = (
+        "_acks",
         "_arrived",
-        "_at_commit",
-        "_at_leader",
         "_clock",
-        "_committed",
         "_conditions",
         "_counters",
         "_held",
         "_ids",
         "_log",
         "_notes",
-        "_published",
         "_refused_producers",
         "_stage",
         "commit_refusal",
@@ -150,10 +146,7 @@ class AppendQueue:
         self._counters = counters
         self._arrived: list[_Run | PublishRun] = []
         self._held: _Held | PublishRun | None = None
-        self._committed = Offset(0)
-        self._at_commit = AckWaiters()
-        self._at_leader = AckWaiters()
-        self._published = PublishWaiters()
+        self._acks = AppendAcks(lambda: self.safe_end, counters)
         self._refused_producers = RefusedProducers(clock, refused)
 
     @property
@@ -164,7 +157,7 @@ class AppendQueue:
     def begin(self, epoch: Epoch, committed: Offset) -> None:
         """A leadership begins: its epoch, and the offset below which the log is committed. Nothing is waiting."""
         self.leader_epoch = epoch
-        self._committed = committed
+        self._acks.committed_end = committed
         self._ids.forget()  # another leader may have written meanwhile
         self._refused_producers.begin()
 
@@ -223,7 +216,7 @@ class AppendQueue:
         if acks == 0:
             done(result)
         else:
-            self._waiters(acks).add(self._log.log_end_offset, done, result)
+            self._acks.of(acks).add(self._log.log_end_offset, done, result)
 
     def _is_refused(self, batches: Sequence[object], acks: int, done: RunDone) -> bool:
         """Whether a run is refused whatever is in it; if so, it has been answered."""
@@ -274,16 +267,10 @@ class AppendQueue:
             else:
                 needed = max(needed, appended.last_offset + 1)
                 outcomes.append(appended.base_offset)
-        if self._is_served(needed, before, acks):
+        if self._acks.is_served(needed, before, acks):
             done(self._result(outcomes, now_ms))
         else:
-            self._waiters(acks).add(needed, done, self._result(outcomes, now_ms))
-
-    def _is_served(self, needed: int, before: int, acks: int) -> bool:
-        """Whether a run that is safe once everything below `needed` is can be answered now. `before`: the end of the
-        log when it came."""
-        # Where all are duplicates, the batches they repeat may have been safe for long, and no flush is to come.
-        return acks == 0 or needed < 0 or (needed <= before and needed <= self._reached(acks))
+            self._acks.of(acks).add(needed, done, self._result(outcomes, now_ms))
 
     def _publish(self, run: PublishRun) -> None:
         """Stage messages, or hold them until the ids of those that are in the log are known."""
@@ -298,10 +285,10 @@ class AppendQueue:
         self._ids.settled()
         self._counters.duplicate_messages += len(run.duplicates)
         needed, acks = _needed(outcomes, run.acks, self._log.log_end_offset, self._counters)
-        if self._is_served(needed, before, acks):
+        if self._acks.is_served(needed, before, acks):
             run.answer(self._result(outcomes, now_ms))
         else:
-            self._published.of(acks).add(needed, run.answer, self._result(outcomes, now_ms))
+            self._acks.published.of(acks).add(needed, run.answer, self._result(outcomes, now_ms))
 
     def _append_one(self, one: Checked, now_ms: int) -> Appended | LogboomError:
         if isinstance(one, LogboomError):
@@ -350,16 +337,9 @@ class AppendQueue:
 
     # --- acks ---------------------------------------------------------------------------------------------------
 
-    def _waiters(self, acks: int) -> AckWaiters:
-        return self._at_commit if acks == ACKS_ALL else self._at_leader
-
-    def _reached(self, acks: int) -> Offset:
-        return self._committed if acks == ACKS_ALL else self.safe_end
-
     def local_end_moved(self, end: Offset) -> None:
         """This broker's own copy is safe below `end`: answer acks=1."""
-        self._at_leader.answer(end)
-        self._published.of(_ACKS_LEADER).answer(end)
+        self._acks.local_end_moved(end)
         if isinstance(self._held, PublishRun):
             self._ids.written()
         elif self._held is not None:
@@ -367,25 +347,21 @@ class AppendQueue:
 
     def committed(self, end: Offset) -> None:
         """Everything below `end` is committed: answer acks=-1."""
-        self._committed = end
-        self._at_commit.answer(end)
-        self._published.of(ACKS_ALL).answer(end)
+        self._acks.committed(end)
 
     def fail_uncommitted(self, error: LogboomError) -> None:
         """Answer all batches that wait for commit: `error` for those that are not committed. Published messages go on
         waiting: they are in the log, and an error would tell their publishers that they are not."""
-        deliver_all(self._counted(self._at_commit.refuse(error, safe_end=self._committed), error))
+        self._acks.fail_uncommitted(error)
 
     def fail_staged(self, error: LogboomError, taken_back: Iterable[FirstSequence] = ()) -> None:
         """What was staged was taken back: answer it with `error`, and later what producers send after it. What lies
         below the end of the log still waits: followers may have it, and it is soon committed."""
         self._refused_producers.note(taken_back, error)
-        end = self._log.log_end_offset
-        staged = [*self._at_commit.refuse_from(end, error), *self._at_leader.refuse_from(end, error)]
-        deliver_all(self._counted([*staged, *self._published.refuse_from(end, error)], error))
+        self._acks.fail_from(self._log.log_end_offset, error)
         # Runs of which a part was taken back wait for less than before, which may be safe by now.
         self.local_end_moved(self.safe_end)
-        self.committed(self._committed)
+        self.committed(self._acks.committed_end)
 
     def close(self, error: LogboomError) -> None:
         """Answer everything that waits or is enqueued with `error`, and all later appends too. Messages that are
@@ -401,21 +377,8 @@ class AppendQueue:
         for run in arrived:
             if not isinstance(run, PublishRun):
                 self._refused_producers.note(_first_sequences(run[0]), error)
-        if isinstance(error, UnknownStreamError):
-            deleted = self._published.deleted(error, committed=self._committed, safe_end=self.safe_end)
-            published = self._counted(deleted, error)
-        else:
-            published = self._published.doubt(self._log.epochs.at, committed=self._committed, safe_end=self.safe_end)
-        at_commit = self._at_commit.refuse(error, safe_end=self._committed)
-        at_leader = self._at_leader.refuse(error, safe_end=self.safe_end)
-        staged = self._counted([*at_commit, *at_leader], error)
-        deliver_all([*staged, *published, *self._counted(unstaged, error)])
-
-    def _counted(
-        self, answers: list[tuple[RunDone, RunResult]], error: LogboomError
-    ) -> list[tuple[RunDone, RunResult]]:
-        self._counters.refused_appends += sum(outcome is error for _, result in answers for outcome in result.outcomes)
-        return answers
+        staged = self._acks.close(error, None if isinstance(error, UnknownStreamError) else self._log.epochs.at)
+        deliver_all([*staged, *self._acks.counted(unstaged, error)])
 
 
 def _first_sequences(batches: Sequence[object]) -> Iterator[FirstSequence]:

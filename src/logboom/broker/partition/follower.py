@@ -26,6 +26,7 @@ from logboom.base.errors import (
 from logboom.base.ids import NO_BROKER, BrokerId, Epoch, Offset, PartitionEpoch
 from logboom.base.units import MIB
 from logboom.broker.group_commit import FlushTarget
+from logboom.broker.partition.followed_deletions import FollowedDeletions
 from logboom.broker.partition.freshness import Freshness
 from logboom.broker.partition.replication_port import StreamIdPartition
 from logboom.broker.partition.services import PartitionServices
@@ -43,8 +44,6 @@ _RETRY_S: Final = 0.5
 _RESIGNED_S: Final = 5.0
 """After this broker gave up to lead for lack of room: how long it does not follow. It has everything at that moment, so
 the next leader would take it into the ISR at once, and its clients would wait for the copy that has no room."""
-_TRIM_AGAIN_S: Final = 2.0
-"""As long as a copy has what its leader has deleted it is not in sync again, and whoever asked for it waits."""
 
 
 class Shown(Protocol):
@@ -56,6 +55,26 @@ class Shown(Protocol):
         """Records that may be cached elsewhere are no longer in the log."""
 
 
+class _Retry:
+    """One action that runs later, unless another one replaces it."""
+
+    __slots__ = ("_timer",)
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+
+    def after(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Run `action` after this time, and no earlier one."""
+        self.cancel()
+        self._timer = asyncio.get_running_loop().call_later(delay_s, action)
+
+    def cancel(self) -> None:
+        """Run nothing. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 class Follower:
     """See the module. Life: that of the partition; each `start` begins to follow a leader, `stop` ends it."""
 
@@ -64,12 +83,11 @@ class Follower:
         "_core",
         "_counters",
         "_cuts",
-        "_delete_before",
+        "_deletions",
         "_flusher",
         "_held",
         "_key",
         "_lacks_room",
-        "_leaders_start",
         "_log",
         "_logger",
         "_on_news",
@@ -81,7 +99,6 @@ class Follower:
         "_shown",
         "_staged_bytes",
         "_target",
-        "_trimming",
         "_unwritten_bytes",
         "freshness",
     )
@@ -106,10 +123,14 @@ class Follower:
         self._shown = shown
         self._safe_end = safe_end
         self._on_news = on_news
-        self._delete_before = delete_before
-        self._trimming: asyncio.Future[object] | None = None
-        self._leaders_start = Offset(0)
-        """Where the leader's log begins, as its last answer said."""
+        self._deletions = FollowedDeletions(
+            log,
+            delete_before,
+            may=self._may_delete,
+            deleted=partial(self._step, following.LogStartMoved()),
+            log=services.log,
+            name=str(target),
+        )
         self._flusher = services.flusher
         self._clock = services.clock
         self._counters = services.counters
@@ -120,7 +141,7 @@ class Follower:
         """How far readers of this copy are behind the leader."""
         self._records: tuple[memoryview, Sequence[tuple[int, BatchHeader]]] | None = None
         self._held: following.Fetch | None = None
-        self._retry: asyncio.TimerHandle | None = None
+        self._retry = _Retry()
         self._staged_bytes = 0
         self._unwritten_bytes = 0
         self._cuts = 0
@@ -149,12 +170,13 @@ class Follower:
 
     def start(self, leader: BrokerId, epoch: Epoch, high_watermark: Offset, partition_epoch: PartitionEpoch) -> None:
         """Follow `leader` in its epoch. `high_watermark`: what was known to be committed before."""
-        self._forget_retry()
+        self._retry.cancel()
         left_s = self._resigned_until_s - self._clock.monotonic_s()
         if left_s > 0:
-            self._after(left_s, partial(self.start, leader, epoch, high_watermark, partition_epoch))
+            self._retry.after(left_s, partial(self.start, leader, epoch, high_watermark, partition_epoch))
             return
-        self._unwritten_bytes, self._leaders_start = 0, Offset(0)
+        self._unwritten_bytes = 0
+        self._deletions.leaders_start = Offset(0)
         self._lacks_room = self._lacks_room and epoch == self._core.epoch
         end, safe_end = self._log.log_end_offset, self._safe_end()
         self._step(following.FollowingStarted(leader, epoch, end, safe_end, high_watermark, partition_epoch))
@@ -168,7 +190,7 @@ class Follower:
         """There is no leader to follow, or this broker leads."""
         self._step(following.FollowingStopped())
         self._held = None
-        self._forget_retry()
+        self._retry.cancel()
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -187,48 +209,27 @@ class Follower:
         self._step(answer)
         self.freshness.shows(self._shown.high_watermark)
         self._records = None
-        self._leaders_start = answer.log_start
-        self._trim()
+        self._deletions.leaders_start = answer.log_start
+        self._deletions.follow()
 
-    def _trim(self) -> None:
-        """Delete what the leader has deleted, so that these records do not come back if this broker leads one day."""
-        start = min(self._leaders_start, self._shown.high_watermark)
-        may = self._trimming is None and self._core.reconciled and self._core.leader != NO_BROKER
-        if may and start > self._log.log_start_offset:
-            self._trimming = asyncio.ensure_future(self._delete_before(start))
-            self._trimming.add_done_callback(self._trimmed)
-
-    def _trimmed(self, task: "asyncio.Future[object]") -> None:
-        self._trimming = None
-        if not task.cancelled() and (fault := task.exception()) is not None:
-            self._logger.warning("deleted records stay for now", partition=str(self._target), reason=str(fault))
-            asyncio.get_running_loop().call_later(_TRIM_AGAIN_S, self._trim)
-            return
-        self._step(following.LogStartMoved())
-        self._trim()  # the leader has deleted more meanwhile
+    def _may_delete(self) -> Offset:
+        """Up to where records may be deleted here."""
+        is_known = self._core.reconciled and self._core.leader != NO_BROKER
+        return self._shown.high_watermark if is_known else Offset(0)
 
     def failed(self, number: int, *, after_s: float = 0.0) -> None:
         """The request of a number was refused or lost; it is sent again after this long."""
         if self._core.leader == NO_BROKER:
             return  # what is to be sent again later is another request
         if after_s:
-            self._after(after_s, partial(self.failed, number))
+            self._retry.after(after_s, partial(self.failed, number))
         else:
             self._step(following.FetchFailed(number))
-
-    def _after(self, delay_s: float, action: Callable[[], None]) -> None:
-        self._forget_retry()
-        self._retry = asyncio.get_running_loop().call_later(delay_s, action)
-
-    def _forget_retry(self) -> None:
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
 
     def _start_later(self, leader: BrokerId, epoch: Epoch) -> None:
         if self._flusher.failure is None:
             mark, partition_epoch = self._core.high_watermark, self._core.partition_epoch
-            self._after(_RETRY_S, partial(self.start, leader, epoch, mark, partition_epoch))
+            self._retry.after(_RETRY_S, partial(self.start, leader, epoch, mark, partition_epoch))
 
     # --- the group commit ---------------------------------------------------------------------------------------
 
@@ -350,7 +351,7 @@ class Follower:
         if mark != self._shown.high_watermark:
             self._shown.high_watermark = mark
             self._on_news()
-            self._trim()
+            self._deletions.follow()
 
 
 def _placed(log: PartitionLog, answer: FetchAnswered, headers: Sequence[tuple[int, BatchHeader]]) -> FetchAnswered:
