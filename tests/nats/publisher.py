@@ -1,42 +1,37 @@
-"""A publisher that publishes again until each message is acked, and knows then what has to be in the log."""
+"""Publishers that publish again until each message is acked, and know then what has to be in the log."""
 
 import asyncio
 from collections import Counter
+from collections.abc import Hashable
+from typing import Any, Generic, TypeVar
 
 import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
+from nats.js.api import PubAck
 from tests.nats.servers import stored
 from tests.support.waiting import WAIT_S
 
-_NOT_NOW = (nats.errors.Error, nats.js.errors.Error, OSError)
+NOT_NOW = (nats.errors.Error, nats.js.errors.Error, OSError)
+"""What a client raises while a server or a broker is away."""
+
+Key = TypeVar("Key", bound=Hashable)
 
 
-class Publisher:
-    """Publishes numbers with ids, each until it is acked, some at a time, until it is told to end."""
+class RetryingPublisher(Generic[Key]):
+    """What such publishers share: messages by key, each published until it is acked, until it is told to end."""
 
-    def __init__(
-        self, client: Client, subject: str, padding: bytes = b"", *, name: str = "n", pause_s: float = 0.0
-    ) -> None:
-        """`padding`: behind each number; `name`: before it in the id, where there are several publishers; `pause_s`:
-        behind each ack, for a load that does not grow with the machine."""
-        self._padding = padding
-        self._pause_s = pause_s
-        self._name = name
+    def __init__(self, client: Client) -> None:
         self._jetstream = client.jetstream()
-        self._subject = subject
         self._next = 0
         self._ending = False
-        self.acked: dict[int, int] = {}
-        """The sequence that each number was acked with."""
-        self.tried_again = 0
-
-    async def run(self) -> None:
-        """Publish, eight at a time."""
-        await asyncio.gather(*(self._publish() for _ in range(8)))
+        self.acked: dict[Key, Any] = {}
+        """What each message was acked with."""
+        self.tried_again: Counter[Key] = Counter()
+        """How often each was published again."""
 
     def end(self) -> None:
-        """Begin no other number."""
+        """Begin no other message."""
         self._ending = True
 
     async def after(self, count: int) -> None:
@@ -46,23 +41,39 @@ class Publisher:
             while len(self.acked) < wanted:
                 await asyncio.sleep(0.01)
 
+    async def _until_acked(self, key: Key, subject: str, payload: bytes, message_id: str) -> PubAck:
+        while True:
+            try:
+                return await self._jetstream.publish(subject, payload, timeout=1, headers={"Nats-Msg-Id": message_id})
+            except NOT_NOW:
+                self.tried_again[key] += 1
+                await asyncio.sleep(0.05)
+
+
+class Publisher(RetryingPublisher[int]):
+    """Publishes numbers with ids, some at a time; `acked` has the sequence of each."""
+
+    def __init__(
+        self, client: Client, subject: str, padding: bytes = b"", *, name: str = "n", pause_s: float = 0.0
+    ) -> None:
+        """`padding`: behind each number; `name`: before it in the id, where there are several publishers; `pause_s`:
+        behind each ack, for a load that does not grow with the machine."""
+        super().__init__(client)
+        self._padding = padding
+        self._pause_s = pause_s
+        self._name = name
+        self._subject = subject
+
+    async def run(self) -> None:
+        """Publish, eight at a time."""
+        await asyncio.gather(*(self._publish() for _ in range(8)))
+
     async def _publish(self) -> None:
         while not self._ending:
             number, self._next = self._next, self._next + 1
-            while number not in self.acked:
-                try:
-                    ack = await self._jetstream.publish(
-                        self._subject,
-                        self._payload(number),
-                        timeout=1,
-                        headers={"Nats-Msg-Id": f"{self._name}{number}"},
-                    )
-                except _NOT_NOW:
-                    self.tried_again += 1
-                    await asyncio.sleep(0.05)
-                else:
-                    self.acked[number] = ack.seq
-                    await asyncio.sleep(self._pause_s)
+            ack = await self._until_acked(number, self._subject, self._payload(number), f"{self._name}{number}")
+            self.acked[number] = ack.seq
+            await asyncio.sleep(self._pause_s)
 
     def _payload(self, number: int) -> bytes:
         return b"%d " % number + self._padding

@@ -5,10 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import nats.errors
-import nats.js.errors
 import pytest
 from nats.aio.client import Client
+from tests.nats.publisher import NOT_NOW, RetryingPublisher
 from tests.nats.servers import NatsServer, Stored, end, nats_cluster, needs_nats_server, on_a_loop, stored
 from tests.support.brokers import ClusterBrokers
 from tests.support.waiting import WAIT_S
@@ -20,55 +19,31 @@ pytestmark = [needs_nats_server, pytest.mark.slow]
 GROUP = ("third-1", "third-2", "third-3")
 WHOLE = "whole"
 """A stream of the same subject outside the group, which gets all and answers nothing."""
-_NOT_NOW = (nats.errors.Error, nats.js.errors.Error, OSError)
 
 
-class Publisher:
-    """Publishes numbers, some with ids and until they are acked, others plainly."""
+class Publisher(RetryingPublisher[bytes]):
+    """Publishes numbers, some with ids and until they are acked, others plainly; `acked` has stream and sequence."""
 
     def __init__(self, client: Client) -> None:
+        super().__init__(client)
         self._client = client
-        self._jetstream = client.jetstream()
-        self._next = self._plain = 0
-        self._ending = False
-        self.acked: dict[bytes, tuple[str, int]] = {}
-        """The stream and the sequence that each number was acked with."""
-        self.tried_again: set[bytes] = set()
+        self._plain = 0
 
     async def run(self) -> None:
         """Publish, eight at a time, and a plain one now and then."""
         await asyncio.gather(self._publish_plain(), *(self._publish_acked() for _ in range(8)))
 
-    def end(self) -> None:
-        """Begin no other number."""
-        self._ending = True
-
-    async def after(self, count: int) -> None:
-        """Return once so many more are acked."""
-        wanted = len(self.acked) + count
-        async with asyncio.timeout(2 * WAIT_S):
-            while len(self.acked) < wanted:
-                await asyncio.sleep(0.01)
-
     async def _publish_acked(self) -> None:
         while not self._ending:
             text, self._next = b"acked %d" % self._next, self._next + 1
-            while text not in self.acked:
-                try:
-                    ack = await self._jetstream.publish(
-                        "orders.acked", text, timeout=1, headers={"Nats-Msg-Id": text.decode()}
-                    )
-                except _NOT_NOW:
-                    self.tried_again.add(text)
-                    await asyncio.sleep(0.05)
-                else:
-                    self.acked[text] = ack.stream, ack.seq
+            ack = await self._until_acked(text, "orders.acked", text, text.decode())
+            self.acked[text] = ack.stream, ack.seq
 
     async def _publish_plain(self) -> None:
         while not self._ending:
             try:
                 await self._client.publish("orders.plain", b"plain %d" % self._plain)
-            except _NOT_NOW:
+            except NOT_NOW:
                 await asyncio.sleep(0.05)
             self._plain += 1
             await asyncio.sleep(0.002)
@@ -85,7 +60,7 @@ def check(publisher: Publisher, bootstrap: str) -> None:
         assert not _twice([one.value for one in records]), stream
     group = [one.value for stream in GROUP for one in held[stream]]
     twice = _twice(group)
-    assert twice <= publisher.tried_again
+    assert twice <= publisher.tried_again.keys()
     plain = [_number(one) for one in held[WHOLE] if one.value.startswith(b"plain")]
     assert plain == sorted(plain)
     assert len(plain) > 100
