@@ -13,7 +13,8 @@ unset LOGBOOM_COMPILE  # .venv stays plain: it runs the sources of this checkout
 readonly HAS_HEADERS="import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path('include') + '/Python.h'))"
 readonly POM=src/logboom/pipeline/spark/jars/pom.xml
 
-say() { printf 'setup: %s\n' "$*" >&2; }
+SAID=0
+say() { SAID=1; printf 'setup: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
 # progress WHAT TOTAL: reads what pip or Maven tells, line by line, and shows how far it is: one line that moves on a
@@ -232,3 +233,4 @@ if [[ $COMPILE == 1 ]]; then
     install_compiled
 fi
 fetch_jars
+(( ! SAID )) || say "done: the program is .venv/bin/logboom"

@@ -9,6 +9,7 @@ of processes, signals, protocols or logs on disk. What the parts run on is hande
 
 import asyncio
 import contextlib
+import errno
 import importlib.metadata
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -249,6 +250,7 @@ def _listening(service: str, address: str, setting: str) -> Any:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise StartError(
-            f"cannot listen on {address} for {service}: {reason}; choose another with {setting}"
-        ) from error
+        todo = f"choose another with {setting}"
+        if error.errno == errno.EADDRINUSE:
+            todo = f"stop the program that listens there, perhaps another broker, or {todo}"
+        raise StartError(f"cannot listen on {address} for {service}: {reason}; {todo}") from error
