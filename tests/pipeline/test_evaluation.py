@@ -64,8 +64,8 @@ TOO_MUCH = {
 }
 ENOUGH = {
     "split(body, ',')[0] = '1'": "1," * MIB,
-    "lower(body) RLIKE 'a+$'": "A" * 10 * MIB,
-    " OR ".join(["lower(body) = 'x'"] * 50) + " OR upper(body) RLIKE '^A'": "A" * 10 * MIB,
+    "hex(body) RLIKE '^41'": "A" * 10 * MIB,
+    " OR ".join(["hex(body) = 'x'"] * 20) + " OR hex(body) RLIKE '^41'": "A" * 10 * MIB,
     "attributes.n = 1": '{"n":1,"text":"' + "x" * 10 * MIB + '"}',
     "variant_get(attributes, '$.n', 'int') = 1": '{"n":1,"text":"' + "x" * 8 * MIB + '"}',
     "length(body) > 5": "a" * 32 * MIB,
