@@ -7,7 +7,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.spark.causes import cause_of
+from logboom.pipeline.spark.causes import cause_of, is_out_of_memory
 
 WORKER = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -101,3 +101,26 @@ def test_a_message_of_any_text_is_one_line_and_keeps_its_beginning(message: str)
     assert "\n" not in told
     assert told.startswith("RuntimeError: x")
     assert len(told) <= 500
+
+
+EXECUTOR_LOST = """[STREAM_FAILED] Query [id = 88f4-5c95, runId = cf20-0b99] terminated with exception: \
+[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink. \
+Reason: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "/lib/py4j/clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+py4j.protocol.Py4JJavaError: An error occurred while calling o405.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 5.0 failed 4 times, most recent \
+failure: Lost task 1.3 in stage 5.0 (TID 14) (127.0.0.1 executor 2): ExecutorLostFailure (executor 2 exited caused by \
+one of the running tasks) Reason: Command exited with code {code}
+Driver stacktrace:
+\tat org.apache.spark.scheduler.DAGScheduler.failJobAndIndependentStages(DAGScheduler.scala:2822)
+"""
+
+
+@pytest.mark.parametrize(("code", "is_memory"), [(52, True), (137, True), (1, False), (5212, False)])
+def test_an_executor_that_ended_for_its_memory_is_told_from_others(code: int, is_memory: bool) -> None:
+    error = StreamingQueryException(EXECUTOR_LOST.format(code=code))
+    told = cause_of(error)
+    lost = "ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Command exited with code"
+    assert told.startswith(f"{lost} {code}")
+    assert ("spark.executor.memory" in told) == is_memory == is_out_of_memory(error)

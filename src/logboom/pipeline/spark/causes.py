@@ -30,7 +30,14 @@ _DATA_LOSS_HERE: Final = (
 )
 """What Spark's connector says, with an option that a pipeline's file has under another name."""
 _OWN_ERRORS: Final = "logboom."
-_OUT_OF_MEMORY: Final = re.compile(r"\b(?:OutOfMemory(?:Error|Exception)|OversizedAllocationException)\b")
+_OUT_OF_MEMORY: Final = re.compile(
+    r"\b(?:OutOfMemory(?:Error|Exception)|OversizedAllocationException)\b"
+    r"|\bExecutorLostFailure\b.{0,500}?\b(?:code|status)\W{1,2}(?:52|137)\b|\bOOMKilled\b",
+    re.DOTALL,
+)
+"""On a cluster an executor ends with 52 where its heap is full (`SparkExitCode.OOM`), and with 137 where the kernel or
+the cluster's manager kills it for what it takes."""
+_FROM_JAVA: Final = "Py4JJavaError: "
 _MORE_MEMORY: Final = (
     "; Spark's JVM has too little memory for the batch: --spark spark.driver.memory=8g gives it more, on a cluster "
     "spark.executor.memory"
@@ -44,14 +51,16 @@ def cause_of(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it says that a JVM of Spark's had too little memory, which has not ended for it."""
+    """Whether it says that a JVM of Spark's had too little memory: one that goes on, or that of an executor."""
     return _OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def _cause_of(error: BaseException) -> str:
     text = str(error).strip()
     if _TRACEBACK in text:
-        return _shortened(_last_exception(text))
+        last = _last_exception(text)
+        from_java = last.startswith(_FROM_JAVA)
+        return _shortened(_java_cause(last.removeprefix(_FROM_JAVA)) if from_java else last)
     if type(error).__module__.startswith(_OWN_ERRORS):
         return _shortened(text)
     if type(error).__module__.startswith(("pyspark.", "py4j.")):
