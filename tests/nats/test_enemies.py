@@ -310,7 +310,7 @@ async def test_no_answer_goes_where_only_the_broker_may_publish(tmp_path: Path) 
 
 
 GIVEN = Given(True, b"orders.a", b"_INBOX.x", b"", b"1")
-ANSWER = Answer([GIVEN], [commands.publish(b"_INBOX.y", b"{}")])
+ANSWER = Answer([GIVEN], [commands.publish(b"_INBOX.y", b"{}")], [b"0123456789abcdef"])
 
 
 @pytest.mark.parametrize(
