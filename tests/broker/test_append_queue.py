@@ -156,6 +156,7 @@ def test_a_repeated_batch_waits_for_its_first_copy_and_no_longer(bench: Bench) -
     assert bench.counters.duplicate_batches == 2
 
 
+@pytest.mark.uncompiled
 def test_what_is_checked_when_it_comes_is_not_checked_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     checks, check = list[int](), AppendRules.check
 

@@ -146,11 +146,11 @@ def test_metadata_that_is_missing_from_a_used_directory_is_not_made_anew() -> No
     disk, _ = old_directory()
     opened(disk).files.close()
     disk.remove_tree(GROUP_DIR)
-    with pytest.raises(StorageError, match="bring metadata back"):
+    with pytest.raises(StorageError, match="restore metadata, or remove this broker"):
         opened(disk)
     disk, _ = old_directory()
     disk.remove_tree(METADATA_DIR)
-    with pytest.raises(StorageError, match="bring metadata back"):
+    with pytest.raises(StorageError, match="restore metadata, or remove this broker"):
         opened(disk)
     assert format_of(disk) == 1
 

@@ -49,7 +49,7 @@ async def test_a_replica_for_which_there_was_no_room_is_made_once_there_is(clust
     room = disk.fault
     _refuse(disk, "streams/orders-0")
     await cluster.create("orders", [1])
-    with pytest.raises(StorageError, match="cannot be made"):
+    with pytest.raises(StorageError, match="cannot be created"):
         cluster.partition(1, "orders")
     disk.fault = room
     await until(lambda: _is_led(cluster, "orders"), "it is made and led")
