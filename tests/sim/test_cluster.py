@@ -81,6 +81,15 @@ def test_a_disk_that_was_put_back_to_an_older_copy_costs_nothing_that_others_hav
     assert met["leaders chosen by their logs, all in-sync replicas having been killed"] > 0
 
 
+@pytest.mark.slow
+def test_a_disk_is_not_put_back_where_a_copy_lacks_a_replica_that_may_have_committed_alone() -> None:
+    """Groups' offsets have a minimum of 1 in-sync replica, and are made after the copy in this run: they would wait for
+    an operator, which docs/operations.md says."""
+    faults = ClusterScenario(lease_chance=1.0, rest_chance=1.0).limited_to(("put-back", "leases"))
+    outcome = run_cluster_seed(1, replace(faults, troubled_s=6.0))
+    assert outcome.violations == ()
+
+
 def test_a_broker_without_its_disk_is_refused_and_another_one_takes_its_place() -> None:
     outcome = run_cluster_seed(2, replace(SHORT.limited_to(("wipe",)), trouble_pause_max_s=0.5))
     assert outcome.violations == ()

@@ -29,7 +29,7 @@ def violations_after(meanwhile: Prepare) -> list[str]:
             await work(client)
             return True
 
-        made = MadeStreams(attempt, 1)
+        made = MadeStreams(attempt, 1, {})
         await made.run(Random(1), asyncio.get_running_loop().time() + RUN_S)
         assert not made.is_checked
         await meanwhile(client)

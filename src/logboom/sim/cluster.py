@@ -156,7 +156,7 @@ class _Run:
         self.network = NetworkTrouble(simulation, machines)
         self.nats_trouble = NatsTrouble(simulation, self._nats, machines)
         self._members = MembersTrouble(simulation, self._addresses)
-        self._leases = LeaseTrouble(simulation, self._operator)
+        self._leases = LeaseTrouble(simulation, self._operator, scenario.stream_config)
         self._late = LateTrouble(simulation, self._operator, self.history)
         self._older_copy = OlderCopy(simulation, self._operator.members, self._operator.observing, self._is_whole)
         self.schedule = self._planned() if scenario.schedule is None else scenario.schedule

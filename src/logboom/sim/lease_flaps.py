@@ -6,7 +6,7 @@ that it gets a moment later.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import combinations
 from typing import Any, Final
@@ -30,10 +30,10 @@ _MADE_SIDE_BY_SIDE: Final = 4
 class LeaseTrouble(Lane):
     """The flaps of one run, and who makes streams meanwhile. Life: that of the run."""
 
-    def __init__(self, simulation: Simulation, operator: Operator) -> None:
-        """`operator`: who knows which brokers there are."""
+    def __init__(self, simulation: Simulation, operator: Operator, config: Mapping[str, str]) -> None:
+        """`operator`: who knows which brokers there are; `config`: of the streams that are made."""
         super().__init__(simulation, LEASES_LANE)
-        self.made = MadeStreams(self._attempt, operator.replicas)
+        self.made = MadeStreams(self._attempt, operator.replicas, config)
         self._operator = operator
         self._kinds = (self._stand_still, self._cut_off_controller, self._cut_all)
 

@@ -5,7 +5,7 @@ was made is there with its partitions, each of which takes a record with acks=al
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any, Final
 
@@ -32,10 +32,11 @@ Attempt = Callable[[Callable[[SimClient], Awaitable[Any]]], Awaitable[bool]]
 class MadeStreams:
     """Life: that of the run."""
 
-    def __init__(self, attempt: Attempt, replicas: int) -> None:
-        """`replicas`: of each partition."""
+    def __init__(self, attempt: Attempt, replicas: int, config: Mapping[str, str]) -> None:
+        """`replicas`: of each partition; `config`: of each stream."""
         self._attempt = attempt
         self._replicas = replicas
+        self._config = config
         self._made = 0
         self._partitions: dict[str, int] = {}
         """Of each stream that has to be there: as many as it has at least."""
@@ -55,7 +56,7 @@ class MadeStreams:
             await asyncio.sleep(chance.uniform(0, _PAUSE_MAX_S))
 
     async def _make(self, name: str, partitions: int) -> bool:
-        made = await self._attempt(lambda client: client.create_stream(name, partitions, {}, self._replicas))
+        made = await self._attempt(lambda client: client.create_stream(name, partitions, self._config, self._replicas))
         if made:
             self._partitions[name] = partitions
         return made
