@@ -161,6 +161,26 @@ def test_java_sends_what_was_refused_again_whatever_was_acknowledged_behind_it()
     asyncio.run(life())
 
 
+def test_java_sends_no_more_behind_an_open_batch_than_brokers_remember() -> None:
+    """Found by `logboom sim run --nodes 3 --seed 674002`, with a broker that answered at other moments: a batch that
+    was taken and refused all the same was sent again, so were four more behind it, and the connection broke. Nine
+    batches were sent from it on, of which the broker remembered five."""
+
+    async def life() -> None:
+        bench = Bench(Rules.JAVA)
+        await bench.make(*[A] * 9)
+        bench.broker.answer(0, ErrorCode.not_leader_or_follower)
+        for number in range(1, 5):
+            bench.broker.answer(number)
+        await bench.goes_on()
+        assert bench.broker.places(5) == [(A, 0, 0)]
+        bench.broker.answer(5)
+        await bench.goes_on()
+        assert bench.broker.places(6) == [(A, 0, 10), (A, 0, 12), (A, 0, 14), (A, 0, 16)]
+
+    asyncio.run(life())
+
+
 def test_java_hides_a_wrong_sequence_of_a_batch_behind_an_open_one() -> None:
     async def life() -> None:
         bench = Bench(Rules.JAVA)

@@ -37,9 +37,11 @@ from logboom.sim.session import ClientContext
 from logboom.sim.workload import records_of
 
 _IN_FLIGHT_MAX: Final = 5
-"""Of one connection; and of one partition so many may be open that were sent, since no broker remembers more of a
-producer's batches. Java's client has up to ten, five at each of two leaders, where a partition changes its leader: what
-the first of them took of it the next does not know any more. So it is with Kafka's brokers too."""
+"""Of one connection; and of one partition so many may have been sent from the first open one on, since no broker
+remembers more of a producer's batches. Java's client may have sent more: five at each of two leaders, where a partition
+changes its leader; or four behind one that was taken, refused all the same and sent again, and four more once those are
+acknowledged. If it then gets no answer, the broker has forgotten that it took the first. So it is with Kafka's brokers
+too."""
 _OPEN_MAX: Final = 30
 _BURST_MAX: Final = 6
 _BACKOFF_S: Final = 0.05
@@ -65,6 +67,8 @@ class _Batch:
     records: Sequence[Record]
     sequence: int | None = None
     """Of its first record, in the epoch of its partition; None where it was not sent in that."""
+    place: int = 0
+    """How many batches were sent before it in that epoch, once it was sent."""
     in_flight: bool = False
     not_before_s: float = 0.0
 
@@ -79,6 +83,7 @@ class _Partition:
     producer: Producer | None = None
     """Of which its sequences are."""
     next_sequence: int = 0
+    next_place: int = 0
     next_ack: int = 0
     """The sequence behind the last batch that was acknowledged."""
     leader: Address | None = None
@@ -89,9 +94,15 @@ class _Partition:
         """Whether anything is under way."""
         return any(batch.in_flight for batch in self.batches)
 
+    @property
+    def may_send_another(self) -> bool:
+        """Whether one more may be sent for the first time."""
+        first = self.batches[0]
+        return first.sequence is None or self.next_place - first.place < _IN_FLIGHT_MAX
+
     def number_anew(self, producer: Producer) -> None:
         """Begin at 0 with the first open batch."""
-        self.producer, self.next_sequence, self.next_ack = producer, 0, 0
+        self.producer, self.next_sequence, self.next_place, self.next_ack = producer, 0, 0, 0
         for batch in self.batches:
             batch.sequence = None
 
@@ -200,7 +211,7 @@ class PipelinedProducer:
                 return batch if batch.sequence is not None and batch is line.batches[0] else None
             line.number_anew(self._producer)
         if batch.sequence is None:
-            return batch if sum(one.sequence is not None for one in line.batches) < _IN_FLIGHT_MAX else None
+            return batch if line.may_send_another else None
         return None if self.rules is Rules.JAVA and batch is not line.batches[0] else batch
 
     async def _connection(self, leader: Address) -> PipelinedClient:
@@ -212,8 +223,9 @@ class PipelinedProducer:
     def _send(self, connection: PipelinedClient, line: _Partition, batch: _Batch) -> None:
         assert line.producer is not None
         if batch.sequence is None:
-            batch.sequence = line.next_sequence
+            batch.sequence, batch.place = line.next_sequence, line.next_place
             line.next_sequence += len(batch.records)
+            line.next_place += 1
         number, epoch = line.producer
         data = build_batch(
             batch.records,
