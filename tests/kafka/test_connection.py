@@ -21,7 +21,8 @@ from tests.kafka.test_hot_apis import fetch_request, fetched, first_offsets, pro
 from tests.support.simulated import run
 
 from logboom.base.ids import Offset
-from logboom.broker.partition.replica import AppendResult
+from logboom.broker.partition.replica import AppendResult, Partition
+from logboom.kafka.connection.inflight import InflightQueue
 from logboom.kafka.fetch.fetch import Fetch
 from logboom.kafka.replies import DeferredReply
 from logboom.kafka.wire.messages import make, milliseconds, nested
@@ -363,6 +364,52 @@ def test_produce_answers_in_the_clients_time(tmp_path: Path, monkeypatch: pytest
             assert codes == [ErrorCode.request_timed_out] * 2
             held[0](AppendResult(Offset(0), -1, Offset(0)))
             assert (await client.ask(18, 0)).error_code is ErrorCode.none
+
+    run(body)
+
+
+@pytest.mark.uncompiled
+def test_the_first_reply_of_a_turn_leaves_at_once_and_the_others_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as node, node.client() as client:
+            stream = await node.broker.catalog.create_stream("s", partitions=2)
+            held, sent = list[Any](), list[int]()
+            take_ready = InflightQueue.take_ready
+
+            def counted(self: InflightQueue) -> list[Any]:
+                out = take_ready(self)
+                if out:
+                    sent.append(len(out))
+                return out
+
+            def append(self: Partition, records: Any, *, acks: int, done: Any) -> None:
+                held.append(done)
+
+            def answer() -> None:
+                for done in held:
+                    done(AppendResult(Offset(0), -1, Offset(0)))
+                held.clear()
+
+            async def ask(count: int) -> None:
+                for _ in range(count):
+                    client.send(0, 9, produce_request(9, stream, {0: batch(b"x"), 1: batch(b"x")}))
+                await until(lambda: len(held) == 2 * count)
+
+            monkeypatch.setattr(InflightQueue, "take_ready", counted)
+            monkeypatch.setattr(Partition, "append", append)
+            await ask(1)
+            answer()
+            assert sent == [1], "before anything else is done"
+            await client.reply()
+            sent.clear()
+            await ask(3)
+            answer()
+            assert sent == [1]
+            for _ in range(3):
+                await client.reply()
+            assert sent == [1, 2]
 
     run(body)
 

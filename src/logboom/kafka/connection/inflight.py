@@ -74,9 +74,8 @@ class InflightRequest:
 class ReplyListener(Protocol):
     """The side of a connection that sends replies."""
 
-    def reply_ready(self, encoded: bool) -> None:
-        """The oldest request, or one that changes something, has its reply; `encoded` if it is a run's, which comes as
-        bytes."""
+    def reply_ready(self, only: bool) -> None:
+        """The oldest request, or one that changes something, has its reply; `only` if no other request is in flight."""
 
     def throttle(self, throttle_ms: int) -> None:
         """A reply carries a throttle time."""
@@ -197,7 +196,7 @@ class InflightQueue:
             return
         queue = self._queue
         if queue and (entry is queue[0] or entry.route.changes):  # a request may have waited for either
-            self._listener.reply_ready(isinstance(reply, bytes))
+            self._listener.reply_ready(len(queue) == 1)
 
     def _finish(self, entry: InflightRequest, reply: Any) -> None:
         if isinstance(reply, bytes):

@@ -56,6 +56,8 @@ class ConnectionTurn:
 
     __slots__ = (
         "_dispatcher",
+        "_has_replied",
+        "_in_turn",
         "_inflight",
         "_is_read",
         "_loop",
@@ -95,6 +97,10 @@ class ConnectionTurn:
         self._now_s = services.broker.clock.monotonic_s
         self._worked = services.broker.runtime.worked
         self._transport: asyncio.Transport | None = None
+        self._in_turn = False
+        """Whether a turn is under way, which sends what its requests are answered at once."""
+        self._has_replied = False
+        """Whether a reply was sent at once in this turn of the loop, while others were in flight."""
         self._scheduled = False
         self._is_read = True
         self._was_free = True
@@ -117,9 +123,15 @@ class ConnectionTurn:
     def run(self) -> None:
         """Run one turn."""
         self._scheduled = False
+        if not self._state.closed:
+            self._in_turn = True
+            try:
+                self._run()
+            finally:
+                self._in_turn = False
+
+    def _run(self) -> None:
         state = self._state
-        if state.closed:
-            return
         inflight, backlog = self._inflight, self.backlog
         if inflight:
             self.send()
@@ -231,14 +243,21 @@ class ConnectionTurn:
 
     # --- sending ---
 
-    def reply_ready(self, encoded: bool) -> None:
-        """A request has its reply. A run's is sent at once if nothing else has to be done in a turn."""
-        if encoded and not self.backlog and self._state.reads:
-            if self._inflight.size_bytes < _BULK_BYTES:
-                self._worked()
-            self.send()
-        else:
+    def reply_ready(self, only: bool) -> None:
+        """A request has its reply; `only` if nothing else is in flight. The first in a turn of the loop is sent at
+        once, if nothing else has to be done in a turn of the connection. The others leave together, in one write."""
+        if self._has_replied or self._scheduled or self._in_turn or self.backlog or not self._state.reads:
             self.schedule()
+            return
+        if self._inflight.size_bytes < _BULK_BYTES:
+            self._worked()
+        self.send()
+        if not only:
+            self._has_replied = True
+            self._loop.call_soon(self._next_turn_of_loop)
+
+    def _next_turn_of_loop(self) -> None:
+        self._has_replied = False
 
     def send(self) -> None:
         """Hand the socket all replies that are next in order."""
