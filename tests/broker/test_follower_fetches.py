@@ -17,7 +17,7 @@ from logboom.base.ports import Bytes
 from logboom.broker.partition import follower as partition_follower
 from logboom.broker.partition.reads import CommittedReads
 from logboom.broker.partition.replica import Partition
-from logboom.broker.peers import FrameKind, PeerIdentity, SendPart
+from logboom.broker.peers import FrameKind, PeerIdentity, PeerUnavailableError, SendPart
 from logboom.broker.replication import fetch_session, serving, wire
 from logboom.metadata.membership import fence
 
@@ -129,7 +129,10 @@ class Tap:
                 self.sent += [(item.number, item.offset, item.stands) for item in items if item.stream == stream]
                 send_part(part)
 
-            return await serve(sender, body, tapped_part)
+            try:
+                return await serve(sender, body, tapped_part)
+            except RuntimeError as error:  # as the server of real connections does
+                raise PeerUnavailableError("the broker that was asked failed") from error
 
         peers.serve_in_parts(FrameKind.FETCH, tapped)
 
@@ -154,6 +157,48 @@ async def test_a_fetch_that_stands_brings_all_that_comes(cluster: Cluster) -> No
     await until(lambda: copy.reads.high_watermark == 4, "the mark comes alone when nothing else does")
     assert [(offset, stands) for _, offset, stands in tap.sent] == [(1, True), (2, True), (3, True)]
     assert tap.asked == [], "it was asked once, before"
+
+
+async def written(leader: Partition, value: bytes) -> "asyncio.Future[Any]":
+    """An append, in the turn of the loop in which it was written; its ack."""
+    end = leader.log.written_end
+    ack = append_soon(leader, batch(value))
+    while leader.log.written_end == end:
+        await asyncio.sleep(0)
+    return ack
+
+
+@on_brokers(3)
+async def test_followers_in_sync_are_sent_what_is_written_in_the_same_call(cluster: Cluster) -> None:
+    stream = await cluster.create("orders", [1, 2, 3])
+    leader = cluster.leader("orders")
+    tap = Tap(cluster, stream.id.bytes)
+    for number in range(3):
+        await append(leader, b"%d" % number)
+    tap.sent.clear()
+    await until(lambda: all(cluster.partition(one, "orders").log_end_offset == 3 for one in (2, 3)), "both have it")
+    turns = asyncio.ensure_future(asyncio.sleep(0))
+    ack = await written(leader, b"3")
+    assert [(offset, stands) for _, offset, stands in tap.sent] == [(3, True), (3, True)]
+    await asyncio.gather(ack, turns)
+
+
+@pytest.mark.uncompiled
+@on_brokers(2)
+async def test_a_fault_while_records_are_sent_ends_the_followers_request_alone(cluster: Cluster) -> None:
+    """The leader goes on; the follower asks anew, and the append is acked."""
+    leader, copy, tap = await tapped_pair(cluster)
+    with pytest.MonkeyPatch.context() as patched:
+
+        def broken(*_: object) -> object:
+            raise RuntimeError("a fault of the test")
+
+        patched.setattr(fetch_session.FetchSession, "stand", broken)
+        ack = await written(leader, b"1")
+    assert (await ack).base_offset == 1
+    assert leader.refusal is None
+    assert [item.offset for item in tap.asked] == [1], "it was asked anew"
+    assert copy.log.durable_end == 2
 
 
 @contextlib.contextmanager

@@ -116,6 +116,9 @@ class Recorded:
     def leads(self, key: StreamIdPartition, leads: bool) -> None:
         self.leading = leads
 
+    def written(self, key: StreamIdPartition) -> None:
+        self.moves += 1
+
     def moved(self, key: StreamIdPartition) -> None:
         self.moves += 1
 

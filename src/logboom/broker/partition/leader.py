@@ -238,9 +238,12 @@ class Leader:
             self._replication.leads(self._key, has_followers)
 
     def _notifications(self) -> WriteNotifications:
-        """Have followers sent what was written, soon: they write it while this broker's disk is syncing."""
-        loop, moved, key = asyncio.get_running_loop(), self._replication.moved, self._key
-        return WriteNotifications(partial(loop.call_soon, moved, key), partial(loop.call_soon_threadsafe, moved, key))
+        """Have followers sent what was written, so that they write it while this broker's disk is syncing."""
+        loop, replication, key = asyncio.get_running_loop(), self._replication, self._key
+        return WriteNotifications(
+            on_loop=partial(replication.written, key),
+            from_thread=partial(loop.call_soon_threadsafe, replication.moved, key),
+        )
 
     # --- events -------------------------------------------------------------------------------------------------
 

@@ -59,6 +59,10 @@ class Replication(Protocol):
     def leads(self, key: StreamIdPartition, leads: bool) -> None:
         """This broker begins or ends to lead a partition that has followers."""
 
+    def written(self, key: StreamIdPartition) -> None:
+        """Records of a partition with followers, which this broker leads, were just written, on the loop. Called in the
+        middle of a round of the group commit: it changes nothing in the partition, and raises nothing."""
+
     def moved(self, key: StreamIdPartition) -> None:
         """A partition with followers, which this broker leads, has more records or another beginning, or this broker
         begins or ends to lead it."""
@@ -92,6 +96,9 @@ class NoReplication:
         return None
 
     def leads(self, key: StreamIdPartition, leads: bool) -> None:
+        """Nobody follows."""
+
+    def written(self, key: StreamIdPartition) -> None:
         """Nobody follows."""
 
     def moved(self, key: StreamIdPartition) -> None:

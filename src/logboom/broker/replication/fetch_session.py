@@ -127,6 +127,7 @@ class FetchSession:
         self.waiter: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
+        """Have the request that waits looked at, if one does."""
         waiter, self.waiter = self.waiter, None
         if waiter is not None:
             resolve(waiter)
@@ -197,6 +198,10 @@ class FetchSession:
         behind = self.ahead.bytes_behind(key, partition)
         return behind is None or behind >= FEW_BYTES
 
+    def stands(self, key: StreamIdPartition) -> bool:
+        """Whether a fetch of this partition stands, so that its next records follow on what was sent for it."""
+        return key in self.ahead
+
     def stand(
         self, key: StreamIdPartition, item: wire.FetchItem, partition: Partition, size_bytes: int, end: Offset | None
     ) -> wire.FetchItem | None:
@@ -222,6 +227,19 @@ class FetchSession:
         else:
             del self.pending[key]
             self.ahead.forget(key)
+
+    def answer(
+        self, key: StreamIdPartition, item: wire.FetchItem, partition: Partition, size_bytes: int, *, stands: bool
+    ) -> wire.AnswerItem:
+        """The answer to a fetch with this many bytes of records, and the high-water mark, which the follower then
+        knows."""
+        # It takes no mark above the end that it asked from; with a log start above that, it would start over there.
+        mark, start = partition.role.leader.high_watermark, min(partition.log_start_offset, Offset(item.offset))
+        self.sent_marks[key] = SentMark(item.number, min(mark, Offset(item.offset)), start)
+        self.mark_due.discard(key)
+        return wire.AnswerItem(
+            item.stream, item.index, item.number, mark, start, size_bytes, offset=item.offset, stands=stands
+        )
 
     def forget(self, key: StreamIdPartition) -> None:
         """The partition is gone. A fetch that waits for it is looked at once more, to be refused."""

@@ -121,6 +121,10 @@ class ReplicationService:
         self._isr.leads(key, leads)
         self._serving.moved(key)
 
+    def written(self, key: StreamIdPartition) -> None:
+        """Records of a partition that this broker leads were just written, on the loop."""
+        self._serving.written(key)
+
     def moved(self, key: StreamIdPartition) -> None:
         """A partition that this broker leads has more records for its followers, or another beginning."""
         self._serving.moved(key)

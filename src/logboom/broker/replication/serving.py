@@ -40,16 +40,14 @@ from logboom.broker.peers import PeerIdentity, SendPart
 from logboom.broker.replication import wire
 from logboom.broker.replication.context import ReplicationContext
 from logboom.broker.replication.fetch_response import FetchResponse
-from logboom.broker.replication.fetch_session import FetchSession, Has, SentMark, has_of
-from logboom.broker.replication.shared_reads import ReadOf, SharedReads
+from logboom.broker.replication.fetch_session import FetchSession, Has, has_of
+from logboom.broker.replication.shared_reads import ON_LOOP_BYTES, ReadOf, SharedReads
+from logboom.broker.replication.standing import StandingFetches
 from logboom.broker.replication.throttle import ReplicationThrottle
 from logboom.records import read_header
 from logboom.replication.leadership import FollowerFetched
 from logboom.replication.reconciliation import divergence
 
-_ON_LOOP_BYTES: Final = 1 << 20
-"""What is read of a partition on the loop, where it is in memory; a follower that has more to catch up with asks again.
-A thread would cost two changes of thread and the wait for the interpreter, more than this many bytes take to copy."""
 _LOOP_BYTES_PER_TURN: Final = 1 << 20
 """After this much for one request, others get their turn of the loop."""
 _PARTITIONS_PER_TURN: Final = 200
@@ -79,6 +77,7 @@ class FetchServing:
         self._throttle = throttle
         self._log = context.log
         self._reads = SharedReads()
+        self._standing = StandingFetches(self._reads, context.counters)
         self._sessions: dict[tuple[BrokerId, bool], FetchSession] = {}
         """By broker, and whether the session is for its observers."""
         self._disk_reads = asyncio.Semaphore(context.config.now.replica_disk_reads)
@@ -130,16 +129,13 @@ class FetchServing:
         """Wait for something new. Returns False if the request is to be answered as it is: it has waited long enough,
         or another one has replaced it."""
         session = response.session
-        if response.has_expired or session.latest is not response.request or not self._is_current(session):
+        is_current = self._sessions.get((session.replica, session.observer)) is session
+        if response.has_expired or session.latest is not response.request or not is_current:
             return False
         if session.has_ready:
             return True
-        session.waiter = asyncio.get_running_loop().create_future()
-        await session.waiter
+        await self._standing.wait(response)
         return session.has_ready
-
-    def _is_current(self, session: FetchSession) -> bool:
-        return self._sessions.get((session.replica, session.observer)) is session
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -251,31 +247,13 @@ class FetchServing:
             return None
         may_stand = response.request.takes_parts and not catches_up
         stands = session.stand(key, item, partition, len(data), end) if may_stand else None
-        return self._with_mark(session, key, item, partition, len(data), stands=stands is not None), data, stands
+        return session.answer(key, item, partition, len(data), stands=stands is not None), data, stands
 
     async def _first_batch(self, response: FetchResponse, partition: Partition) -> Offset:
         """Where an empty copy begins: the log start may lie inside a batch, and batches are sent whole."""
         start = partition.log_start_offset
         data, _ = await self._read(response, partition, start, 1)
         return min(start, read_header(data).base_offset) if data else start
-
-    def _with_mark(
-        self,
-        session: FetchSession,
-        key: StreamIdPartition,
-        item: wire.FetchItem,
-        partition: Partition,
-        size_bytes: int,
-        *,
-        stands: bool,
-    ) -> wire.AnswerItem:
-        # It takes no mark above the end that it asked from; with a log start above that, it would start over there.
-        mark, start = partition.role.leader.high_watermark, min(partition.log_start_offset, Offset(item.offset))
-        session.sent_marks[key] = SentMark(item.number, min(mark, Offset(item.offset)), start)
-        session.mark_due.discard(key)
-        return wire.AnswerItem(
-            item.stream, item.index, item.number, mark, start, size_bytes, offset=item.offset, stands=stands
-        )
 
     async def _read(
         self, response: FetchResponse, partition: Partition, offset: Offset, max_bytes: int
@@ -285,7 +263,7 @@ class FetchServing:
         end = log.written_end
         if offset >= end:
             return b"", offset
-        found = self._reads.read(ReadOf(log, partition.leader_epoch, offset, end, min(max_bytes, _ON_LOOP_BYTES)))
+        found = self._reads.read(ReadOf(log, partition.leader_epoch, offset, end, min(max_bytes, ON_LOOP_BYTES)))
         if found is not None:
             return found
         response.send()
@@ -321,13 +299,9 @@ class FetchServing:
                 session.ahead.durable(key, Offset(one.durable_end))
                 session.ends[key] = one  # it may overtake the fetch, which is a task here
                 self._follower_has(partition, session, has_of(one))
-                self._send_gathered(session, key, partition)
-
-    def _send_gathered(self, session: FetchSession, key: StreamIdPartition, partition: Partition) -> None:
-        """Send what has waited for the follower's sync, as soon as that is reported."""
-        item = session.pending.get(key)
-        if item is not None and session.has_enough(key, item, partition):
-            session.look_at(key)
+                item = session.pending.get(key)
+                if item is not None and session.has_enough(key, item, partition):
+                    session.look_at(key)  # this has waited for the follower's sync
 
     def _follower_has(self, partition: Partition, session: FetchSession, has: Has) -> None:
         partition.role.leader.replication_step(
@@ -364,20 +338,37 @@ class FetchServing:
 
     # --- changes of partitions ------------------------------------------------------------------------------------
 
+    def written(self, key: StreamIdPartition) -> None:
+        """Records of a partition that this broker leads were just written, on the loop: followers that wait for them
+        are sent them before anything else is done."""
+        for session, item, partition in self._with_news(key):
+            if partition is None or not self._standing.send(session, key, item, partition):
+                session.look_at(key)
+
     def moved(self, key: StreamIdPartition) -> None:
         """A partition that this broker leads or led has changed: fetches that wait for it are answered."""
+        for session, _, _ in self._with_news(key):
+            session.look_at(key)
+
+    def _with_news(self, key: StreamIdPartition) -> list[tuple[FetchSession, wire.FetchItem, Partition | None]]:
+        """The followers for whose fetch of a partition there is something to send; others hear of it later. Without the
+        partition, if this broker does not lead it any more."""
         waiting = [(session, item) for session in self._sessions.values() if (item := session.pending.get(key))]
         if not waiting:
-            return
+            return []
         try:
             partition = self._find(key)
         except LogboomError:
             partition = None
+        if partition is None or not partition.role.leads:
+            return [(session, item, None) for session, item in waiting]
+        news: list[tuple[FetchSession, wire.FetchItem, Partition | None]] = []
         for session, item in waiting:
-            if partition is None or not partition.role.leads or session.has_enough(key, item, partition):
-                session.look_at(key)
+            if session.has_enough(key, item, partition):
+                news.append((session, item, partition))
             elif partition.log.written_end > item.offset or session.is_behind(key, partition):
                 self._send_mark_later(session, key)
+        return news
 
     def mark_moved(self, key: StreamIdPartition) -> None:
         """The high-water mark of a partition that this broker leads has moved: followers hear of it with the next

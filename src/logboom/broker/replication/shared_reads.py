@@ -10,6 +10,9 @@ from logboom.base.ids import Epoch, Offset
 from logboom.base.ports import Bytes
 from logboom.storage import PartitionLog
 
+ON_LOOP_BYTES: Final = 1 << 20
+"""What is read of a partition on the loop, where it is in memory; a follower that has more to catch up with asks again.
+A thread would cost two changes of thread and the wait for the interpreter, more than this many bytes take to copy."""
 _KEPT_BYTES_MAX: Final = 1 << 20
 """Over all partitions: what was not asked for again by then was read by all its followers, or by one that is ahead."""
 
