@@ -129,26 +129,66 @@ def test_a_spark_master_that_is_not_there_is_named() -> None:
         start_session("nobody", SessionOptions(master="spark://nowhere"))
 
 
-@pytest.mark.parametrize("source", ["stream: again-web", "pattern: again-w.*"])
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("again", "stream: again-web"),
+        ("again-by-pattern", "pattern: again-by-pattern-w.*"),
+        ("again-and-gone", "pattern: again-and-gone-w.*, on_data_loss: continue"),
+    ],
+)
 def test_a_stream_that_is_made_again_ends_a_run_that_reads_it(
-    spark: Any, broker: BrokerProcess, tmp_path: Path, source: str
+    spark: Any, broker: BrokerProcess, tmp_path: Path, name: str, source: str
 ) -> None:
-    """Its query fails once, starts again, and would go on in the new stream at the offsets of the old one."""
-    name = "again" if source.startswith("stream") else "again-by-pattern"
-    text = PIPELINE.replace("name: placed", f"name: {name}").replace("stream: placed-web", source)
-    plan = _plan(tmp_path, text.replace("./locked/", "./").replace("again-w", f"{name}-w"))
-    stream, admin = f"{name}-web", AdminClient({"bootstrap.servers": broker.kafka})
+    """Its query goes on, where it fails behind another start, in the new stream at the offsets of the old one."""
+    plan = _reading(tmp_path, name, source)
+    stream = f"{name}-web"
     make_stream(broker.kafka, stream, 1)
     publish(broker.kafka, stream, [b"old"] * 5, 1)
     with Running(spark, plan, broker) as running:
         until(lambda: running.records_in() == 5, "the old stream's records")
-        admin.delete_topics([stream])[stream].result(WAIT_S)
-        until(lambda: stream not in admin.list_topics(timeout=WAIT_S).topics, "the stream is gone")
+        _delete(broker, stream)
         make_stream(broker.kafka, stream, 1)
         publish(broker.kafka, stream, [b"new"] * 20, 1)
         until(lambda: not running.thread.is_alive(), "the end of the run")
     assert [f"the stream {stream} was deleted and made again" in str(error) for error in running.failures] == [True]
     assert running.records_in() == 5
+
+
+def test_streams_of_a_pattern_may_go_and_others_come(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
+    """Also one that was made again, in the middle of the batch at which its run has ended."""
+    plan = _reading(tmp_path, "coming", "pattern: coming-w.*, on_data_loss: continue")
+    for stream in ("coming-web", "coming-wide"):
+        make_stream(broker.kafka, stream, 1)
+        publish(broker.kafka, stream, [b"old"] * 5, 1)
+    with Running(spark, plan, broker) as running:
+        until(lambda: running.records_in() == 10, "the first records")
+        _delete(broker, "coming-web")
+        publish(broker.kafka, "coming-wide", [b"meanwhile"], 1)
+        until(lambda: running.records_in() == 11, "what came without the stream that is gone")
+        make_stream(broker.kafka, "coming-web", 1)
+        publish(broker.kafka, "coming-web", [b"new"] * 20, 1)
+        until(lambda: not running.thread.is_alive(), "the end of the run")
+    (told,) = running.failures
+    assert "or delete that stream and make it under another name" in str(told)
+
+    _delete(broker, "coming-web")
+    make_stream(broker.kafka, "coming-west", 1)
+    publish(broker.kafka, "coming-west", [b"new"] * 20, 1)
+    with Running(spark, plan, broker) as running:
+        until(lambda: running.records_in() == 20, "the stream under another name")
+    assert running.failures == []
+
+
+def _reading(directory: Path, name: str, source: str) -> Plan:
+    text = PIPELINE.replace("name: placed", f"name: {name}").replace("stream: placed-web", source)
+    return _plan(directory, text.replace("./locked/", "./"))
+
+
+def _delete(broker: BrokerProcess, stream: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    admin.delete_topics([stream])[stream].result(WAIT_S)
+    until(lambda: stream not in admin.list_topics(timeout=WAIT_S).topics, "the stream is gone")
 
 
 def test_a_checkpoint_whose_disk_is_full_is_waited_for(

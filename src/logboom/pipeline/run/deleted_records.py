@@ -5,7 +5,7 @@ Knows Spark's offsets and the log. Must not know how a batch is run.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from logboom.pipeline.checkpoint.spark_log import first_offsets, offsets_of
@@ -27,6 +27,7 @@ class DeletedRecords:
         self._notify = notify
         self._told: dict[tuple[str, int], int] = {}
         """By stream and partition: up to there."""
+        self._told_of_streams: set[str] = set()
 
     def before(self, batch: int) -> Counter[str]:
         """Looks at where the log begins, against where a batch does that Spark has planned: by source, how many of its
@@ -37,6 +38,9 @@ class DeletedRecords:
         first, behind = offsets_of(self._query, batch - 1) or first_offsets(self._query), offsets_of(self._query, batch)
         there = self._admin.partitions()
         asked = {name: there[name] for name in first if name in there and self._source(name) is not None}
+        for stream in sorted(first.keys() - behind.keys() - there.keys() - self._told_of_streams):
+            if self._source(stream) is not None:
+                self._tell_of_stream(stream, first[stream])
         starts = self._admin.starts(asked)
         for stream in asked:
             for partition, begin in first[stream].items():
@@ -54,6 +58,11 @@ class DeletedRecords:
                 f"{stream}/{partition}: the log has deleted {start - at:,} records, from offset {at} to {start - 1}, "
                 "before they were read: they are left out"
             )
+
+    def _tell_of_stream(self, stream: str, ends: Mapping[int, int]) -> None:
+        self._told_of_streams.add(stream)
+        read = ", ".join(f"{end} of partition {partition}" for partition, end in sorted(ends.items()))
+        self._notify(f"the stream {stream} was deleted: it was read up to offset {read}, and what came behind is lost")
 
     def _source(self, stream: str) -> str | None:
         """The name of the source that reads a stream; None where that one ends for lost records."""

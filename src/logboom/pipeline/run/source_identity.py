@@ -25,20 +25,26 @@ class SourceIdentity:
         self._query = query
         self._admin = admin
         self._named = {name for source in sources for name in source.streams}
-        self._patterns = [
-            re.compile(source.pattern)
-            for source in sources
-            if source.pattern is not None and source.on_data_loss == "fail"
-        ]
+        patterns = [(source, re.compile(source.pattern)) for source in sources if source.pattern is not None]
+        self._patterns = [pattern for _, pattern in patterns]
+        self._may_go = [pattern for source, pattern in patterns if source.on_data_loss == "continue"]
 
     def check(self, ids: dict[str, str]) -> None:
         """PipelineError where one of these streams was made again since the checkpoint knows it."""
-        check_ids(self._known, ids)
+        check_ids(self._known, ids, {name for name in ids if self._may_be_gone(name)})
 
     def ids(self, batch: int) -> dict[str, str]:
-        """Of the streams that a batch reads, as the log has them now. Streams of a pattern may come and go where their
-        source goes on without lost records."""
-        return self._admin.ids(name for name in offsets_of(self._query, batch) if self._is_checked(name))
+        """Of the streams that a batch reads, as the log has them now. Those of a pattern may be gone where their source
+        goes on without lost records: Spark does without them after a minute."""
+        read = [name for name in offsets_of(self._query, batch) if name in self._named or _fits(name, self._patterns)]
+        if any(self._may_be_gone(name) for name in read):
+            there = self._admin.partitions()
+            read = [name for name in read if name in there or not self._may_be_gone(name)]
+        return self._admin.ids(read)
 
-    def _is_checked(self, stream: str) -> bool:
-        return stream in self._named or any(pattern.fullmatch(stream) for pattern in self._patterns)
+    def _may_be_gone(self, stream: str) -> bool:
+        return stream not in self._named and _fits(stream, self._may_go)
+
+
+def _fits(stream: str, patterns: Sequence[re.Pattern[str]]) -> bool:
+    return any(pattern.fullmatch(stream) for pattern in patterns)
