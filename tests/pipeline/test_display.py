@@ -1,5 +1,6 @@
 """What is shown of a running pipeline: each figure is of the thing that it stands beside."""
 
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -7,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logboom.pipeline.checkpoint.ledger import EMPTY, BatchRecord, Ledger
-from logboom.pipeline.run.display import PlainDisplay, batch_line
+from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.run.display import MetricsPage, PlainDisplay, batch_line
 from logboom.pipeline.run.progress import Progress
 
 
@@ -105,3 +107,10 @@ def test_the_totals_at_the_end_are_of_the_whole_run(capsys: pytest.CaptureFixtur
     close: Callable[..., None] = PlainDisplay().close
     close(_run([5, 7, 9], 10).snapshot())
     assert capsys.readouterr().out.startswith("records in 21 + copies 0 = out 21 + dropped 0 + dead 0 (balanced, 3 b")
+
+
+def test_an_address_of_metrics_that_is_taken_is_told_in_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PipelineError, match=f"--http 127.0.0.1:{port}: Address already in use"):
+            MetricsPage(Progress("shop"), ("127.0.0.1", port)).serve()

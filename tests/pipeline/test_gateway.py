@@ -1,14 +1,17 @@
 """The JVM of a session ends with what started it, however far either of them has come."""
 
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
-from tests.pipeline.support import needs_java
+from tests.pipeline.support import fill_disk, needs_java
 from tests.support.waiting import WAIT_S, until
 
+from logboom.pipeline.errors import JvmEndedError
 from logboom.pipeline.spark.gateway import SparkJvm
 
 pytestmark = [pytest.mark.spark, needs_java]
@@ -47,3 +50,41 @@ def test_a_jvm_whose_driver_ends_while_it_comes_up_ends(how: str) -> None:
     )
     pid = int(done.stdout)
     until(lambda: not _is_alive(pid), "the end of the JVM")
+
+
+def test_what_a_jvm_has_left_is_removed_by_the_next_start_and_nothing_of_one_that_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "java"))
+    settings = {"spark.local.dir": f"{tmp_path / 'one'},{tmp_path / 'two'}"}
+    killed, living = (SparkJvm(settings, silent=True) for _ in range(2))
+    left, kept = (_directories(tmp_path, jvm.pid) for jvm in (killed, living))
+    assert (len(left), len(kept)) == (3, 3)
+    for directory in left:
+        (directory / "blockmgr-1").mkdir()
+    os.kill(killed.pid, signal.SIGKILL)
+    # What the driver holds is closed with the driver, which dies here as far as these directories are concerned.
+    killed._scratch.unlock()
+    living._scratch.unlock()
+    until(lambda: not _is_alive(killed.pid), "the JVM is gone")
+    third = SparkJvm(settings, silent=True)
+    assert not any(directory.exists() for directory in left)
+    assert all(directory.exists() for directory in kept)
+    for jvm in (killed, living, third):
+        jvm.kill()
+    assert not [*tmp_path.glob("*/*")]
+
+
+def _directories(root: Path, pid: int) -> list[Path]:
+    """Those that a process holds open below a directory."""
+    held = {Path(os.readlink(number)) for number in Path(f"/proc/{pid}/fd").iterdir()}
+    return sorted(path for path in held if path.is_relative_to(root))
+
+
+def test_a_full_disk_of_temporary_files_is_told_in_a_sentence(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_disk(small_disk / "filler")
+    monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
+    with pytest.raises(JvmEndedError, match=f"there is no room for Spark's temporary files in {small_disk} "):
+        SparkJvm({}, silent=True)

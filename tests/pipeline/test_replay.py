@@ -17,6 +17,7 @@ from tests.pipeline.support import (
     RouterProcess,
     Said,
     archive_ids,
+    descendants,
     header,
     ledger,
     make_stream,
@@ -324,6 +325,27 @@ def test_a_replay_that_is_killed_goes_on_without_a_loss(
     assert {event["event_id"] for event in marked} == written
     assert {event["attributes"]["logboom.replay"] for event in marked} == {begun().name}
     assert not list(_held(bootstrap, f"_{name}.replay.")), "its own streams are gone"
+
+
+def test_a_replay_goes_on_with_another_jvm(broker: BrokerProcess, tmp_path: Path) -> None:
+    """In the same process, as the replay that it was."""
+    count, bootstrap, file = 400, broker.kafka, tmp_path / "ended.yaml"
+    file.write_text(FILE.replace("past", "ended"))
+    make_stream(bootstrap, "ended-web", 2)
+    publish(bootstrap, "ended-web", [line(number) for number in range(count)], 2)
+    replays = tmp_path / "checkpoints" / "ended" / "replays"
+    call = ("--sink", "errors", "--from", "1h", "--rate", "100")
+    with RouterProcess(file, bootstrap, *call, command="replay") as router:
+        until(lambda: any(replays.glob("*/ledger/*.json")) or not router.alive(), "a batch")
+        (jvm,) = (pid for pid in descendants(router.process.pid) if pid != router.process.pid and os.getsid(pid) == pid)
+        os.kill(jvm, signal.SIGKILL)
+        assert router.wait() == 0, router.log_text()[-3_000:]
+        assert router.log_text().count("nothing is lost: the run starts Spark anew in 1 s, with the same batch") == 1
+    (begun,) = replays.iterdir()
+    events = _events(broker, "ended-errors")
+    assert {event["attributes"]["logboom.replay"] for event in events} == {begun.name}
+    assert len({event["event_id"] for event in events}) == count // 2
+    assert not list(_held(bootstrap, "_ended.replay.")), "its own streams are gone"
 
 
 def _held(bootstrap: str, part: str) -> Iterator[int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.support import RouterProcess, Said, make_stream, needs_java, publish, records
+from tests.pipeline.support import RouterProcess, Said, make_stream, needs_java, publish, records, scraped
 from tests.support.server import BrokerProcess, free_port
 from tests.support.spark_jvms import SparkJvms
 from tests.support.waiting import WAIT_S, until
@@ -35,11 +35,12 @@ def _file(directory: Path) -> Path:
 
 
 def test_it_says_for_which_broker_it_waits_and_ends_on_sigterm(tmp_path: Path, spark_jvms: SparkJvms) -> None:
-    nobody = f"127.0.0.1:{free_port()}"
-    with RouterProcess(_file(tmp_path), nobody, jvms=spark_jvms) as router:
+    nobody, http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    with RouterProcess(_file(tmp_path), nobody, "--http", http, jvms=spark_jvms) as router:
         told = f'{{"message":"waiting for a broker at {nobody}, where none answers yet"}}'
         until(lambda: told in router.log_text() or not router.alive(), "a word")
         assert router.alive(), router.log_text()
+        assert scraped(http)["logboom_pipeline_restarts_total", ""] == 0, "it can be seen that it waits"
         assert router.sigterm() == 0
     assert router.log_text().count("waiting for a broker") == 1
 

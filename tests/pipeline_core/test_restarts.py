@@ -52,6 +52,7 @@ def test_a_jvm_that_ends_before_any_batch_is_given_up_too() -> None:
         restarts = ended(restarts, lasted_s=0)
         pauses.append(restarts.pause_s)
     assert pauses == [1, 2, 4, 8, 16, 30]
+    assert restarts.given_up_for == f"{ENDS_MAX} times in a row before any batch; nothing is lost"
 
 
 def test_batches_that_were_begun_and_not_committed_are_under_way(tmp_path: Path) -> None:
@@ -68,6 +69,11 @@ def test_batches_that_were_begun_and_not_committed_are_under_way(tmp_path: Path)
     assert under_way_in(tmp_path) == (BATCH, OTHER)
     (router / "commits" / "7").touch()
     assert under_way_in(tmp_path) == (OTHER,)
+    (search / "commits" / "3").touch()
+    assert under_way_in(tmp_path) == ()
+    (tmp_path / "log" / "router" / "offsets").mkdir(parents=True)
+    (tmp_path / "log" / "router" / "offsets" / "7").touch()
+    assert under_way_in(tmp_path, tmp_path / "log") == (BATCH,)
 
 
 PROGRAM = """
@@ -109,8 +115,9 @@ def test_a_hangup_that_came_meanwhile_ends_nothing() -> None:
     assert code == 0
 
 
-def test_what_was_left_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_was_left_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert restarts_so_far() is None
-    monkeypatch.setenv("LOGBOOM_PIPELINE_RESTART", str(tmp_path / "gone"))
-    assert restarts_so_far() == Restarts(), "a file that is gone makes no first start of it"
+    for number in ("none", "1000000"):
+        monkeypatch.setenv("LOGBOOM_PIPELINE_RESTART", number)
+        assert restarts_so_far() == Restarts(), "a file that is not there makes no first start of it"
     assert "LOGBOOM_PIPELINE_RESTART" not in os.environ

@@ -49,6 +49,8 @@ _ENVIRONMENT_OF_A_RUN = {
     "LOGBOOM_BOOTSTRAP",
     "LOGBOOM_MASK_KEY",  # of the demo, another in each run: the router reads it
     "SPARK_HOME",
+    "SPARK_LOCAL_DIRS",  # removed behind the run, whose JVM goes on here
+    "SPARK_SUBMIT_OPTS",
     "PWD",
     "OLDPWD",
     "SHLVL",

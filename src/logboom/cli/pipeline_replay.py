@@ -90,6 +90,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Send events of the past once more through the transforms and into one sink, or all, beside the running pipeline.
+    It goes on with another JVM where Spark's has ended.
 
     Reads the log, and what that has deleted from an archive of the pipeline, if one has it. Times are those of the
     records in the log. Events of a replay have the attribute logboom.replay with its name.
@@ -97,12 +98,16 @@ def replay(
     from logboom.pipeline.edge.streams import StreamAdmin
     from logboom.pipeline.plan.paths import checkpoint_of
     from logboom.pipeline.run import replay as replays
+    from logboom.pipeline.run.restarts import allow_signals, held_signals, restarts_so_far, start_anew
 
+    if (before := restarts_so_far()) is not None:
+        allow_signals()
     given = (sink, from_time, to_time, where, route, ids, archive, into, at, room)
     session = session_of(master, environment, spark_settings)
     any_given = from_log or partial or any(one is not None for one in given)
     _check_together(resume, sink, all_sinks, archive, into, at, any_given=any_given)
     _check_origin(archive, room, from_log=from_log, partial=partial)
+    resume = resume if before is None else before.replay
     plan = compiled(file, on_spark=True)
     fed, fed_file = (plan, file) if into is None else (compiled(into, on_spark=True), into)
     checkpoint = checkpoint_of(fed)
@@ -126,7 +131,12 @@ def replay(
     replays.remember(checkpoint, begun)
     again = f"logboom pipeline replay {fed_file} --resume {begun.name}"
     note(f"replay {begun.name}: {_span(begun)} into {_target(begun)}; if interrupted: {again}")
-    _run(parts, begun, admin, checkpoint, session, as_json=as_json)
+    runs = _Runs(parts, begun, admin, checkpoint, session, before, as_json=as_json)
+    again = runs.run()
+    with held_signals():
+        if again is not None and not runs.stopped:
+            start_anew(again.of_replay(begun.name))
+    runs.finish()
 
 
 def _check_together(
@@ -239,56 +249,79 @@ def _target(begun: Any) -> str:
     return "all sinks" if begun.sink is None else str(begun.sink)
 
 
-def _run(parts: Any, begun: Any, admin: Any, checkpoint: Path, session: Any, *, as_json: bool) -> None:
-    from logboom.pipeline.plan.names import edge_stream
-    from logboom.pipeline.run.archive_loader import ArchiveLoader
-    from logboom.pipeline.run.display import make_display
-    from logboom.pipeline.run.replay import directory_of
-    from logboom.pipeline.run.runner import Runner, RunOptions
+class _Runs:
+    """The runs that a replay consists of, one after the other in one session."""
 
-    display = make_display(as_json=as_json)
-    loader = None
-    replayed, last = parts[-1]
-    if last.reads_archive:
-        loader = ArchiveLoader(replayed, last, directory_of(checkpoint, begun.name), admin, display.notify)
-        loader.prepare()
-        # Spark removes what a sort left on disk when the JVM next collects garbage.
-        settings = {"spark.cleaner.periodicGC.interval": "1min", **session.settings}
-        session = replace(session, settings=settings)
-    options = RunOptions(
-        bootstrap=admin.bootstrap,
-        once=True,
-        session=session,
-        records_per_s=begun.events_per_s,
-        turns_dials=False,
-    )
-    earlier = [Runner(plan, options, make_display(as_json=as_json)) for plan, _ in parts[:-1]]
+    def __init__(
+        self, parts: Any, begun: Any, admin: Any, checkpoint: Path, session: Any, restarts: Any, *, as_json: bool
+    ) -> None:
+        """`restarts`: where it goes on behind the end of a JVM."""
+        from logboom.pipeline.run.archive_loader import ArchiveLoader
+        from logboom.pipeline.run.display import make_display
+        from logboom.pipeline.run.replay import directory_of
+        from logboom.pipeline.run.runner import Runner, RunOptions
 
-    def before(spark: Any, stop: Any) -> bool:
+        self._parts, self._begun, self._admin = parts, begun, admin
+        self._directory = directory_of(checkpoint, begun.name)
+        self.stopped = False
+        self._loader = None
+        display = make_display(as_json=as_json)
+        replayed, last = parts[-1]
+        if last.reads_archive:
+            self._loader = ArchiveLoader(replayed, last, self._directory, admin, display.notify)
+            self._loader.prepare()
+            # Spark removes what a sort left on disk when the JVM next collects garbage.
+            settings = {"spark.cleaner.periodicGC.interval": "1min", **session.settings}
+            session = replace(session, settings=settings)
+        options = RunOptions(
+            bootstrap=admin.bootstrap,
+            once=True,
+            session=session,
+            records_per_s=begun.events_per_s,
+            turns_dials=False,
+            restarts=restarts,
+        )
+        self._earlier = [Runner(plan, options, make_display(as_json=as_json)) for plan, _ in parts[:-1]]
+        self._last = Runner(replayed, replace(options, before=self._before), display)
+        self._all = [*self._earlier, self._last]
+
+    def _before(self, spark: Any, stop: Any) -> bool:
         """The part from the log, once, and what is loaded of the archive."""
-        while earlier and not stop.is_set():
-            earlier[0].run_in(spark)
-            earlier.pop(0)
-        return loader is not None and not stop.is_set() and loader.load(spark, stop)
+        while self._earlier and not stop.is_set():
+            self._earlier[0].run_in(spark)
+            self._earlier.pop(0)
+        return self._loader is not None and not stop.is_set() and self._loader.load(spark, stop)
 
-    runners = [*earlier, Runner(replayed, replace(options, before=before), display)]
-    stopped: list[int] = []
-
-    def stop(number: int, _frame: object) -> None:
-        stopped.append(number)
-        for runner in runners:
+    def _stop(self, _number: int, _frame: object) -> None:
+        self.stopped = True
+        for runner in self._all:
             runner.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    runners[-1].run()
-    if stopped:
-        note(f"interrupted; it goes on with --resume {begun.name}")
-        raise typer.Exit(1)
-    there = admin.partitions()
-    own = [edge_stream(plan.name, edge) for plan, _ in parts for node in plan.transforms for edge in node.outputs]
-    admin.delete(stream for stream in (*own, *_loaded(loader)) if stream in there)
-    admin.delete(_without_letters([plan for plan, _ in parts], admin))
+    def run(self) -> Any:
+        """Until all is through; what the process that goes on has to know where the JVM ended."""
+        from logboom.pipeline.errors import JvmEndedError
+        from logboom.pipeline.run.replay import log_part_directory
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        try:
+            self._last.run()
+        except JvmEndedError as ended:
+            return self._last.next_start(ended, log_part_directory(self._directory))
+        return None
+
+    def finish(self) -> None:
+        """Says how to go on where it was stopped; else deletes its streams, behind its end."""
+        from logboom.pipeline.plan.names import edge_stream
+
+        if self.stopped:
+            note(f"interrupted; it goes on with --resume {self._begun.name}")
+            raise typer.Exit(1)
+        plans = [plan for plan, _ in self._parts]
+        there = self._admin.partitions()
+        own = [edge_stream(plan.name, edge) for plan in plans for node in plan.transforms for edge in node.outputs]
+        self._admin.delete(stream for stream in (*own, *_loaded(self._loader)) if stream in there)
+        self._admin.delete(_without_letters(plans, self._admin))
 
 
 def _without_letters(plans: Any, admin: Any) -> list[str]:

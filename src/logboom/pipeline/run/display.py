@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from logboom.base.units import MIB
+from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.run.progress import Progress, Snapshot
 
 _PAUSE_MIN_S, _PAUSE_MAX_S = 5.0, 300.0
@@ -297,8 +298,21 @@ class PipelineMetrics(Collector):
             yield now
 
 
-def serve_metrics(progress: Progress, host: str, port: int) -> None:
-    """/metrics on an address, until the process ends."""
-    registry = CollectorRegistry()
-    registry.register(PipelineMetrics(progress))
-    start_http_server(port, addr=host, registry=registry)
+class MetricsPage:
+    """/metrics on an address, if there is one, until the process ends."""
+
+    def __init__(self, progress: Progress, address: tuple[str, int] | None) -> None:
+        self._progress = progress
+        self._address = address
+
+    def serve(self) -> None:
+        """PipelineError where the address cannot be had."""
+        if self._address is None:
+            return
+        host, port = self._address
+        registry = CollectorRegistry()
+        registry.register(PipelineMetrics(self._progress))
+        try:
+            start_http_server(port, addr=host, registry=registry)
+        except OSError as error:
+            raise PipelineError(f"--http {host}:{port}: {error.strerror}") from error

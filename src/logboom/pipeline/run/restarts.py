@@ -5,7 +5,8 @@ A batch of large events may be more than the JVM has memory for; the next start 
 that is gone, and PySpark knows one JVM in a process. `exec` ends these threads, keeps the process's id for whoever
 supervises it, and leaves what a kill leaves, which is what a checkpoint is made for.
 
-What the next process has to know is in a file, and the file's path in a variable. Knows processes, signals and which
+What the next process has to know is in an open file without a name, in memory where the system has such files: a disk
+may be full. The file's number is in a variable. Knows processes, signals and which
 batches were under way. Must not know what a batch does.
 """
 
@@ -17,7 +18,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import IO, Final, NoReturn
 
 import msgspec
 
@@ -44,12 +45,18 @@ class Restarts(msgspec.Struct, frozen=True, kw_only=True):
     """The plan it ran with, as JSON: its file may be in the middle of an edit."""
     dropped: tuple[str, ...] = ()
     """Transforms whose state had been given up."""
+    replay: str | None = None
+    """The name of the replay that it was; None for a run of the pipeline itself."""
 
     def after(self, under_way: tuple[str, ...], lasted_s: float, plan: str, dropped: tuple[str, ...]) -> "Restarts":
         """With one end more, of a JVM under a run that lasted so long."""
         before = self.ends if lasted_s < _LONG_S else {}
         ends = {one: before.get(one, 0) + 1 for one in under_way or (_NO_BATCH,)}
         return Restarts(count=self.count + 1, ends=ends, plan=plan, dropped=dropped)
+
+    def of_replay(self, name: str) -> "Restarts":
+        """For the replay of this name."""
+        return msgspec.structs.replace(self, replay=name)
 
     @property
     def pause_s(self) -> float:
@@ -62,6 +69,8 @@ class Restarts(msgspec.Struct, frozen=True, kw_only=True):
         what, times = self._most
         if times < ENDS_MAX:
             return None
+        if what == _NO_BATCH:
+            return f"{times} times in a row before any batch; nothing is lost"
         return (
             f"{times} times in a row with {what} under way, the last times in the smallest pieces there are; nothing "
             "is lost: the next start goes on with the same batch, and may need more memory for it"
@@ -72,23 +81,23 @@ class Restarts(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.ends.items(), key=lambda end: end[1], default=(_NO_BATCH, 0))
 
 
-def under_way_in(checkpoint: Path) -> tuple[str, ...]:
+def under_way_in(*checkpoints: Path) -> tuple[str, ...]:
     """The batches that were begun and not committed, as a person calls them."""
-    queries = {"the router": checkpoint / "router"}
-    queries |= {f"the sink {query.parent.name}": query for query in sorted(checkpoint.glob("deliveries/*/query"))}
-    found = {name: unfinished_batch(query) for name, query in queries.items()}
-    return tuple(f"batch {batch} of {name}" for name, batch in found.items() if batch is not None)
+    queries = [("the router", checkpoint / "router") for checkpoint in checkpoints]
+    for checkpoint in checkpoints:
+        found = sorted(checkpoint.glob("deliveries/*/query"))
+        queries += [(f"the sink {query.parent.name}", query) for query in found]
+    batches = [(unfinished_batch(query), name) for name, query in queries]
+    return tuple(f"batch {batch} of {name}" for batch, name in batches if batch is not None)
 
 
 def restarts_so_far() -> Restarts | None:
     """What the process that was here before has left; None for a first start."""
-    path = os.environ.pop(_VARIABLE, None)
-    if path is None:
+    number = os.environ.pop(_VARIABLE, None)
+    if number is None:
         return None
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
-        found = msgspec.json.decode(Path(path).read_bytes(), type=Restarts)
-        Path(path).unlink()
-        return found
+    with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError), open(int(number), "rb") as file:
+        return msgspec.json.decode(file.read(), type=Restarts)
     return Restarts()
 
 
@@ -116,10 +125,17 @@ def held_signals() -> Iterator[None]:
 def start_anew(restarts: Restarts) -> NoReturn:
     """Puts the process in its own place, as it was called. To be called with `held_signals`, which wait for
     `allow_signals`."""
-    handle, path = tempfile.mkstemp(prefix="logboom-restart-")
-    with os.fdopen(handle, "wb") as file:
-        file.write(msgspec.json.encode(restarts))
+    left = _unnamed_file()
+    left.write(msgspec.json.encode(restarts))
+    left.seek(0)
+    os.set_inheritable(left.fileno(), True)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.environ[_VARIABLE] = path
+    os.environ[_VARIABLE] = str(left.fileno())
     os.execv(sys.executable, (sys.executable, *sys.orig_argv[1:]))  # noqa: S606 - a shell would be another process
+
+
+def _unnamed_file() -> IO[bytes]:
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("logboom-restart"), "w+b")
+    return tempfile.TemporaryFile()

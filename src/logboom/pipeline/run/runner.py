@@ -40,7 +40,7 @@ from logboom.pipeline.run.batch_dials import BatchDials
 from logboom.pipeline.run.carry_over import check_state_carries_over, check_state_is_whole
 from logboom.pipeline.run.dead_letters import LettersFromExecutors, write_dead_letters
 from logboom.pipeline.run.delivery import Delivery
-from logboom.pipeline.run.display import Display, serve_metrics
+from logboom.pipeline.run.display import Display, MetricsPage
 from logboom.pipeline.run.progress import Progress
 from logboom.pipeline.run.rate_limit import RateLimit
 from logboom.pipeline.run.reloading import Recompile, Reloading
@@ -132,6 +132,7 @@ class Runner:
         """Set once a stop was asked for."""
         self._began_at: float | None = None
         """When the session was there."""
+        self._metrics = MetricsPage(self.progress, options.http)
         self._halt = threading.Event()
         """Set to end the queries of the plan of now: at a stop, or before another plan."""
         self._changed: Plan | None = None
@@ -158,6 +159,7 @@ class Runner:
         check_unlocked(self._checkpoint / LOCK, f"the checkpoint {self._checkpoint}")
         if self._plan.checkpoint_store is msgspec.UNSET:
             self._is_renamed()
+        self._metrics.serve()
         counts = self._wait()
         if self.stopping.is_set():
             return
@@ -186,15 +188,17 @@ class Runner:
             if not (has_ended and self._options.session.is_local) and jvm_end(spark) is None:
                 spark.stop()
 
-    def next_start(self, ended: JvmEndedError) -> Restarts | None:
+    def next_start(self, ended: JvmEndedError, *beside: Path) -> Restarts | None:
         """Behind a run whose JVM ended: what the process that goes on has to know, once it is time for it; None where a
-        stop is asked for first. PipelineError where another start would not help."""
+        stop is asked for first. PipelineError where another start would not help. `beside`: checkpoints of other runs
+        in the same JVM."""
         before = self._options.restarts
         if self.stopping.is_set() or (self._began_at is None and before is None):
             raise ended
         lasted_s = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         dropped = tuple(dict.fromkeys((*self._options.drop_state, *self._reloading.dropped)))
-        found = (before or Restarts()).after(under_way_in(self._checkpoint), lasted_s, self._plan.to_json(), dropped)
+        under_way = under_way_in(self._checkpoint, *beside)
+        found = (before or Restarts()).after(under_way, lasted_s, self._plan.to_json(), dropped)
         if found.given_up_for is not None:
             raise PipelineError(f"{ended.end} {found.given_up_for}") from ended
         self._display.notify(
@@ -209,8 +213,6 @@ class Runner:
         with exclusive_lock(self._checkpoint / LOCK, f"the checkpoint {self._checkpoint}"):
             self._keeping.open(self.stopping)
             self._reloading.open()
-            if self._options.http is not None:
-                serve_metrics(self.progress, *self._options.http)
             try:
                 with lags_reported(spark, self._on_lag):
                     before, is_more = self._options.before, True

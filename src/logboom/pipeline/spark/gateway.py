@@ -12,9 +12,7 @@ the other end of a pipe that only the driver holds open.
 """
 
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Final
 
 from logboom.pipeline.errors import JvmEndedError
 from logboom.pipeline.spark.jvm import pyspark_dir, silence_py4j
+from logboom.pipeline.spark.scratch import Scratch, temporary_directory
 
 _IGNORING_SIGNALS: Final = ("/bin/sh", "-c", "trap '' TERM INT HUP; exec \"$@\"", "sh")
 _POLL_S: Final = 0.02
@@ -34,8 +33,8 @@ class SparkJvm:
     def __init__(self, settings: Mapping[str, str], *, silent: bool) -> None:
         """Starts it and returns at once. `settings`: Spark's, among them those that shape the JVM itself. `silent`:
         drops what it writes to standard error."""
-        # Removed by `attach` and `kill` alone: a JVM that cannot write its connection there fails without ending.
-        self._connection_file = Path(tempfile.mkdtemp(prefix="logboom-jvm-")) / "connection"
+        self._scratch = Scratch(_roots(settings))
+        self._connection_file = self._scratch.directories[0] / "connection"
         self._is_attached = False
         submit = str(Path(os.environ.get("SPARK_HOME") or pyspark_dir()) / "bin" / "spark-submit")
         pairs = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
@@ -44,7 +43,10 @@ class SparkJvm:
             **os.environ,
             "SPARK_CONNECT_MODE": "0",
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._connection_file),
+            "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {self._scratch.java_option}".strip(),
         }
+        if len(self._scratch.directories) > 1:
+            environment["SPARK_LOCAL_DIRS"] = ",".join(map(str, self._scratch.directories[1:]))
         self._process = subprocess.Popen(
             (*_IGNORING_SIGNALS, submit, *pairs, "pyspark-shell"),
             stdin=subprocess.PIPE,
@@ -52,6 +54,7 @@ class SparkJvm:
             stderr=subprocess.DEVNULL if silent else None,
             env=environment,
             start_new_session=True,
+            pass_fds=self._scratch.locks,
         )
 
     @property
@@ -72,7 +75,7 @@ class SparkJvm:
             time.sleep(_POLL_S)
         with self._connection_file.open("rb") as file:
             port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
-        shutil.rmtree(self._connection_file.parent, ignore_errors=True)
+        self._connection_file.unlink()
         self._is_attached = True
         os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(port), secret
         try:
@@ -80,13 +83,17 @@ class SparkJvm:
         finally:
             del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
         gateway.proc = self._process  # keeps the pipe open as long as the gateway is used
+        for directory in self._scratch.directories:  # where it ends in order, it has removed what is in them by then
+            gateway.jvm.java.io.File(str(directory)).deleteOnExit()
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - PySpark has no other way to bring one's own
 
     def kill(self) -> None:
         """Ends it at once."""
+        assert self._process.stdin is not None
         self._process.kill()
         self._process.wait()
-        shutil.rmtree(self._connection_file.parent, ignore_errors=True)
+        self._process.stdin.close()
+        self._scratch.remove()
 
     def close(self) -> None:
         """Lets it end; one that nothing was attached to yet ends at once."""
@@ -94,3 +101,14 @@ class SparkJvm:
             self.kill()
         assert self._process.stdin is not None
         self._process.stdin.close()
+        self._scratch.unlock()
+
+
+def _roots(settings: Mapping[str, str]) -> list[Path]:
+    """Where temporary files may be: those of Java, and those of Spark where somebody has said so. Executors of a
+    cluster have theirs from its manager."""
+    java = temporary_directory()
+    if not settings.get("spark.master", "local").startswith("local"):
+        return [java]
+    spark = os.environ.get("SPARK_LOCAL_DIRS") or settings.get("spark.local.dir", "")
+    return [java, *(Path(one) for one in spark.split(",") if one)]
