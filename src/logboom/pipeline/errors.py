@@ -1,4 +1,4 @@
-"""The error of the pipeline that a person reads, and how an exception tells which part of the file it comes from.
+"""The pipeline's error for users, and notes that say which part of the file an exception comes from.
 
 Knows no part of a pipeline. Importable from every room.
 """
@@ -10,11 +10,11 @@ from logboom.base.errors import LogboomError
 
 
 class PipelineError(LogboomError):
-    """The pipeline cannot run or go on; its text says what to do."""
+    """The pipeline cannot start or continue; the text says what to do."""
 
 
 class JvmEndedError(PipelineError):
-    """Spark's JVM has ended, and with it what ran in it. A run can go on with another one."""
+    """Spark's JVM has ended, and with it everything that ran in it. A run can continue with a new JVM."""
 
     def __init__(self, end: str, then: str = "") -> None:
         """`end`: how it ended, as a clause. `then`: the rest of the sentence."""
@@ -24,17 +24,17 @@ class JvmEndedError(PipelineError):
 
 @contextmanager
 def working_on(part: str, place: str) -> Iterator[None]:
-    """Notes on an exception raised inside which part of the pipeline was at work, and where that stands (`line 7`);
-    inner parts come first."""
+    """Adds a note to each exception raised inside: which part of the pipeline was running, and its place in the file
+    (`line 7`). Inner parts come first."""
     try:
         yield
-    except Exception as error:  # not BLE001: raised on as it is, with its place added
+    except Exception as error:  # not BLE001: raised again unchanged, with its place added
         error.add_note(f"{part} ({place})")
         raise
 
 
 def placed(error: Exception, file: str) -> PipelineError:
-    """The same failure as one sentence that names the part of the file that was at work."""
+    """The same failure as one sentence that names the part of the file that was running."""
     if isinstance(error, PipelineError):
         return error
     parts = " of ".join((*getattr(error, "__notes__", ()), file))

@@ -1,8 +1,8 @@
-"""What compiling a pipeline's file has found so far: problems and warnings at their lines, and SQL still to be checked.
+"""The results of compiling a pipeline's file so far: problems and warnings with their lines, and SQL that is still to
+be checked.
 
-`Findings` belongs to the whole file; a `Part` is one place in it, which is what the file of a transform, a format or a
-sink gets to report to. Nothing is raised before the whole file has been looked at. It must not know what any part
-means.
+`Findings` belongs to the whole file. A `Part` is one place in the file; transforms, formats and sinks report to it.
+Nothing is raised before the whole file has been checked. This module must not know what any part means.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from logboom.pipeline.plan.nodes import EVENT_COLUMNS, Column, Expression, PlanW
 Model = TypeVar("Model", bound=Settings)
 
 _STAND_INS: Final = ("x", 1, True, ["x"], {"x": "x"}, "1m", "1MiB")
-"""Values of which a key takes one at least, whatever it is for."""
+"""Sample values: every key accepts at least one of them."""
 _FIRST_KEY: Final = re.compile(r"[^.\[]*")
 
 
 class Findings:
-    """Collects what is found in one file."""
+    """Collects the problems and warnings of one file."""
 
     def __init__(self, document: YamlDocument) -> None:
         self.document = document
@@ -43,19 +43,19 @@ class Findings:
         self.warnings: list[PlanWarning] = []
         self.expressions: list[Expression] = []
         self._faulty_keys: dict[KeyPath, set[str]] = {}
-        """By the place of each part that has faults: the keys that have them."""
+        """The faulty keys of each part that has any, by the part's place."""
 
     def line(self, path: KeyPath) -> int:
-        """The line of a value, or of the nearest thing around it."""
+        """The line of a value, or of the nearest enclosing value."""
         return self.document.line_of(path) or 1
 
     def problem(self, path: KeyPath, message: str) -> None:
-        """Something that keeps the pipeline from running."""
+        """Report something that prevents the pipeline from running."""
         if not self._follows_from_fault(path, message):
             self.problems.append(self.document.problem(path, message))
 
     def warning(self, path: KeyPath, message: str) -> None:
-        """Something that runs but is hardly meant."""
+        """Report something that runs but is probably a mistake."""
         self.warnings.append(
             PlanWarning(
                 where=dotted(path), line=self.document.line_of(path), message=message, file=self.document.file_of(path)
@@ -63,16 +63,17 @@ class Findings:
         )
 
     def expression(self, path: KeyPath, expression: Expression) -> None:
-        """SQL to be checked."""
+        """Add SQL to be checked."""
         if not self._follows_from_fault(path, ""):
             self.expressions.append(expression)
 
     def is_sound(self, path: KeyPath) -> bool:
-        """Whether what `typed_part` gave for this place is what stands there, so that a node may be made of it."""
+        """Whether the result of `typed_part` for this place has no substituted values, so that a node may be made of
+        it."""
         return path not in self._faulty_keys
 
     def part(self, model: type[Model], path: KeyPath, value: Any) -> Model | None:
-        """A part of the document as its model, or None and its problems."""
+        """A part of the document as its model; None, with its problems reported, if it has any."""
         try:
             return load(model, self._document_of(path, value))
         except SettingsError as error:
@@ -80,8 +81,8 @@ class Findings:
             return None
 
     def _part_or_rest(self, model: type[Model], path: KeyPath, value: Mapping[str, Any]) -> Model | None:
-        """A part as its model. Where keys of it have faults they are reported, and it comes with other values for
-        them, so that the rest of it is checked too."""
+        """A part as its model. Faulty keys are reported and get substitute values, so that the rest of the part is
+        checked too."""
         try:
             return load(model, self._document_of(path, value))
         except SettingsError as error:
@@ -103,8 +104,8 @@ class Findings:
             self.problems.append(Problem(where, line, found.message, file))
 
     def _follows_from_fault(self, path: KeyPath, message: str) -> bool:
-        """Whether a problem may be one of the values that stand in for faulty ones: it is at such a key, or at the part
-        as a whole, or names such a key."""
+        """Whether a problem may be caused by a substitute value: it is at a faulty key, or at the part as a whole, or
+        names such a key."""
         words = set(re.findall(r"\w+", message))
         for end in range(len(path) + 1):
             faulty = self._faulty_keys.get(path[:end])
@@ -115,9 +116,9 @@ class Findings:
     def typed_part(
         self, models: Mapping[str, type[Settings]], path: KeyPath, value: Any, key: str = "type"
     ) -> Settings | None:
-        """A part whose `key` says which model it is. Where that is missing or misspelt the rest is still checked:
-        by the model whose name is nearest, else for keys that no model has. Where keys have faults the part comes with
-        other values for them (`is_sound`)."""
+        """A part whose `key` selects its model. If that key is missing or misspelt, the rest is still checked: by the
+        model with the most similar name, else for keys that no model has. Faulty keys get substitute values
+        (`is_sound`)."""
         if not isinstance(value, dict):
             self.problem(path, "should be a group of keys and values")
             return None
@@ -179,11 +180,11 @@ class Part:
         return Part(self.findings, (*self.path, *keys))
 
     def problem(self, key: str | int | KeyPath, message: str) -> None:
-        """Something about this key keeps the pipeline from running."""
+        """Report a problem with this key that prevents the pipeline from running."""
         self.findings.problem(self._path(key), message)
 
     def warning(self, key: str | int | KeyPath, message: str) -> None:
-        """Something about this key runs, but is hardly meant."""
+        """Report a value of this key that runs but is probably a mistake."""
         self.findings.warning(self._path(key), message)
 
     def unknown(self, key: str | int | KeyPath, what: str, word: str, known: Sequence[str]) -> None:
@@ -197,7 +198,7 @@ class Part:
         columns: Sequence[Column] = EVENT_COLUMNS,
         wants: Literal["boolean", "any", "pattern", "timestamp", "int"] = "boolean",
     ) -> int:
-        """Has SQL over these columns checked, once the whole file has been looked at. Returns its line."""
+        """Register SQL over these columns to be checked after the rest of the file. Returns its line."""
         place = self.findings.document.problem(self._path(key), "")
         line = self.findings.line(self._path(key))
         self.findings.expression(
@@ -218,9 +219,9 @@ def _first_key(problem: Problem) -> str:
 
 
 def _with_stand_ins(model: type[Model], value: Mapping[str, Any], faulty: set[str]) -> Model | None:
-    """The model of a part with values in the place of faulty ones that it takes; None where there are none.
+    """The model of a part with valid substitutes for faulty values; None if there are no valid substitutes.
 
-    A key that is a choice of words takes none of them, and is as if it were not there.
+    A key that is a choice of words accepts none of the samples, and is treated as absent.
     """
     given = {name: one for name, one in value.items() if name not in faulty}
     for name in faulty & model.model_fields.keys():
@@ -235,7 +236,7 @@ def _with_stand_ins(model: type[Model], value: Mapping[str, Any], faulty: set[st
 
 
 def _takes(model: type[Model], value: Mapping[str, Any], name: str) -> bool:
-    """Whether a model takes the value of one key, whatever it says of others."""
+    """Whether a model accepts the value of one key, whatever its verdict on the other keys."""
     try:
         load(model, value)
     except SettingsError as error:

@@ -1,4 +1,4 @@
-"""Keeps pandas out of processes of our own that convert with pyarrow. Knows the import system and pyarrow alone.
+"""Prevents pyarrow from importing pandas in processes of our own. Knows only the import system and pyarrow.
 
 pyarrow imports pandas at the first conversion of a Python object, a NumPy array among them, to see whether the object
 is a Series. Nothing here ever is, and the import takes 0.3 s of CPU and 30 MB in each process: a third of the commands
@@ -23,7 +23,7 @@ class _NoPandas(MetaPathFinder):
 
 
 def decide_without_pandas() -> None:
-    """Has pyarrow look for pandas now and not find it, which it remembers for the life of the process.
+    """Make pyarrow look for pandas now and not find it; pyarrow remembers that for the life of the process.
 
     Others may import pandas afterwards, but pyarrow will convert neither from nor to it: call this only where no code
     of a user runs.

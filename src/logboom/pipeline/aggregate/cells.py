@@ -1,9 +1,8 @@
-"""Cells: a number by window, group, metric and slot. A table of them is all that an aggregate sends and remembers.
+"""Cells: a number by window, group, metric and slot. An aggregate sends and stores nothing but tables of cells.
 
-A group is known by the fingerprint of its labels. What a batch of events comes to is one table (ASKED): a cell for each
-slot that the events touched, and for each group a cell of the metric GROUP with its labels and the number of its
-events. Cells are merged in the order of their rows, so that sums of fractions come out the same whenever a batch is
-done again. Pure.
+A group is known by the fingerprint of its labels. A batch of events becomes one table (ASKED): a cell for each slot
+that the events changed, and for each group a cell of the metric GROUP with the group's labels and number of events.
+Cells are merged in the order of their rows, so that sums of fractions are the same whenever a batch is repeated. Pure.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from logboom.pipeline.aggregate.measures import Metric, Operation, Touched
 from logboom.pipeline.state.keys import Words, mixed
 
 GROUP: Final = -1
-"""In place of the position of a metric: the cell that says which labels a group has."""
+"""Stands in place of a metric's position: the cell that holds the labels of a group."""
 WINDOW, FIRST, SECOND, METRIC, SLOT, NUMBER, LABELS = "window", "first", "second", "metric", "slot", "number", "labels"
 CELLS: Final = pa.schema(
     {
@@ -53,18 +52,18 @@ class Groups(NamedTuple):
 
 
 class Brought(NamedTuple):
-    """What events bring to one metric."""
+    """The contributions of events to one metric."""
 
     metric: int
     operation: Operation
     there: Mask
-    """Which events have a value of it."""
+    """Rows of the events that have a value for the metric."""
     touched: Touched
     """By row of these."""
 
 
 def coded(words: Words, identity: Sequence[npt.NDArray[Any]]) -> tuple[Longs, Longs]:
-    """By row the number of what it is, counted in the order in which they come first, and of each the first row.
+    """The number of each row's distinct value, in order of first appearance, and the first row of each distinct value.
 
     `words` is a hash of `identity`, the columns that tell rows apart; rows that differ are told apart whatever their
     hashes are.
@@ -84,12 +83,13 @@ def coded(words: Words, identity: Sequence[npt.NDArray[Any]]) -> tuple[Longs, Lo
 
 def _first_rows(codes: Longs, count: int) -> Longs:
     firsts = np.zeros(count, np.int64)
-    firsts[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of equal positions the last one that is written stays
+    firsts[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of equal positions the last write wins
     return firsts
 
 
 def combined(operation: Operation, codes: Longs, numbers: npt.NDArray[np.float64], count: int) -> Any:
-    """By code, in order from 0: the numbers of its rows, added up in their order, or the lowest or highest."""
+    """For each code, in order from 0: the sum of the numbers of its rows, added in row order, or their minimum or
+    maximum."""
     if operation == "sum":
         return np.bincount(codes, weights=numbers, minlength=count)
     found = np.full(count, np.inf if operation == "min" else -np.inf)
@@ -128,7 +128,7 @@ def _asked(
 
 
 def column_of(table: pa.Table, name: str) -> Any:
-    """A column of a table without nulls; of one in a single piece nothing is copied."""
+    """A column of a table without nulls. A column in a single chunk is not copied."""
     column = table.column(name)
     return column.chunk(0).to_numpy() if column.num_chunks == 1 else column.to_numpy()
 

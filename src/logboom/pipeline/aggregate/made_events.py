@@ -1,4 +1,4 @@
-"""Events that a transform with a state makes itself, as the columns in which they leave it. Knows Arrow alone."""
+"""Events that a transform with a state creates itself, as columns. Knows only Arrow."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -36,7 +36,7 @@ _COLUMNS: Final = pa.schema(
 
 
 def made_events(events: Sequence[MadeEvent], wall_ms: int, exit_code: int) -> pa.RecordBatch:
-    """As `Advanced.made` has them: all were observed at one moment, and leave by one exit."""
+    """In the form of `Advanced.made`: all have the same observed time and leave by one exit."""
     observed = wall_ms * 1_000
     rows = [
         (event.time, observed, event.service, event.host, event.body, _encode(event.attributes).decode(), exit_code)

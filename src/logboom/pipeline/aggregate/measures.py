@@ -1,7 +1,7 @@
-"""Kinds of metrics: the slots that an event touches, and what the slots of a window come to.
+"""Kinds of metrics: the slots that an event changes, and how a window's value is computed from its slots.
 
-A slot holds one number, which is added up, or of which the lowest or highest stays; so halves of a window are merged
-slot by slot. Counts and sums are of weights: an event that a sample has kept stands for those that it has dropped.
+A slot holds one number: a sum, a minimum or a maximum. So two parts of a window are merged slot by slot. Counts and
+sums use weights: an event that a sample has kept also stands for the events that it has dropped.
 
 - histogram: a slot for each bucket between the bounds, and one for the sum.
 - quantiles: DDSketch (Masson, Rim, Lee: DDSketch, VLDB 2019) with a relative error of 1 %: a slot for each power of
@@ -24,7 +24,7 @@ Numbers = npt.NDArray[np.float64]
 Slots = npt.NDArray[np.int32]
 
 SUM_SLOT: Final = -1
-"""Of a histogram and of quantiles: the sum of the values."""
+"""For a histogram and for quantiles: the sum of the values."""
 _GAMMA: Final = 1.01 / 0.99
 _LOG_GAMMA: Final = math.log(_GAMMA)
 _SMALLEST, _LARGEST = 1e-9, 1e15
@@ -62,7 +62,7 @@ class Touched(NamedTuple):
 
 
 def touched(metric: Metric, values: Numbers, weights: Numbers) -> Sequence[Touched]:
-    """What events with these values bring to a metric of numbers."""
+    """The contributions of events with these values to a numeric metric."""
     zero = np.zeros(len(values), np.int32)
     if metric.kind == "count":
         return (Touched(zero, weights),)
@@ -78,7 +78,7 @@ def touched(metric: Metric, values: Numbers, weights: Numbers) -> Sequence[Touch
 
 
 def touched_by_hash(hashes: npt.NDArray[np.uint64]) -> Touched:
-    """What events bring to a metric `unique`: register and rank of the hash of their value."""
+    """The contributions of events to a metric `unique`: register and rank of the hash of their value."""
     registers = (hashes >> np.uint64(64 - _BITS)).astype(np.int32)
     rest = (hashes << np.uint64(_BITS)) >> np.uint64(64 - _REST_BITS)
     _, bits = np.frexp(rest.astype(np.float64))  # exact: no more than 53 bits
@@ -94,7 +94,7 @@ def sketch_slots(values: Numbers) -> Slots:
 
 
 def result(metric: Metric, slots: Slots, numbers: Numbers) -> Mapping[str, Any]:
-    """What the slots of one window and group come to, as members of the metric's event."""
+    """The result of the slots of one window and group, as members of the metric's event."""
     if metric.kind in ("count", "sum", "min", "max"):
         return {"value": float(numbers[0])}
     if metric.kind == "unique":
@@ -121,7 +121,7 @@ def _quantiles(wanted: Sequence[float], slots: Slots, counts: Numbers) -> dict[s
 
 
 def _value_of(slot: int) -> float:
-    """The value in the middle of a slot, no more than 1 % from any in it."""
+    """The value in the middle of a slot: at most 1 % away from any value in the slot."""
     if slot == 0:
         return 0.0
     size = 2 * _GAMMA ** (abs(slot) - _POSITIVE) / (_GAMMA + 1)

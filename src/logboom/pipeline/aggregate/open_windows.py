@@ -1,12 +1,12 @@
 """The windows of one shard that are open: which groups they have, and the cells of these.
 
-Groups and cells are kept in tables that do not change. A batch adds one of each; a table that is no longer twice as
-large as the one behind it is merged with it (a log-structured merge tree: O'Neil et al., 1996). So what is written for
-a batch hangs on what the batch brings, and not on how much is open. A group stands in one table alone, so that those of
-a window can be counted; a cell may stand in several, whose numbers belong together.
+Groups and cells are kept in tables that do not change. A batch adds one of each; a table that is less than twice as
+large as the next one is merged with it (a log-structured merge tree: O'Neil et al., 1996). So the amount written for a
+batch depends on the batch, and not on how many windows are open. A group is in one table only, so that the groups of a
+window can be counted. A cell may be in several tables; its numbers are then merged.
 
-Windows end in their order. What tables still hold of ended ones is passed over, and goes when a table is merged or has
-nothing else: `ended_us` says up to where.
+Windows end in order. Rows of ended windows (those before `ended_us`) are ignored, and are removed when their table is
+merged or has no other rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ from logboom.pipeline.aggregate.cells import (
 from logboom.pipeline.aggregate.measures import Metric
 
 OVERFLOW: Final = "otel.metric.overflow"
-"""The label of the group that has the events of all groups beyond the limit, as OpenTelemetry's SDKs call it."""
+"""The label of the group that counts the events of all groups beyond the limit, named as in OpenTelemetry's SDKs."""
 _NONE_ENDED: Final = np.iinfo(np.int64).min
 _WORD: Final = "word"
 _GROUPS: Final = pa.schema(
@@ -56,15 +56,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Limit(NamedTuple):
-    """How many groups a window of a shard has room for."""
+    """How many groups a window of a shard may have."""
 
     groups_max: int
     shard_label: str
-    """Tells the overflow groups of shards apart."""
+    """Distinguishes the overflow groups of shards."""
 
 
 class OpenWindows:
-    """What a shard remembers; it is not changed in place."""
+    """The state of a shard; it is not changed in place."""
 
     def __init__(self, metrics: Sequence[Metric], groups: Sequence[pa.Table], cells: Sequence[pa.Table]) -> None:
         self._metrics = metrics
@@ -73,8 +73,8 @@ class OpenWindows:
 
     @classmethod
     def of(cls, metrics: Sequence[Metric], state: Sequence[pa.Table]) -> tuple["OpenWindows", list[pa.Table]]:
-        """From the tables of a state. Those with the columns of ASKED, as all were before there were groups apart, are
-        given back: they come in with the batch, before its own."""
+        """From the tables of a state. Tables with the columns of ASKED (an earlier version stored no others) are
+        returned: the caller adds them to the batch, before its own cells."""
 
         def of_schema(schema: pa.Schema) -> list[pa.Table]:
             return [table for table in state if table.schema.names == schema.names]
@@ -85,7 +85,7 @@ class OpenWindows:
         return found, of_schema(ASKED)
 
     def state(self) -> tuple[pa.Table, ...]:
-        """The tables to be kept; those that have not changed are the same objects."""
+        """The tables to store; unchanged ones are the same objects."""
         ended = () if self._ended is None or not (self._groups or self._cells) else (self._ended,)
         return (*self._groups, *self._cells, *ended)
 
@@ -101,11 +101,11 @@ class OpenWindows:
     # --- a batch -----------------------------------------------------------------------------------------------------
 
     def with_batch(self, asked: pa.Table, limit: Limit) -> tuple["OpenWindows", float]:
-        """With the cells of a batch, and how many events that are whose groups there was no room for."""
+        """The state after adding the cells of a batch, and the number of events whose groups exceeded the limit."""
         if not asked.num_rows:
             return self, 0.0
         rows = groups_of(asked)
-        if int(rows.window.min()) < self.ended_us:  # the lateness was raised: windows that have ended start over
+        if int(rows.window.min()) < self.ended_us:  # the lateness was raised: ended windows begin again
             return self._without_left_over().with_batch(asked, limit)
         is_group = column_of(asked, METRIC) == GROUP
         codes, firsts = coded(rows.words(), rows)
@@ -139,7 +139,7 @@ class OpenWindows:
         return known
 
     def _over(self, groups: Groups, fresh: Mask, limit: Limit) -> Mask:
-        """Which of the fresh groups find no room in their window, the first ones in front."""
+        """Which of the new groups exceed the limit of their window; earlier groups have priority."""
         over = np.zeros(len(fresh), np.bool_)
         if sum(table.num_rows for table in self._groups) + int(fresh.sum()) <= limit.groups_max:
             return over
@@ -158,7 +158,7 @@ class OpenWindows:
         return over
 
     def _overflow_groups(self, windows: Longs, limit: Limit) -> pa.Table:
-        """The groups for what there is no room for in these windows, where they are not open yet."""
+        """The overflow groups of these windows, as far as they are not open yet."""
         nothing = np.zeros(len(windows), np.uint64)
         groups = Groups(windows, nothing, nothing)
         fresh = groups.at(~self._known(groups))
@@ -181,7 +181,7 @@ class OpenWindows:
         return found
 
     def _without_left_over(self) -> "OpenWindows":
-        """With nothing of ended windows in any table."""
+        """Without any rows of ended windows."""
         ended = self.ended_us
         groups, cells = _merged_groups(self._groups, ended), self._merged_cells(self._cells, ended)
         return OpenWindows(self._metrics, _filled([groups]), _filled([cells]))

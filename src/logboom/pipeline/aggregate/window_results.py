@@ -22,7 +22,8 @@ from logboom.pipeline.aggregate.measures import Metric, result
 def result_events(
     groups: pa.Table, cells: pa.Table, metrics: Sequence[Metric], length_us: int, wall_ms: int
 ) -> pa.RecordBatch:
-    """The events of windows that have ended, as `Advanced.made` has them, of what `OpenWindows.ending` gave."""
+    """The events of windows that have ended, in the form of `Advanced.made`, from the result of
+    `OpenWindows.ending`."""
     events = []
     for window, labels_text, number, found in sorted(
         _results(groups, cells, metrics), key=lambda row: (row[0], row[1], row[2])
@@ -41,7 +42,7 @@ def result_events(
 
 
 def _results(groups: pa.Table, cells: pa.Table, metrics: Sequence[Metric]) -> Iterator[tuple[int, str, int, Any]]:
-    """Window, labels, position of the metric and what it came to."""
+    """Window, labels, position of the metric and its result."""
     if not cells.num_rows:
         return
     named = [column.tolist() for column in groups_of(groups)]
