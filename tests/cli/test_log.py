@@ -93,7 +93,7 @@ def test_a_partition_that_is_gone_is_damage(killed: Path) -> None:
 
 
 def test_a_directory_that_is_not_a_data_directory_is_named_as_such(tmp_path: Path, killed: Path) -> None:
-    assert "is no directory" in refused("log", "verify", str(tmp_path / "nope"))
+    assert "is not a directory" in refused("log", "verify", str(tmp_path / "nope"))
     (tmp_path / "empty").mkdir()
     assert "is not a data directory" in refused("log", "verify", str(tmp_path / "empty"))
     assert "there is no log streams/nope-0" in refused("log", "dump", str(killed), "--stream", "nope")

@@ -57,7 +57,7 @@ def test_json_lines_give_the_key(broker: BrokerProcess, name: Name) -> None:
 def test_line_that_is_no_json_stops_and_says_how_far_it_came(broker: BrokerProcess, name: Name) -> None:
     stream = name()
     said = refused("publish", stream, "--json-lines", bootstrap=broker.kafka, stdin='{"a": 1}\nnope\n{"a": 2}\n')
-    assert "standard input, line 2 is no JSON" in said
+    assert "standard input, line 2 is not JSON" in said
     assert "acknowledged before that: 1 record" in said
     assert ok("tail", stream, bootstrap=broker.kafka).out == '{"a": 1}\n'
     said = refused("publish", stream, "--key-field", "user.id", bootstrap=broker.kafka, stdin='{"user": 1}\n')

@@ -52,8 +52,8 @@ def test_documents(broker: BrokerProcess, name: Name, tmp_path: Path) -> None:
     assert json.loads(merged["value"]) == {"by": {"eu": 1, "us": 2}}
     assert "nothing to remove" in ok("tables", "put", table, "new", '{"a": null}', "--merge", **at).out
     ok("tables", "put", table, "text", "no JSON", **at)
-    assert "the value of key 'text' is no JSON" in refused("tables", "put", table, "text", "{}", "--merge", **at)
-    assert "the patch is no JSON" in refused("tables", "put", table, "doc", "{", "--merge", **at)
+    assert "the value of key 'text' is not JSON" in refused("tables", "put", table, "text", "{}", "--merge", **at)
+    assert "the patch is not JSON" in refused("tables", "put", table, "doc", "{", "--merge", **at)
     assert "is a JSON object" in refused("tables", "put", table, "doc", "[1]", "--merge", **at)
     assert "leave out --expect" in refused("tables", "put", table, "doc", "{}", "--merge", "--expect", "1", **at)
     assert "cannot read /nowhere" in refused("tables", "put", table, "doc", "@/nowhere", **at)
@@ -99,7 +99,7 @@ def test_options_that_make_no_sense(broker: BrokerProcess, name: Name) -> None:
     table, at = name(), {"bootstrap": broker.kafka}
     ok("streams", "create", table, **at)
     for command in (["get", table, "k"], ["list", table], ["put", table, "k", "v"], ["watch", table]):
-        assert "is no table, because it is not compacted" in refused("tables", *command, **at)
+        assert "is not a table, because it is not compacted" in refused("tables", *command, **at)
     assert "a version is a number" in refused("tables", "put", table, "k", "v", "--expect", "new", **at)
     assert "nothing to delete" in refused("tables", "delete", table, "k", "--expect", "absent", **at)
     assert "give the unit" in refused("tables", "get", table, "k", "--timeout", "5", **at)

@@ -13,7 +13,7 @@ Name = Callable[[], str]
 
 HOSTILE = b"\x1b]0;title\x07\x1b[2J\r\x7f\xc2\x9b2J\xe2\x80\xae\xff"
 """An escape sequence for the window's title, one that clears the screen, DEL, the same in C1, a turn of the direction
-of writing, a byte that is no UTF-8."""
+of writing, a byte that is not UTF-8."""
 SHOWN = r"\x1b]0;title\x07\x1b[2J\r\x7f\x9b2J\u202e\xff"
 TEXT = HOSTILE[:-1].decode()
 

@@ -67,7 +67,7 @@ inputs:
     assert "c.yaml:4: inputs.app.start_at" in text
     assert "c.yaml:5: inputs.sock.mode" in text
     assert "c.yaml:6: inputs.odd" in text
-    assert "c.yaml:7: inputs.deep.multiline.start: is no regular expression" in text
+    assert "c.yaml:7: inputs.deep.multiline.start: is not a valid regular expression" in text
     assert len(said) == 7
 
 
@@ -76,8 +76,8 @@ inputs:
     [
         ("inputs: {}", "is empty; give it at least one"),
         ("inputs: {a: {type: stdin}}", "no stream for a: set stream there, or output.stream for all"),
-        ("output: {stream: 'no spaces'}\ninputs: {a: {type: stdin}}", "is no name for a stream"),
-        ("inputs: {a b: {type: stdin, stream: s}}", "'a b' is no name for an input"),
+        ("output: {stream: 'no spaces'}\ninputs: {a: {type: stdin}}", "is not a valid name for a stream"),
+        ("inputs: {a b: {type: stdin, stream: s}}", "'a b' is not a valid name for an input"),
         ("inputs: {a: {type: stdin, stream: s}, b: {type: stdin, stream: s}}", "one standard input"),
         (
             "inputs: {a: {type: unix_stream, path: /x, stream: s}, b: {type: unix_datagram, path: /x, stream: s}}",

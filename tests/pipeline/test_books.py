@@ -85,7 +85,7 @@ def test_a_checkpoint_belongs_to_one_pipeline(tmp_path: Path) -> None:
     assert not check_owner(tmp_path, "a", "a", None)
     with pytest.raises(PipelineError, match=r"belongs to the pipeline a, not to b: .* add --renamed-from a"):
         check_owner(tmp_path, "a", "b", None)
-    with pytest.raises(PipelineError, match="is of the pipeline a"):
+    with pytest.raises(PipelineError, match="belongs to the pipeline a"):
         check_owner(tmp_path, "a", "b", "c")
     with pytest.raises(PipelineError, match="has never been used"):
         check_owner(tmp_path, None, "b", "a")
@@ -98,7 +98,7 @@ def test_a_stream_that_was_made_again_stops_the_pipeline(tmp_path: Path) -> None
     path = tmp_path / "streams.json"
     check_ids(path, {"web": "a"})
     check_ids(path, {"web": "a", "more": "b"})
-    with pytest.raises(PipelineError, match="stream web was deleted and made again"):
+    with pytest.raises(PipelineError, match="stream web was deleted and recreated"):
         check_ids(path, {"web": "c"})
 
 

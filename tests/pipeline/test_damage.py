@@ -145,7 +145,7 @@ def test_a_damaged_state_is_given_up_where_that_is_asked_for_alone(tmp_path: Pat
     segment = _state(tmp_path)
     check_state_is_whole(tmp_path, ())
     _flip(segment, segment.stat().st_size // 2, 5)
-    told = r"checksum does not fit\): .* what once remembers \(1,000 remembered, 0 events held\) with --drop-state once"
+    told = r"checksum does not match\): .* what once remembers \(1,000 remembered, 0 events held\) with --drop-state"
     with pytest.raises(DamagedError, match=told):
         check_state_is_whole(tmp_path, ("other",))
     check_state_is_whole(tmp_path, ("once",))
@@ -217,7 +217,7 @@ def test_a_flipped_bit_in_a_file_of_sparks_is_found_at_the_start(tmp_path: Path,
     check_query_is_whole(query)
     damaged = query / name
     _flip(damaged, damaged.stat().st_size - 3, bit)
-    with pytest.raises(DamagedError, match=rf"{name} is damaged \(it does not fit the checksums in \.\d?\w*\.crc\)"):
+    with pytest.raises(DamagedError, match=rf"{name} is damaged \(it does not match the checksums in \.\d?\w*\.crc\)"):
         check_query_is_whole(query)
 
 

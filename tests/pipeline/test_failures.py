@@ -151,7 +151,7 @@ def test_a_stream_that_is_made_again_ends_a_run_that_reads_it(
         make_stream(broker.kafka, stream, 1)
         publish(broker.kafka, stream, [b"new"] * 20, 1)
         until(lambda: not running.thread.is_alive(), "the end of the run")
-    assert [f"the stream {stream} was deleted and made again" in str(error) for error in running.failures] == [True]
+    assert [f"the stream {stream} was deleted and recreated" in str(error) for error in running.failures] == [True]
     assert running.records_in() == 5
 
 

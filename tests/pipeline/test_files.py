@@ -345,5 +345,5 @@ def test_what_is_wrong_with_a_file_sink_is_told_with_its_line(tmp_path: Path) ->
     assert any(line.startswith("9: sinks.e.rotate.size:") for line in found)
     assert any(line.startswith("10: sinks.f.compression:") for line in found)
     assert any(
-        line.startswith("12: sinks.h.path: lies in the directory of the archive of the sink 'g'") for line in found
+        line.startswith("12: sinks.h.path: is inside the directory of the archive of the sink 'g'") for line in found
     )

@@ -107,7 +107,7 @@ def test_a_batch_that_was_written_is_pinned_anew_on_demand_alone(
 
     _run(spark, after, broker)
     ids = archive_ids(tmp_path / "archive")
-    # The first attempt reached the highest offsets; what the second adds below them is no repeat.
+    # The first attempt reached the highest offsets; what the second adds below them is not a repeat.
     assert (len(ids), set(ids.values())) == (10, {1})
     bodies = Counter(json.loads(message.value())["body"] for message in records(broker.kafka, "anew-out"))
     assert bodies == Counter(str(number) for number in range(10))

@@ -57,9 +57,9 @@ FAULTS = {
     "reflect('java.lang.System', 'getenv', 'HOME') = 'x'": "reflect() cannot be used here",
     "`java_method`/**/('java.lang.Math', 'random') = 'x'": "java_method() cannot be used here",
     "monotonically_increasing_id() = 1": "it gives another value when a batch is replayed",
-    "from_utc_timestamp(time, 'Nowhere/X') > time": "'Nowhere/X' is no time zone, so that it fails on every record",
-    "to_utc_timestamp(time, 'Berlin') > time": "to_utc_timestamp: 'Berlin' is no time zone",
-    "hour(convert_timezone('Europe/Berlin', 'Mars', time)) = 1": "convert_timezone: 'Mars' is no time zone",
+    "from_utc_timestamp(time, 'Nowhere/X') > time": "'Nowhere/X' is not a time zone, so that it fails on every record",
+    "to_utc_timestamp(time, 'Berlin') > time": "to_utc_timestamp: 'Berlin' is not a time zone",
+    "hour(convert_timezone('Europe/Berlin', 'Mars', time)) = 1": "convert_timezone: 'Mars' is not a time zone",
     "hour(convert_timezone('Europe/Berlin', 'UTC', time)) = 1 AND from_utc_timestamp(time, '+02:00') > time": None,
     "from_utc_timestamp(time, 'PST') > time AND to_utc_timestamp(time, 'UTC+1') < time": None,
     "struct(*).body = 'x'": "name the columns; '*' stands for none here",
@@ -250,7 +250,7 @@ def test_a_pattern_is_checked_by_java(verdicts: dict[str, str | None]) -> None:
     assert verdicts["a pattern"] is None
     named = verdicts["a pattern with a name"]
     assert named is not None
-    assert named.startswith("'(?P<name>a)' is no regular expression to Java")
+    assert named.startswith("'(?P<name>a)' is not a valid regular expression to Java")
     assert "no regular expression to Java: Unmatched closing" in str(verdicts["a pattern that ends too early"])
 
 

@@ -88,8 +88,8 @@ def test_metrics_of_windows_in_a_pipelines_file() -> None:
         ("x: {type: sum, of: attributes.ms, bounds: [1]}", "goes with type histogram"),
         ("x: {type: histogram, of: attributes.ms}", "needs bounds"),
         ("x: {type: histogram, of: attributes.ms, bounds: [2, 2]}", "should rise"),
-        ("'': {type: count}", "'' is no name of a metric"),
-        ('"a\\nb": {type: count}', "'a\\nb' is no name of a metric"),
+        ("'': {type: count}", "'' is not a valid name of a metric"),
+        ('"a\\nb": {type: count}', "'a\\nb' is not a valid name of a metric"),
         ("x: {type: quantiles, of: attributes.ms, quantiles: [99]}", "should be between 0 and 1"),
     ],
 )

@@ -73,7 +73,7 @@ BAD: dict[str, tuple[bytes | None, dict[str, Any]]] = {
     "10 MB that no rule reads": (b"y" * LONG, {}),
     "NULs": (b"\x00" * 1_000, {}),
     "NULs in fields": (b'{"msg": "a\\u0000b", "n": "\\u0000", "id\\u0000": 1}', {}),
-    "bytes that are no UTF-8": (b'{"msg": "\xff\xfe\x80"}', {}),
+    "bytes that are not UTF-8": (b'{"msg": "\xff\xfe\x80"}', {}),
     "half a surrogate pair": (b'{"msg": "\\ud800"}', {}),
     "10,000 levels": (b'{"a":' * 10_000 + b"1" + b"}" * 10_000, {}),
     "10,000 levels of lists": (b'{"r":' + b"[" * 10_000 + b"]" * 10_000 + b"}", {}),

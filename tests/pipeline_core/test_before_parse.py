@@ -81,7 +81,7 @@ def test_what_a_record_lacks_gives_no_attribute() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("drop", {"no name": "line = 'x'"}, "is no name"),
+        ("drop", {"no name": "line = 'x'"}, "is not a valid name"),
         ("from_record", {"a": "keys"}, "unknown part of a record 'keys' (did you mean 'key'?)"),
         ("from_record", {"a": "header."}, "unknown part of a record 'header.'"),
     ],

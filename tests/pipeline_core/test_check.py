@@ -122,7 +122,7 @@ def test_a_sink_into_a_stream_of_the_router_is_refused() -> None:
 def test_a_source_pattern_that_is_none(pattern: str) -> None:
     text = with_sinks("type: console").replace("stream: web}", f"pattern: '{pattern}'}}")
     (told,) = problems(text)
-    assert told.startswith(f"p.yaml:2: sources.web.pattern: '{pattern}' is no regular expression: ")
+    assert told.startswith(f"p.yaml:2: sources.web.pattern: '{pattern}' is not a valid regular expression: ")
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_a_bootstrap_as_kafka_takes_it(bootstrap: str) -> None:
         ("./archive", "is the directory"),
         ("elsewhere/../archive/", "is the directory"),
         ("link", "is the directory"),
-        ("link/inner", "lies inside the directory"),
-        ("archive/date=2026-01-01", "lies inside the directory"),
-        (".", "lies around the directory"),
+        ("link/inner", "is inside the directory"),
+        ("archive/date=2026-01-01", "is inside the directory"),
+        (".", "contains the directory"),
     ],
 )
 def test_two_archives_in_one_directory_are_refused(path: str, how: str, tmp_path: Path) -> None:
@@ -208,7 +208,9 @@ def test_a_directory_that_cannot_be_written_is_told_only_where_it_would_run(tmp_
     file = str(tmp_path / "p.yaml")
     assert compiled(text, file=file).sinks
     (told,) = problems(text, file=file, environ={})
-    assert told.endswith(f"sinks.s0.path: {tmp_path}/file/archive cannot be written: {tmp_path}/file is no directory")
+    assert told.endswith(
+        f"sinks.s0.path: {tmp_path}/file/archive cannot be written: {tmp_path}/file is not a directory"
+    )
     assert sorted(os.listdir(tmp_path)) == ["file"], "a check leaves nothing behind"
 
 
@@ -252,7 +254,7 @@ def test_an_absent_key_variable_is_a_warning(tmp_path: Path) -> None:
     ("pattern", "message"),
     [
         ("%{INT:n:integer}", "unknown type 'integer' of field 'n' (known here: string, int, float)"),
-        ("([a", "is no RE2 expression: missing ]: [a"),
+        ("([a", "is not an RE2 expression: missing ]: [a"),
         ("(?P<a>x) (?P<a>y)", "gives the field 'a' twice"),
         ("%{WORD:a}(?: %{INT:b}| %{WORD:a})?", "gives the field 'a' twice"),
         (r"\((?P<a>[()|]+)\|(?P<a>y)", "gives the field 'a' twice"),
@@ -323,12 +325,12 @@ sinks:
         compile_pipeline(text, "p.yaml", lambda asked: [f"asked {expression.sql}" for expression in asked])
     assert [(problem.line, problem.where, problem.message.split(" (")[0]) for problem in caught.value.problems] == [
         (7, "transforms.parsed.otherwise", "should be 'dead' or 'keep', got 'nothing'"),
-        (8, "transforms.parsed.drop.no name", "'no name' is no name"),
+        (8, "transforms.parsed.drop.no name", "'no name' is not a valid name"),
         (8, "transforms.parsed.drop.no name", "asked line = 'x'"),
         (11, "transforms.parsed.rules[0].defaults", "should be a group of keys and values, got 5"),
         (12, "transforms.parsed.rules[0].when", "should be text"),
         (13, "transforms.parsed.rules[0].time_format", "time format '%Q' has the unknown directive %Q"),
-        (14, "transforms.parsed.rules[0].severity.texts.a", "'NOPE' is no severity"),
+        (14, "transforms.parsed.rules[0].severity.texts.a", "'NOPE' is not a severity"),
         (15, "transforms.one.rate", "should be greater than or equal to 1, got -1"),
         (15, "transforms.one.key", "asked weight"),
         (15, "transforms.one.exclude", "asked 1 +"),
@@ -340,7 +342,7 @@ sinks:
         (17, "transforms.three.conditio", "unknown key 'conditio'"),
         (19, "sinks.a.encoding", "should be 'json_array', 'ndjson' or 'json', got 'jso'"),
         (19, "sinks.a.token_header", "goes with token_env or token_file"),
-        (19, "sinks.a.url", "'http://x:y' is no address such as https://host:port/path"),
+        (19, "sinks.a.url", "'http://x:y' is not an address such as https://host:port/path"),
         (20, "sinks.b.url", "should be text"),
         (20, "sinks.b.labels", "'1a' should be letters, digits and '_', and not begin with a digit"),
         (20, "sinks.b.labels", "'{x' has a brace without its other half"),
@@ -376,14 +378,14 @@ def test_a_checkpoint_in_a_bucket_takes_a_server_and_a_working_directory(tmp_pat
         ("path: 's3://bucket'", "path", "should be a bucket and a prefix"),
         ("path: 's3://me:key@bucket/x'", "path", "credentials come from the environment"),
         ("path: 'gs://bucket/x', region: eu", "region", "goes with a path that begins with s3://"),
-        ("path: 's3://bucket/x', endpoint: minio", "endpoint", "is no http://HOST:PORT"),
+        ("path: 's3://bucket/x', endpoint: minio", "endpoint", "is not http://HOST:PORT"),
         ("path: ./here, work_dir: ./there", "work_dir", "goes with a path in a bucket"),
         ("path: 's3://bucket/x', work_dir: '~/x'", "work_dir", "begins with '~'"),
         ("path: 'hdfs://name/x'", "path", "is a URL (hdfs:)"),
         ("path: 'hdfs://name/x'", "path", "write webhdfs://NAMENODE:9870/PATH"),
         ("path: 'webhdfs://name'", "path", "a directory that is the checkpoint's alone"),
-        ("path: 'webhdfs://a..b:9870/x'", "path", "has 'a..b:9870', which is no HOST:PORT"),
-        ("path: 'webhdfs://one:9870,two:x/x'", "path", "has 'two:x', which is no HOST:PORT"),
+        ("path: 'webhdfs://a..b:9870/x'", "path", "has 'a..b:9870', which is not HOST:PORT"),
+        ("path: 'webhdfs://one:9870,two:x/x'", "path", "has 'two:x', which is not HOST:PORT"),
         ("path: 'webhdfs://me:key@one:9870/x'", "path", "has more than name nodes and a directory"),
         ("path: 'webhdfs://one:9870/x?user.name=a'", "path", "has more than name nodes and a directory"),
         ("path: 'webhdfs://one:9870/x/../y'", "path", "has an empty name, '.' or '..' in its prefix"),
@@ -399,7 +401,7 @@ def test_a_checkpoint_that_is_none(keys: str, where: str, message: str) -> None:
 
 def test_an_archive_and_the_checkpoint_are_kept_apart_in_a_bucket_too() -> None:
     (told,) = problems(f"checkpoint: {URL}\n" + with_sinks(f"type: parquet, path: '{URL}/archive'"))
-    assert f"sinks.s0.path: shares the place of the checkpoint: {URL}; keep the two apart" in told
+    assert f"sinks.s0.path: uses the same location as the checkpoint: {URL}; keep the two apart" in told
 
 
 def test_executors_elsewhere_need_a_working_directory_that_they_see() -> None:
@@ -457,7 +459,7 @@ def test_a_bound_of_a_histogram_that_a_pinned_plan_could_not_hold(bound: str) ->
         ("type: parquet, path: ./archive, partition_by: []", "sinks.s0.partition_by: "),
         ("type: file, path: /dev/null", "sinks.s0.path: /dev/null is a device, pipe or socket"),
         ("type: webhook, url: 'http://a:1', requests_per_second: 1.0e-300", "sinks.s0.requests_per_second: should be"),
-        ("type: otlp, url: 'http://a:1', transport: grpc, headers: {x-bin: a}", "sinks.s0.headers: 'x-bin' is no name"),
+        ("type: otlp, url: 'http://a:1', transport: grpc, headers: {x-bin: a}", "sinks.s0.headers: 'x-bin' is not a"),
         (
             "type: otlp, url: 'http://a:1', transport: grpc, headers: {Grpc-Timeout: a}",
             "sinks.s0.headers: 'Grpc-Timeout' is",
@@ -473,7 +475,7 @@ def test_a_bound_of_a_histogram_that_a_pinned_plan_could_not_hold(bound: str) ->
         ("type: webhook, url: 'http://256.1.1.1/'", "sinks.s0.url: 'http://256.1.1.1/' has characters that no"),
         ("type: webhook, url: 'http://a:1', headers: {Accept-Encoding: br}", "sinks.s0.headers: 'Accept-Encoding' is"),
         ("type: loki, url: 'http://a:1', labels: {a: ''}", "sinks.s0.labels: are all empty, which to Loki are none"),
-        ("type: loki, url: 'http://a:1', labels: {a: b}, tenant: a|b", "sinks.s0.tenant: 'a|b' is no id of a tenant"),
+        ("type: loki, url: 'http://a:1', labels: {a: b}, tenant: a|b", "sinks.s0.tenant: 'a|b' is not an id"),
         ("type: loki, url: 'http://a:1', labels: {a: LONG}", "sinks.s0.labels: 'a' has more than 2,048 bytes"),
         (
             "type: loki, url: 'http://a:1', labels: {? LONG : a}",
@@ -485,7 +487,7 @@ def test_a_bound_of_a_histogram_that_a_pinned_plan_could_not_hold(bound: str) ->
         ),
         (
             "type: postgresql, table: t, url: 'postgresql://u@h/d?slmode=require'",
-            "sinks.s0.url: slmode is no option of",
+            "sinks.s0.url: slmode is not an option of",
         ),
         (
             "type: postgresql, table: t, url: 'postgresql://u@h/d?connect_timeout=x'",
@@ -497,28 +499,28 @@ def test_a_bound_of_a_histogram_that_a_pinned_plan_could_not_hold(bound: str) ->
         ),
         (
             "type: bigquery, project: proj, dataset: a-b, table: t, key_env: K",
-            "sinks.s0.dataset: 'a-b' is no name of a",
+            "sinks.s0.dataset: 'a-b' is not a valid name of a",
         ),
         (
             "type: bigquery, project: proj, dataset: d, table: a.b, key_env: K",
-            "sinks.s0.table: 'a.b' is no name of a ta",
+            "sinks.s0.table: 'a.b' is not a valid name of a ta",
         ),
         (
             "type: bigquery, project: proj, dataset: d, table: t, key_env: K, columns: {e: event_id, E: body}",
             "sinks.s0.columns: 'E' is there already but for capitals",
         ),
-        ("type: google_cloud_logging, project: proj, key_env: K, log: a b", "sinks.s0.log: 'a b' is no id of a log"),
-        ("type: google_cloud_logging, project: proj, key_env: K, resource: ''", "sinks.s0.resource: '' is no type of"),
+        ("type: google_cloud_logging, project: proj, key_env: K, log: a b", "sinks.s0.log: 'a b' is not an id"),
+        ("type: google_cloud_logging, project: proj, key_env: K, resource: ''", "sinks.s0.resource: '' is not a type"),
         ("type: google_cloud_logging, project: proj, key_env: K, labels: {'': a}", "sinks.s0.labels: have one without"),
         ("type: iceberg, table: a.b, catalog: 'http://a:1', warehouse: ' '", "sinks.s0.warehouse: is empty"),
         (
             "type: iceberg, table: a.b, catalog: 'http://a:1', properties: {uri: x}",
             "sinks.s0.properties: uri is a key of",
         ),
-        ("type: splunk_hec, url: 'http://a:1', token_env: K, index: Main", "sinks.s0.index: 'Main' is no name of an"),
+        ("type: splunk_hec, url: 'http://a:1', token_env: K, index: Main", "sinks.s0.index: 'Main' is not a valid"),
         (
             "type: otlp, preset: dynatrace, region: a b, token_env: K",
-            "sinks.s0.region: 'a b' is no part of the name of",
+            "sinks.s0.region: 'a b' is not a part of the name of",
         ),
         ("type: elasticsearch, url: 'http://a:1', index: a, pipeline: ' '", "sinks.s0.pipeline: is empty"),
         (

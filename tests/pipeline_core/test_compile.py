@@ -230,8 +230,11 @@ def test_all_problems_are_reported_at_once_with_their_lines() -> None:
     assert problems(FULL_OF_PROBLEMS) == [
         "p.yaml:1: name: 'shop x' should be letters, digits, '.', '_' and '-': streams are named after it",
         "p.yaml:3: sources.web.strem: unknown key 'strem' (did you mean 'stream'?)",
-        "p.yaml:4: sources.parsed: 'a b' is no name for a stream (letters, digits, '.', '_', '-'; at most 249)",
-        "p.yaml:6: transforms.parsed: 'parsed' is taken: there is one among the sources",
+        (
+            "p.yaml:4: sources.parsed: 'a b' is not a valid name for a stream (letters, digits, '.', '_', '-'; at most "
+            "249)"
+        ),
+        "p.yaml:6: transforms.parsed: 'parsed' is already used by one of the sources",
         (
             "p.yaml:8: transforms.parsed.inputs: unknown input 'parsd' "
             "(known here: a, b, masked, split.errors, split.unmatched, s2.unmatched)"
@@ -247,7 +250,7 @@ def test_all_problems_are_reported_at_once_with_their_lines() -> None:
             "(did you mean 'Europe/Berlin'?)"
         ),
         (
-            "p.yaml:12: transforms.parsed.rules[2].pattern: pattern is no RE2 expression: "
+            "p.yaml:12: transforms.parsed.rules[2].pattern: pattern is not an RE2 expression: "
             "look-around and atomic groups are not part of RE2"
         ),
         "p.yaml:13: transforms.parsed.rules[3].map.bdy: unknown field 'bdy' (did you mean 'body'?)",
@@ -332,15 +335,15 @@ def test_what_the_checker_says_joins_the_listing() -> None:
         ("  x: 7", "should be a group of keys and values"),
         ("  x: {type: parse, inputs: [s, s], rules: [{format: json}]}", "names 's' twice"),
         ("  x: {type: parse, inputs: [s], rules: []}", "is empty; give it at least one"),
-        ("  x: {type: parse, inputs: [s], rules: [{format: json, source: t}]}", "source 't' is no input of this parse"),
+        ("  x: {type: parse, inputs: [s], rules: [{format: json, source: t}]}", "source 't' is not an input of this"),
         ("  x: {type: parse, inputs: [s], rules: [{format: pattern}]}", "format pattern needs it"),
         ("  x: {type: parse, inputs: [s], rules: [{format: pattern, pattern: 'a'}]}", "names no field"),
         ("  x: {type: parse, inputs: [s], rules: [{format: csv, columns: [a], delimiter: ab}]}", "one character"),
-        ("  x: {type: parse, inputs: [s], rules: [{format: json, severity: {texts: {a: 99}}}]}", "99 is no severity"),
+        ("  x: {type: parse, inputs: [s], rules: [{format: json, severity: {texts: {a: 99}}}]}", "99 is not a severi"),
         ("  x: {type: parse, inputs: [s], rules: [{format: json, defaults: {body: a}}]}", "unknown field 'body'"),
         ("  x: {type: parse, inputs: [s], rules: [{format: json, time_format: '%H:%M'}]}", "gives no date"),
         ("  dead: {type: parse, inputs: [s], rules: [{format: json}]}", "'dead' is a reserved name"),
-        ("  'a b': {type: parse, inputs: [s], rules: [{format: json}]}", "'a b' is no name"),
+        ("  'a b': {type: parse, inputs: [s], rules: [{format: json}]}", "'a b' is not a valid name"),
     ],
 )
 def test_one_problem(transforms: str, message: str) -> None:

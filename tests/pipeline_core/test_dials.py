@@ -388,7 +388,7 @@ def test_records_that_are_no_change_are_told_and_left_out(value: bytes) -> None:
     dials = dials_with(change(20, 1))
     told = dials.take("shop/noise/9-0", value)
     assert told is not None
-    assert told.startswith("the record shop/noise/9-0 of the dials is no change")
+    assert told.startswith("the record shop/noise/9-0 of the dials is not a change")
     assert dials.take("shop", value) is not None
     assert holding(dials, 3) == 20
 

@@ -113,20 +113,20 @@ def test_faults_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     sections = "patterns, sources, transforms, sinks, tests"
     assert found == [
         "shop.yaml:2: include: gone.yaml cannot be read: No such file or directory",
-        "shop.yaml:2: include: parts/a.yaml is included already",
+        "shop.yaml:2: include: parts/a.yaml is already included",
         "shop.yaml:2: include: no file matches 'no*'",
         found[3],
-        f"parts/b.yaml:1: bootstrap: goes into the pipeline's own file; an included one has {sections}, include",
+        f"parts/b.yaml:1: bootstrap: must be in the pipeline's own file; an included one may have {sections}, include",
         "parts/b.yaml:2: sources: should be a group of keys and values",
         "parts/c.yaml:1: should be groups of keys and values: patterns, sources, transforms, sinks, tests",
-        "parts/d.yaml:1: sources.web: stands in shop.yaml:4 already",
+        "parts/d.yaml:1: sources.web: is already in shop.yaml:4",
     ]
     assert found[3].startswith("parts/a.yaml:")
 
 
 def test_files_that_include_each_other_end(tmp_path: Path) -> None:
     (found,) = problems_of(write(tmp_path, a="include: a.yaml\n"))
-    assert found == "parts/a.yaml:1: include: parts/a.yaml is included already"
+    assert found == "parts/a.yaml:1: include: parts/a.yaml is already included"
 
 
 def test_what_can_be_no_part_of_a_file_is_told(tmp_path: Path) -> None:
@@ -137,12 +137,12 @@ def test_what_can_be_no_part_of_a_file_is_told(tmp_path: Path) -> None:
     names = ("pipe", "/dev/zero", "ring", "large", ".", '"**x"', '"\\0"')
     included = f"include: [{', '.join(names)}]"
     assert problems_of(tmp_path / "shop.yaml", MAIN.replace("include: [parts/*.yaml]", included)) == [
-        "shop.yaml:2: include: pipe cannot be read: it is no regular file",
-        "shop.yaml:2: include: /dev/zero cannot be read: it is no regular file",
+        "shop.yaml:2: include: pipe cannot be read: it is not a regular file",
+        "shop.yaml:2: include: /dev/zero cannot be read: it is not a regular file",
         "shop.yaml:2: include: ring cannot be read: it is a link that leads to itself",
         "shop.yaml:2: include: large cannot be read: it has more than 16 MiB",
         f"shop.yaml:2: include: {tmp_path} cannot be read: it is a directory",
-        "shop.yaml:2: include: '**x' is no pattern of names: '**' has to stand alone between slashes",
+        "shop.yaml:2: include: '**x' is not a valid pattern of names: '**' has to be alone between slashes",
         "shop.yaml:2: include: should be the name of a file",
     ]
 
@@ -212,7 +212,7 @@ def test_a_variable_that_is_no_text_is_told(tmp_path: Path) -> None:
     """A plan is kept as JSON, which has no such characters."""
     found = problems_of(tmp_path / "shop.yaml", VARIABLES, NAME=os.fsdecode(b"sh\xffp"), RATE="2")
     assert len(found) > 0
-    assert all(told.endswith("the environment variable NAME has bytes that are no UTF-8") for told in found)
+    assert all(told.endswith("the environment variable NAME has bytes that are not UTF-8") for told in found)
 
 
 def test_two_dollars_are_no_variable(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_without_variables_nothing_is_put_in() -> None:
     "line", ["password: ${PW}", "url: 'https://ann:${SHOP_PASSWORD}@host'", "headers: {Authorization: '${A}'}"]
 )
 def test_secrets_are_refused(line: str) -> None:
-    with pytest.raises(SettingsError, match="is no place for a secret") as failed:
+    with pytest.raises(SettingsError, match="must not hold a secret") as failed:
         read_document(line, "shop.yaml", {"PW": "pssst", "SHOP_PASSWORD": "pssst", "A": "pssst"})
     assert "pssst" not in str(failed.value)
 

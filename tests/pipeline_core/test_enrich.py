@@ -382,7 +382,7 @@ tests:
         ({"type": "csv", "url": "http://x", "key": "ip"}, {}, "goes not with type csv"),
         ({"type": "json", "path": "a", "url": "http://x"}, {}, "needs path or url, not both"),
         ({"type": "json", "url": "ftp://x"}, {}, "should begin with http"),
-        ({"type": "stream", "stream": "a b"}, {}, "is no name for a stream"),
+        ({"type": "stream", "stream": "a b"}, {}, "is not a valid name for a stream"),
         ({"type": "geoip", "path": "hosts.csv"}, {}, "cannot be read as a file of MaxMind"),
         ({"type": "csv", "path": "hosts.csv", "key": "ip"}, {"on": "lower(host)"}, "should be a text"),
         ({"type": "csv", "path": "hosts.csv", "key": "ip"}, {"on": "severity_number"}, "should be a text"),

@@ -94,7 +94,7 @@ def test_the_first_rule_that_applies_and_parses_wins() -> None:
     assert [row["body"] for row in rows] == [None, "x", "y", None]
     assert rows[0]["attributes"] == {"a": "1", "b": "2"}
     assert rows[3]["dead_reason"] == (
-        "json: JSON is malformed: invalid character (byte 0); pairs: the first word is no pair; "
+        "json: JSON is malformed: invalid character (byte 0); pairs: the first word is not a pair; "
         "syslog_rfc3164: has neither a priority nor a time in front"
     )
 
@@ -244,7 +244,7 @@ def test_logfmt() -> None:
     row = one("logfmt", r'ts=2026-11-20T12:00:00Z level=err msg="a \"q\" é" flag empty= url=/a?b=c n=007')
     assert (row["body"], row["severity_number"]) == ('a "q" é', 17)
     assert row["attributes"] == {"flag": True, "empty": "", "url": "/a?b=c", "n": "007"}
-    assert reason("logfmt", "just a sentence with a=1") == "logfmt: the first word is no pair"
+    assert reason("logfmt", "just a sentence with a=1") == "logfmt: the first word is not a pair"
     assert reason("logfmt", 'a="open') == "logfmt: no pair at character 1"
     assert reason("logfmt", "") == "the line is empty"
 

@@ -103,7 +103,7 @@ ACCEPTED: dict[str, tuple[str, bytes, Any]] = {
     "no number": ("parquet", parquet(IP, [float("nan"), 1.0]), None),
     "a decimal": ("parquet", parquet(IP, [Decimal("1.50"), None]), "1.50"),
     "texts as bytes": ("parquet", parquet([b"192.0.2.1", b"x"], [b"a", None]), "a"),
-    "bytes that are no texts": ("parquet", parquet(IP, [b"\xff\x00", None]), "/wA="),
+    "bytes that are not texts": ("parquet", parquet(IP, [b"\xff\x00", None]), "/wA="),
     "texts by numbers": ("parquet", parquet([Decimal("7.0"), Decimal(8)], ["a", None]), None),
     "nothing but nulls": ("parquet", parquet(IP, pa.nulls(2)), None),
     "numbers of any size": ("json", b'[{"ip": "192.0.2.1", "team": 1180591620717411303424}]', 2**70),
@@ -171,9 +171,9 @@ PLACES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "home": ({"type": "csv", "path": "~/a.csv", "key": "ip"}, ["begins with '~'"]),
     "a directory": ({"type": "csv", "path": ".", "key": "ip"}, ["cannot be read from .: Is a directory"]),
     "a space": ({"type": "json", "url": "http://a b/c"}, ["'http://a b/c' has characters that no address"]),
-    "a port": ({"type": "json", "url": "http://a:99999/"}, ["'http://a:99999/' is no address"]),
+    "a port": ({"type": "json", "url": "http://a:99999/"}, ["'http://a:99999/' is not an address"]),
     "a password": ({"type": "json", "url": "http://u:p@a/"}, ["has a credential in it"]),
-    "no host": ({"type": "json", "url": "http://"}, ["'http://' is no address"]),
+    "no host": ({"type": "json", "url": "http://"}, ["'http://' is not an address"]),
     "no scheme": ({"type": "json", "url": "HTTP:a"}, ["'HTTP:a' should begin with http:// or https://"]),
 }
 

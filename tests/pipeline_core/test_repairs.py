@@ -53,7 +53,7 @@ def test_many_lines_of_one_form_keep_such_numbers_as_well() -> None:
 @pytest.mark.parametrize("text", [r"\ud800", r"x\uDFFFy", r"\ud800\ud800\udc00", r"\\\ud800", r"\uDc00\ud800"])
 def test_half_a_surrogate_pair_is_called_so(text: str) -> None:
     (row,) = read("json", f'{{"msg": "{text}"}}')
-    assert row["dead_reason"] == r"json: JSON has half a surrogate pair (\uD800 to \uDFFF), which is no character"
+    assert row["dead_reason"] == r"json: JSON has half a surrogate pair (\uD800 to \uDFFF), which is not a character"
 
 
 @pytest.mark.parametrize("line", [r'{"msg": "\\ud800"', r'{"msg": "\ud83d\ude00"', r'{"msg": "\u00e9"'])

@@ -295,7 +295,7 @@ def cim_faults(document: dict[str, Any]) -> list[str]:
     faults = []
     for name in ("bytes", "bytes_in", "bytes_out", "dest_port", "_time", "http_user_agent_length", "url_length"):
         if name in document and not isinstance(document[name], int | float):
-            faults.append(f"{name} is no number")
+            faults.append(f"{name} is not a number")
     if "bytes" in document and document["bytes"] != document["bytes_in"] + document["bytes_out"]:
         faults.append("bytes is not the sum")
     for name in ("http_user_agent", "url"):
@@ -303,7 +303,7 @@ def cim_faults(document: dict[str, Any]) -> list[str]:
             faults.append(f"{name}_length")
     for name in ("app", "vendor_product", "status", "dest", "src", "http_method"):
         if name in document and not isinstance(document[name], str):
-            faults.append(f"{name} is no text")
+            faults.append(f"{name} is not text")
     if document.get("action") not in (None, "success", "failure"):
         faults.append("action")
     return faults

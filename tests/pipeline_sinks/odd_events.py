@@ -85,7 +85,7 @@ ODD: Final[Mapping[str, Any]] = {
 NAMES: Final = tuple(ODD)
 UNREADABLE = frozenset(("a tombstone", "nothing", "no object", "no JSON", "NaN", "Infinity", "10,000 levels"))
 UNREADABLE |= {"no UTF-8 in the body", "no UTF-8 in an attribute", "half a surrogate pair"}
-"""What is no event."""
+"""What is not an event."""
 
 
 def odd_batch() -> list[Any]:
@@ -115,7 +115,7 @@ def check_all(batch: Delivering, taken: Mapping[str, int]) -> dict[str, str]:
 
 
 def assert_reasons(dead: Mapping[str, str], expected: Mapping[str, str]) -> None:
-    """Those are dead letters, for these reasons, beside what is no event."""
+    """Those are dead letters, for these reasons, beside what is not an event."""
     assert dead.keys() - UNREADABLE == expected.keys()
     for name, words in expected.items():
         assert words in dead[name]

@@ -124,10 +124,10 @@ def test_a_token_that_is_not_taken_is_told_without_it_and_another_is_asked_for(c
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ("project: 'a b', dataset: d, table: t, key_env: K", "is no name of a project: 4 to 63 small letters"),
+        ("project: 'a b', dataset: d, table: t, key_env: K", "is not a valid name of a project: 4 to 63 small letters"),
         ("project: shop-1234, dataset: d, table: t", "name the credential with key_env or key_file"),
         ("project: shop-1234, dataset: d, table: t, key_env: K, columns: {a: nowhere}", "nowhere"),
-        ("project: shop-1234, dataset: d, table: t, key_env: K, columns: {a-b: body}", "is no name of a column"),
+        ("project: shop-1234, dataset: d, table: t, key_env: K, columns: {a-b: body}", "is not a valid name of a"),
         ("project: shop-1234, dataset: d, table: t, key_env: K, concurrency: 2", "needs `delivery: at_least_once`"),
         ("project: shop-1234, dataset: d, table: t, key_env: K, compression: zstd", "is none that it takes"),
     ],

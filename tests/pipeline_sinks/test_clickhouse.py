@@ -215,9 +215,9 @@ def test_what_is_wrong_with_its_keys_is_told_at_once() -> None:
         compile_pipeline(pipeline_of(keys), "p.yaml")
     text = str(caught.value)
     for words in (
-        "is no address such as",
-        "is no TABLE or DATABASE.TABLE",
-        "'x`y' is no name",
+        "is not an address such as",
+        "is not TABLE or DATABASE.TABLE",
+        "'x`y' is not a valid name",
         "unknown field 'bdy' (did you mean 'body'?)",
         "is set by the sink itself",
         "is missing: a password goes with it",

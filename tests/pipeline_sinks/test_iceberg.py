@@ -399,14 +399,14 @@ def test_any_reader_finds_the_table_in_its_directory(lake: Lake) -> None:
     [
         ("table: logs.events", "or catalog has to be there"),
         ("table: logs.events, path: ./lake, catalog: 'http://h:1'", "or catalog has to be there"),
-        ("table: events, path: ./lake", "is no NAMESPACE.TABLE"),
-        ("table: a/b.c, path: ./lake", "is no NAMESPACE.TABLE"),
+        ("table: events, path: ./lake", "is not NAMESPACE.TABLE"),
+        ("table: a/b.c, path: ./lake", "is not NAMESPACE.TABLE"),
         ("table: logs.events, path: 's3://bucket/lake'", "name a REST catalog with catalog"),
         ("table: logs.events, path: 'ftp://bucket/lake'", "is a URL (ftp:)"),
-        ("table: logs.events, catalog: 'h:1'", "is no address such as https://"),
+        ("table: logs.events, catalog: 'h:1'", "is not an address such as https://"),
         ("table: logs.events, path: ./lake, warehouse: x", "goes with a REST catalog"),
         ("table: logs.events, path: ./lake, columns: {body: attributes.x}", "is a column of the event"),
-        ("table: logs.events, path: ./lake, columns: {x: service}", "is no attributes.NAME"),
+        ("table: logs.events, path: ./lake, columns: {x: service}", "is not attributes.NAME"),
         ("table: logs.events, path: ./lake, columns: {a.b: attributes.x}", "it may have no dot"),
         ("table: logs.events, path: ./lake, partition_by: [date, hour]", "has date and hour"),
         (

@@ -1,4 +1,4 @@
-"""Sinks for metrics: what `aggregate` makes becomes samples and lines, and an event that is no metric dies alone."""
+"""Sinks for metrics: what `aggregate` makes becomes samples and lines, and an event that is not a metric dies alone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_metrics_are_samples_of_series(server: Server) -> None:
     assert contract.value(name="shop_size", quantile="0.99", **labels) == {first + 240_000: -4.0}
     (letter,) = batch.letters.refused
     assert letter.offset == 4
-    assert "is no metric" in letter.reason
+    assert "is not a metric" in letter.reason
 
 
 def test_a_write_whose_answer_was_lost_is_one_sample_and_order_holds(server: Server) -> None:
@@ -254,8 +254,8 @@ def test_what_is_wrong_with_their_keys_is_told_at_once() -> None:
     with pytest.raises(SettingsError) as caught:
         compile_pipeline(text, "p.yaml")
     for words in (
-        "is no address such as https://",
-        "'a-b' is no name of a label; 'a_b' would be one",
+        "is not an address such as https://",
+        "'a-b' is not a valid name of a label; 'a_b' would be one",
         "always compressed with snappy",
         "has to be 1",
         "'nowhere' is not an address",

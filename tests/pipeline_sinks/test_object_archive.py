@@ -303,7 +303,7 @@ def test_a_path_in_a_store_is_told_from_one_of_the_machine(tmp_path: Path) -> No
         ("path: 's3://logs/a//b'", "has an empty name"),
         ("path: 's3://logs/a/../b'", "has an empty name, '.' or '..'"),
         ("path: './x', endpoint: 'http://h:1'", "goes with a path that begins with s3://"),
-        ("path: 's3://logs/app', endpoint: 'h:1'", "is no http://HOST:PORT"),
+        ("path: 's3://logs/app', endpoint: 'h:1'", "is not http://HOST:PORT"),
         ("path: 'ftp://logs/app'", "is a URL (ftp:)"),
     ],
 )
@@ -321,4 +321,4 @@ def test_two_archives_share_no_place_in_a_store() -> None:
     with pytest.raises(SettingsError) as caught:
         compile_pipeline(text, "p.yaml")
     (problem,) = caught.value.problems
-    assert "shares the place of the sink 'out'" in problem.message
+    assert "uses the same location as the sink 'out'" in problem.message

@@ -53,7 +53,7 @@ DEAD: Final[Mapping[str, Mapping[str, str]]] = {
     | NO_OBJECT
     | {"400 digits": "a number that is no double"},
 }
-"""By product and name of the event: what its reason says, beside what is no event for any of them."""
+"""By product and name of the event: what its reason says, beside what is not an event for any of them."""
 
 
 @everywhere
@@ -71,7 +71,7 @@ def test_odd_events_are_rows_of_bigquery_or_dead_letters(cloud: Cloud) -> None:
     batch.until_done([edge_batch(odd_batch())], attempts=1)
     dead = check_all(batch, cloud.ids())
     assert max(cloud.contract.requests) < 10_000_000
-    assert_reasons(dead, dict.fromkeys(TOO_LARGE, "more than BigQuery takes") | dict.fromkeys(NO_TIME, "is no time"))
+    assert_reasons(dead, dict.fromkeys(TOO_LARGE, "more than BigQuery takes") | dict.fromkeys(NO_TIME, "is not a time"))
 
 
 @pytest.fixture

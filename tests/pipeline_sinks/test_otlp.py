@@ -250,7 +250,7 @@ def test_what_aggregate_makes_are_metrics(transport: str) -> None:
         report = batch.attempt([edge_batch(events)])
     assert (report.error, report.rows) == (None, 5)
     (letter,) = batch.letters.refused
-    assert "is no metric" in letter.reason
+    assert "is not a metric" in letter.reason
     kind, point = contract.points["requests"]
     assert (kind, _number(point[4]), point[-2], point[-3]) == (7, 5.5, 1, 1), "a sum, delta, that only grows"
     assert _number(point[3], "<Q") == (END_US + 60_000_000) * 1_000

@@ -293,7 +293,7 @@ def test_what_is_wrong_with_its_keys_is_told_at_once() -> None:
     for words in (
         "should be postgresql://",
         "has a password",
-        "is no TABLE or SCHEMA.TABLE",
+        "is not TABLE or SCHEMA.TABLE",
         "unknown field 'bdy' (did you mean 'body'?)",
         "have none for event_id",
     ):

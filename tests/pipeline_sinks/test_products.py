@@ -277,12 +277,12 @@ def test_connect_says_whether_a_server_takes_the_credential(case: Case, tmp_path
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ("type: webhook, url: 'example.com/x'", "is no address such as"),
+        ("type: webhook, url: 'example.com/x'", "is not an address such as"),
         ("type: webhook, url: 'https://ann:pw@example.com/x'", "has a credential in it"),
         ("type: webhook", "needs exactly one of url, url_env and url_file"),
         ("type: webhook, url: 'https://x.com', token: abc", "unknown key 'token' (did you mean 'token_env'?)"),
         ("type: webhook, url: 'https://x.com', headers: {Authorization: abc}", "would stand in plans"),
-        ("type: webhook, url: 'https://x.com', headers: {'a b': c}", "is no name of a header"),
+        ("type: webhook, url: 'https://x.com', headers: {'a b': c}", "is not a valid name of a header"),
         ("type: webhook, url: 'https://x.com', encoding: json, batch: {max_events: 5}", "has no meaning"),
         ("type: elasticsearch, url: 'https://x.com', index: 'a-{srvice}'", "names 'srvice'"),
         ("type: elasticsearch, url: 'https://x.com', index: 'a-{time:%Q}'", "has %Q"),
@@ -299,7 +299,7 @@ def test_connect_says_whether_a_server_takes_the_credential(case: Case, tmp_path
         ("type: otlp, preset: honeycomb", "is needed by preset honeycomb"),
         ("type: otlp, preset: signoz, token_env: A", "is needed by preset signoz"),
         ("type: otlp, preset: honeycom, token_env: A", "preset"),
-        ("type: google_cloud_logging, project: 'No Project', key_env: A", "is no id of a project"),
+        ("type: google_cloud_logging, project: 'No Project', key_env: A", "is not an id of a project"),
         ("type: sumo_logic", "name the credential with url_env or url_file"),
         ("type: datadog_logs, site: datadog.example, api_key_env: A", "site"),
     ],

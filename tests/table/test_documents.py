@@ -57,15 +57,15 @@ def test_what_is_written_is_read_again(document: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (b"[1", "it is no JSON"),
-        (b"\xff", "it is no JSON"),
-        (b"", "it is no JSON"),
+        (b"[1", "it is not JSON"),
+        (b"\xff", "it is not JSON"),
+        (b"", "it is not JSON"),
         (b"NaN", "it has NaN"),
         (b"0.12345678901234567890", "which a double cannot hold"),
         (b"1e999", "which a double cannot hold"),
         (b'{"a":1,"a":2}', "a name twice"),
         (b"[" * 100_000, "nested too deeply"),
-        (b"1" * 5_000, "it is no JSON"),
+        (b"1" * 5_000, "it is not JSON"),
     ],
 )
 def test_what_a_merge_could_not_write_back_is_refused(text: bytes, complaint: str) -> None:

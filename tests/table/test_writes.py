@@ -147,7 +147,7 @@ def test_merge_patches(opened: Opened) -> None:
     assert second is not None
     assert second.json() == {"limit": 5, "by": {"eu": 1}, "name": "\N{SNOWMAN}"}
     table.put("text", b"no JSON")
-    with pytest.raises(DocumentError, match="the value of key 'text' is no JSON"):
+    with pytest.raises(DocumentError, match="the value of key 'text' is not JSON"):
         table.merge("text", {"a": 1})
     table.put("list", b"[1]")
     assert (third := table.merge("list", {"a": 1})) is not None

@@ -27,7 +27,7 @@ _COUNTERS: Final = {
     "accepted": "Connections accepted, whoever made them.",
     "failed_handshakes": "Accepted connections that ended before their other side had proven itself.",
     "crowded_out": "Those of them that were closed to make room for newer ones.",
-    "broken": "Authenticated connections ended for bytes that are no frame of the other broker.",
+    "broken": "Authenticated connections ended for bytes that are not a frame of the other broker.",
     "silent": "Authenticated connections ended because nothing was heard of the other broker.",
 }
 

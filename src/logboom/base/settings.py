@@ -286,7 +286,7 @@ def _unknown_member(context: Mapping[str, str]) -> str:
 
 
 def decode_yaml(raw: bytes, name: str) -> str:
-    """The text of a file; SettingsError with the line and the byte where it is no UTF-8."""
+    """The text of a file; SettingsError with the line and the byte where it is not UTF-8."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -204,7 +204,7 @@ class _Reader:
         text = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), written)
         if _SURROGATE.search(text) is None:
             return text
-        self.faults.append(Fault(self._path(), line, "has half of a surrogate pair, which is no character"))
+        self.faults.append(Fault(self._path(), line, "has half of a surrogate pair, which is not a character"))
         return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
 
     def _substituted(self, text: str, line: int) -> str:

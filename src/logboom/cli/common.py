@@ -79,7 +79,7 @@ def escaped_json(line: str) -> str:
 
 def printable(value: bytes | str) -> str:
     r"""Somebody else's text as it may be shown on a terminal, on one line: control characters, and others that are not
-    printed, as `repr` shows them, bytes that are no UTF-8 as `\xNN`.
+    printed, as `repr` shows them, bytes that are not UTF-8 as `\xNN`.
 
     >>> printable(b"M\xc3\xbcller\n\x1b[2J\xff")
     'Müller\\n\\x1b[2J\\xff'

@@ -68,7 +68,7 @@ class _Tree:
 def _tree(directory: Path) -> _Tree:
     disk = ReadOnlyDisk(directory)
     if not directory.is_dir():
-        fail(f"{directory} is no directory")
+        fail(f"{directory} is not a directory")
     if is_log(disk, "."):
         return _Tree(ReadOnlyDisk(directory.absolute().parent), (directory.absolute().name,))
     try:

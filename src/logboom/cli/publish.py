@@ -73,7 +73,7 @@ def publish(
         list[Path] | None,
         typer.Argument(metavar="FILE", help="Files to read; standard input without any.", show_default=False),
     ] = None,
-    json_lines: Annotated[bool, typer.Option("--json-lines", help="Refuse a line that is no JSON.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json-lines", help="Refuse a line that is not JSON.")] = False,
     key: Annotated[str | None, typer.Option(help="The key of every record.")] = None,
     key_field: Annotated[
         str | None, typer.Option(metavar="FIELD", help="Take the key from this field of the JSON, such as user.id.")
@@ -179,7 +179,7 @@ def _parse(line: Line) -> Any:
     try:
         return json.loads(line.value)
     except ValueError as error:
-        fail(f"{line.source}, line {line.number} is no JSON: {error}")
+        fail(f"{line.source}, line {line.number} is not JSON: {error}")
 
 
 def _key(line: Line, parts: list[str]) -> str:

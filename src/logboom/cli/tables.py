@@ -242,7 +242,7 @@ def _opened(bootstrap: str, table: str, timeout: str, prefix: str) -> Table:
 
 
 def _bytes(argument: str) -> bytes:
-    """An argument as it was typed, also where it is no UTF-8."""
+    """An argument as it was typed, also where it is not UTF-8."""
     return os.fsencode(argument)
 
 

@@ -27,13 +27,13 @@ def framed(api: Api, correlation: int, client_id: str, body: Iterable[Bytes]) ->
 
 
 class Frames:
-    """What came in over one connection, and is no whole answer yet."""
+    """What came in over one connection, and is not a complete answer yet."""
 
     def __init__(self) -> None:
         self._in = bytearray()
 
     def take(self, data: Bytes) -> Iterator[tuple[int, memoryview]]:
-        """Correlation id and body of each answer that `data` completes; FrameError if the bytes are no frame."""
+        """Correlation id and body of each answer that `data` completes; FrameError if the bytes are not a frame."""
         self._in += data
         while len(self._in) >= _SIZE.size:
             (size,) = _SIZE.unpack_from(self._in)

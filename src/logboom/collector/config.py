@@ -82,7 +82,7 @@ class MultilineConfig(Settings):
         try:
             re.compile(pattern.encode())
         except re.error as error:
-            raise invalid(f"is no regular expression: {error}") from None
+            raise invalid(f"is not a valid regular expression: {error}") from None
         return pattern
 
     def rule(self) -> JoinRule:
@@ -238,7 +238,7 @@ class CollectorConfig(Settings):
     def _input_names(cls, inputs: dict[str, Any]) -> dict[str, Any]:
         for name in inputs:
             if not INPUT_NAME.fullmatch(name):
-                raise invalid(f"{name!r} is no name for an input: letters, digits, - and _ only")
+                raise invalid(f"{name!r} is not a valid name for an input: letters, digits, - and _ only")
         if sum(one.type == "stdin" for one in inputs.values()) > 1:
             raise invalid("there is one standard input, so one input of type stdin")
         paths = [
@@ -265,5 +265,5 @@ class CollectorConfig(Settings):
 def check_stream_name(name: str) -> str:
     """A name that a stream may have."""
     if not STREAM_NAME.fullmatch(name) or name in (".", ".."):
-        raise invalid(f"{name!r} is no name for a stream: up to 249 letters, digits, '.', '_' and '-'")
+        raise invalid(f"{name!r} is not a valid name for a stream: up to 249 letters, digits, '.', '_' and '-'")
     return name

@@ -8,7 +8,7 @@ MAX_COUNT_DIGITS = 10
 class OctetSplitter:
     """Frames of one connection. The counterpart of `LineSplitter`, with the same words.
 
-    `broken` says why the connection has to be closed: bytes came that are no frame, and what follows them cannot be
+    `broken` says why the connection has to be closed: bytes came that are not a frame, and what follows them cannot be
     told apart. Frames before them are handed out all the same.
     """
 

@@ -161,7 +161,7 @@ def listen(config: UnixStreamInputConfig | UnixDatagramInputConfig) -> socket.so
 def _remove_stale(path: str, kind: int) -> None:
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
-            raise SocketError(f"{path} is there and is no socket; it is left alone. Choose another path.")
+            raise SocketError(f"{path} is there and is not a socket; it is left alone. Choose another path.")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, kind) as probe:

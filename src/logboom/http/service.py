@@ -149,7 +149,7 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
     """The format that a scraper asks for; the plain one where what it asks for is none (RFC 9110, section 12.5.1)."""
     try:
         return choose_encoder(accept)
-    except (TypeError, ValueError):  # a version that is no number: the library compares it all the same
+    except (TypeError, ValueError):  # a version that is not a number: the library compares it all the same
         return choose_encoder("")
 
 

@@ -116,7 +116,8 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
 
 
 class PartitionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a record changes of one partition; None is no change. A leader, the same one too, has a new leader epoch."""
+    """What a record changes of one partition; None is not a change. A leader, the same one too, has a new leader
+    epoch."""
 
     index: int
     replicas: Replicas | None = None

@@ -1,4 +1,4 @@
-"""Settings of a stream that are no fields of `StreamConfig`: what acts on one reads it by name, or nothing does.
+"""Settings of a stream that are not fields of `StreamConfig`: what acts on one reads it by name, or nothing does.
 
 Holds the row of the table of settings, too, whichever kind it is.
 """

@@ -146,7 +146,7 @@ class MetadataLevelSet(_Record, frozen=True, kw_only=True, tag="metadata_level_s
 
 
 class BrokerChanged(_Record, frozen=True, kw_only=True, tag="broker_changed"):
-    """A broker was fenced or unfenced, or began to leave. None is no change."""
+    """A broker was fenced or unfenced, or began to leave. None is not a change."""
 
     id: BrokerId
     fenced: bool | None = None

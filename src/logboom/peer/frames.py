@@ -67,7 +67,7 @@ _WITHOUT_BODY: Final = frozenset({What.PING, What.PONG})
 
 
 class FrameError(Exception):
-    """Bytes that are no frame of the other side; the text says why."""
+    """Bytes that are not a frame of the other side; the text says why."""
 
 
 class Frame(NamedTuple):

@@ -168,7 +168,7 @@ def _read_hello(data: bytes) -> _Hello:
         raise HandshakeError("it does not speak Logboom's protocol between brokers")
     try:
         return _DECODER.decode(data[len(HELLO_MAGIC) :])
-    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: a text that is no UTF-8
+    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: a text that is not UTF-8
         raise HandshakeError(f"its introduction cannot be read: {error}") from None
 
 

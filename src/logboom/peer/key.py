@@ -56,7 +56,7 @@ def _key(path: Path, line: bytes) -> bytes:
     try:
         key = bytes.fromhex(line.decode("ascii"))
     except ValueError:
-        raise ClusterKeyError(f"{path} is no key of a cluster: it should be hexadecimal digits; {_HOW}") from None
+        raise ClusterKeyError(f"{path} is not a key of a cluster: it should be hexadecimal digits; {_HOW}") from None
     if len(key) < KEY_BYTES:
         raise ClusterKeyError(f"a key in {path} has {len(key)} bytes, and at least {KEY_BYTES} are needed; {_HOW}")
     return key

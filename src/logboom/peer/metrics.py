@@ -48,6 +48,6 @@ class PeerMetrics:
     crowded_out: int = 0
     """Those of them that were closed to make room for newer ones."""
     broken: int = 0
-    """Authenticated connections that were ended for bytes that are no frame, or not the other broker's."""
+    """Authenticated connections that were ended for bytes that are not a frame, or not the other broker's."""
     silent: int = 0
     """Authenticated connections that were ended because nothing was heard of the other broker."""

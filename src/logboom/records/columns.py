@@ -177,7 +177,7 @@ def _values_fill(data: bytes, run: int, stride: int, shape: Shape) -> bool:
     value_at = shape.value_at
     value_first = data[value_at : value_at + reach : stride]
     value_second = data[value_at + 1 : value_at + 1 + reach : stride]
-    # What stands behind a length of one byte is no part of it.
+    # What stands behind a length of one byte is not a part of it.
     mask = int.from_bytes(value_first.translate(_HAS_SECOND), "little")
     value_second = (int.from_bytes(value_second, "little") & mask).to_bytes(run, "little")
     if first.translate(None, _EVEN_FROM_128) or not second.isascii() or not value_second.isascii():

@@ -92,7 +92,7 @@ class Lane:
         await asyncio.sleep(self.length_s)
 
     async def pause(self, max_s: float) -> None:
-        """A moment that is no part of what was planned."""
+        """A moment that is not a part of what was planned."""
         await asyncio.sleep(self.chance.uniform(0, max_s))
 
 

@@ -270,7 +270,7 @@ class LogView:
             path = f"{self.directory}/{name}"
             snapshot_offset = offset_in(name, SNAPSHOT_SUFFIX)
             if not is_known(name):
-                yield Notice(path, "is no file of a log")
+                yield Notice(path, "is not a file of a log")
             elif snapshot_offset is not None and not snapshot_is_good(self.disk, path, snapshot_offset):
                 yield Notice(path, "is garbled or unreadable and will not be used")
 

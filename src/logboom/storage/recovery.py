@@ -127,7 +127,7 @@ def _find_segments(state: LogState, known: Checkpoint | None, names: Sequence[st
         if is_temporary(name) or (indexed is not None and indexed not in bases):
             remove_auxiliary(state.disk, f"{state.directory}/{name}")
         elif not is_known(name):
-            state.report(Notice(f"{state.directory}/{name}", "is no file of a log and is left alone"))
+            state.report(Notice(f"{state.directory}/{name}", "is not a file of a log and is left alone"))
     segments = [state.new_segment(base) for base in bases]
     for segment in segments:
         segment.file.size_bytes = state.disk.size(segment.path)

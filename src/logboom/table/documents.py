@@ -22,7 +22,7 @@ def parse(data: bytes, what: str) -> Any:
     except RecursionError:
         raise DocumentError(f"{what} is nested too deeply") from None
     except ValueError as error:
-        raise DocumentError(f"{what} is no JSON: {error}") from None
+        raise DocumentError(f"{what} is not JSON: {error}") from None
 
 
 def encode(document: Any) -> bytes:
@@ -63,7 +63,7 @@ def _exact(text: str) -> float:
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise DocumentError(f"has {text}, which is no JSON")
+    raise DocumentError(f"has {text}, which is not JSON")
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

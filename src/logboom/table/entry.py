@@ -21,7 +21,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key_text(self) -> str:
-        r"""The key for people: bytes that are no UTF-8 as \xNN."""
+        r"""The key for people: bytes that are not UTF-8 as \xNN."""
         return self.key.decode(errors="backslashreplace")
 
     def json(self) -> Any:
@@ -48,7 +48,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key_text(self) -> str:
-        r"""The key for people: bytes that are no UTF-8 as \xNN."""
+        r"""The key for people: bytes that are not UTF-8 as \xNN."""
         return self.key.decode(errors="backslashreplace")
 
 

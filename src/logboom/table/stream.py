@@ -77,7 +77,7 @@ class TableStream:
         settings = {name: entry.value for name, entry in _answer(config, self.name).items()}
         if _COMPACT not in settings[_POLICY].split(","):
             raise NotATableError(
-                f"stream {self.name!r} is no table, because it is not compacted ({_POLICY}="
+                f"stream {self.name!r} is not a table, because it is not compacted ({_POLICY}="
                 f"{settings[_POLICY]}): `logboom tables create NAME` makes one, `logboom streams alter "
                 f"{self.name} --config cleanup.policy=compact` turns this one into a table, without its records that "
                 "have no key"

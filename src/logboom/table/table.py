@@ -190,7 +190,7 @@ class Table:
         """Merge a patch into a JSON document (RFC 7386): names are set, null removes, other writers' names stay.
 
         Compares and tries again until no other writer came between. A key without a value begins as an empty document.
-        None where that has none and the patch sets nothing. DocumentError where the value is no JSON.
+        None where that has none and the patch sets nothing. DocumentError where the value is not JSON.
         """
         deadline_s = time.monotonic() + self.timeout_s
         name = self._checked(key)

@@ -25,7 +25,7 @@ def restart_at_times(server: Server, load: SoakLoad, ledger: Ledger, restarts: R
 
     Everything stops with such an end: there is no use in load on a broker that is gone.
     """
-    rng = random.Random(load.seed)  # noqa: S311 - when to kill is no secret
+    rng = random.Random(load.seed)  # noqa: S311 - when to kill is not a secret
     began = time.monotonic()
     next_s, gently = rng.uniform(0.5, 1.0) * load.restart_every_s, False
     while not stop.wait(LOOK_EVERY_S):

@@ -1,4 +1,5 @@
-"""Which plan a batch runs with: fixed on disk before it runs, so that running it again does the same after an edit.
+"""Which plan a batch runs with: recorded on disk before it runs, so that a repeated run does the same even if the file
+was edited meanwhile.
 
 Knows plans, the fingerprints of mask keys and files. Must not know Spark or the log; whether a pinned batch may take
 another plan is decided in `logboom.pipeline.run.batch_planner`.
@@ -19,21 +20,21 @@ from logboom.pipeline.plan.nodes import Plan
 
 _PURPOSE: Final = b"logboom: which key a batch was masked with"
 KEPT_BATCHES: Final = 200
-"""Spark runs at most the last batch again; more are kept to answer what a batch ran with."""
+"""Spark repeats at most the last batch; more pins are kept to show which plan earlier batches ran with."""
 
 _ADVICE: Final = (
-    "remove the files of pins/: a batch that has to run again then does so with the pipeline as it is in its file, and "
-    "what it wrote before may be there twice"
+    "remove the files of pins/: a batch that has to be repeated then runs with the pipeline's current file, and "
+    "its earlier output may appear twice"
 )
 
 StreamEnds = Mapping[str, Mapping[str, int]]
-"""Stream -> partition -> the offset behind its last record."""
+"""Stream -> partition -> the offset after its last record."""
 
 
 class _PinFile(msgspec.Struct, frozen=True):
     plan: str
     keys: dict[str, str] = {}
-    """By `KeyRef.id`: what tells one secret key from another, and tells nothing else."""
+    """By `KeyRef.id`: a value that distinguishes secret keys and reveals nothing else about them."""
     ends: dict[str, dict[str, int]] | None = None
     """None in pins that earlier versions wrote."""
     generation: int = 0
@@ -49,26 +50,27 @@ class PinnedPlan:
     plan: Plan
     plan_hash: str
     keys: Mapping[str, str]
-    """Fingerprints of the mask keys that it ran with first, by `KeyRef.id`."""
+    """Fingerprints of the mask keys of its first run, by `KeyRef.id`."""
     ends: StreamEnds | None
-    """Where the plan's output streams ended before the batch could write the first record; None in old pins."""
+    """The end offsets of the plan's output streams before the batch wrote its first record; None in old pins."""
     generation: int
-    """How often the batch was pinned again. Readers of edges tell the records of one generation from another's."""
+    """How often the batch was pinned again. Readers of edges use it to distinguish the records of different
+    attempts."""
     tables: Mapping[str, str] = field(default_factory=dict)
     """The versions of the tables that it runs with, by `TableRef.id`."""
     dials: DialValues = field(default_factory=dict)
-    """Where the dials stand that were turned, by name."""
+    """The positions of changed dials, by name."""
     wall_ms: int = 0
-    """The time of day when the batch was begun, in milliseconds since 1970, and later than that of the batch before."""
+    """The time when the batch began, in milliseconds since 1970; always later than that of the previous batch."""
 
     @property
     def turned(self) -> Plan:
-        """What the batch does: the plan with its dials where they stand."""
+        """The plan with its dials at their pinned positions."""
         return self.plan.turned(self.dials)
 
 
 def fingerprints(keys: Mapping[str, bytes]) -> dict[str, str]:
-    """Of secret keys, which are in no checkpoint."""
+    """Fingerprints of the secret keys; the keys themselves are never in a checkpoint."""
     return {name: hmac.digest(key, _PURPOSE, "sha256").hex()[:16] for name, key in keys.items()}
 
 
@@ -84,7 +86,7 @@ class BatchPlans:
         make_dir(self._plans)
 
     def pinned(self, batch: int) -> PinnedPlan | None:
-        """What a batch is pinned to; None where it has never run."""
+        """What a batch is pinned to; None if it has never run."""
         path = self._batches / f"{batch}.json"
         if not path.exists():
             return None
@@ -104,7 +106,8 @@ class BatchPlans:
         dials: DialValues | None = None,
         wall_ms: int = 0,
     ) -> None:
-        """Durably pins a batch to a plan, before anything of it is written; `ends`, `wall_ms` as in `PinnedPlan`."""
+        """Durably pins a batch to a plan, before any of its records is written; `ends`, `wall_ms` as in
+        `PinnedPlan`."""
         name = plan.content_hash()
         kept = self._plans / f"{name}.plan"
         if not kept.exists():
@@ -115,12 +118,12 @@ class BatchPlans:
         keep_last(self._batches, KEPT_BATCHES)
 
     def wall_ms(self, batch: int) -> int:
-        """The time of day that a batch is pinned to; 0 where it has never run."""
+        """The time to which a batch is pinned; 0 if it has never run."""
         path = self._batches / f"{batch}.json"
         return read_checked(path, _PinFile, _ADVICE).wall_ms if path.exists() else 0
 
     def last_name(self) -> str | None:
-        """The name of the pipeline whose plan the newest pinned batch has."""
+        """The pipeline's name in the plan of the newest pinned batch."""
         batches = [int(path.stem) for path in self._batches.glob("*.json") if path.stem.isdigit()]
         pin = self.pinned(max(batches)) if batches else None
         return None if pin is None else pin.plan.name

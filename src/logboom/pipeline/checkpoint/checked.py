@@ -1,7 +1,7 @@
-"""Small files of JSON that say whether they are whole: a bit that flips on a disk is found, and not believed.
+"""Small JSON files with a checksum, so that a flipped bit on a disk is detected.
 
-Such a file is one JSON object whose last member, `crc32`, is the checksum of all that stands before it. Files that
-earlier versions wrote have none, and are taken as they are.
+Such a file is one JSON object whose last member, `crc32`, is the checksum of everything before it. Files of earlier
+versions have no checksum and are accepted as they are.
 
 Knows the disk and JSON. Must not know what the files mean.
 """
@@ -19,13 +19,14 @@ from logboom.pipeline.errors import PipelineError
 
 Value = TypeVar("Value")
 
-REPEATS: Final = "remove the file: what the router has written again after a crash may then be delivered again too"
-"""The advice for what a delivery knows repeats by."""
+REPEATS: Final = "remove the file: records that the router wrote twice after a crash may then also be delivered twice"
+"""The advice for files by which a delivery recognises repeats."""
 _MEMBER: Final = re.compile(rb',?"crc32":"([0-9a-f]{8})"}\Z')
 
 
 class DamagedError(PipelineError):
-    """A file of a checkpoint does not hold what was written: going on with it could lose or repeat events unseen."""
+    """A file of a checkpoint does not hold what was written: continuing with it could lose or repeat events
+    unnoticed."""
 
     def __init__(self, path: Path, what: str, advice: str) -> None:
         super().__init__(f"{path} is damaged ({what}): put the checkpoint back from a copy; without one, {advice}")
@@ -33,12 +34,13 @@ class DamagedError(PipelineError):
 
 
 def write_checked(path: Path, value: msgspec.Struct | Mapping[str, object]) -> None:
-    """Puts a file in place, whole, and so that it survives a crash."""
+    """Writes a file atomically and durably."""
     write_durably(path, with_checksum(msgspec.json.encode(value)))
 
 
 def read_checked(path: Path, kind: type[Value], advice: str) -> Value:
-    """What `write_checked` wrote. `advice`: what to do where it is damaged and there is no copy, and what that costs.
+    """The content that `write_checked` wrote. `advice`: what to do if the file is damaged and there is no copy, and
+    what that costs.
 
     :raises DamagedError: the file is not as it was written.
     :raises FileNotFoundError:
@@ -61,11 +63,11 @@ def with_checksum(text: bytes) -> bytes:
 
 
 def checked(path: Path, text: bytes, advice: str) -> bytes:
-    """The object that a file holds, without its checksum; DamagedError where the two do not fit."""
+    """The object that a file holds, without its checksum; DamagedError if they do not match."""
     found = _MEMBER.search(text)
     if found is None:
         return text
     begin = text[: found.start()]
     if zlib.crc32(begin) != int(found[1], 16):
-        raise DamagedError(path, "its checksum does not fit", advice)
+        raise DamagedError(path, "its checksum does not match", advice)
     return begin + b"}"

@@ -1,4 +1,5 @@
-"""Small files that must be whole after a crash: written beside, synced, renamed, the directory synced.
+"""Small files that must be complete after a crash: written under a temporary name, synced and renamed; then the
+directory is synced.
 
 Knows the disk. Must not know what the files mean.
 """
@@ -15,11 +16,11 @@ from logboom.pipeline.errors import PipelineError
 
 _PROBE_BYTES: Final = 64 * 1024
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a disk that is full, or of whose share that is used up."""
+"""Errors of a full disk or an exhausted quota."""
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Puts a file in place; after a crash it has its old content or all of the new."""
+    """Writes a file; after a crash it has either the old or the complete new content."""
     beside = path.with_name(f".{path.name}.new")
     with beside.open("wb") as file:
         file.write(data)
@@ -47,7 +48,7 @@ def sync_dir(path: Path) -> None:
 
 
 def is_full(directory: Path) -> bool:
-    """Whether the disk of a directory has no room for a small file; False where that cannot be told."""
+    """Whether the disk of a directory has no room for a small file; False if that cannot be determined."""
     probe = directory / ".room"
     try:
         probe.write_bytes(bytes(_PROBE_BYTES))
@@ -73,7 +74,7 @@ def keep_last(directory: Path, count: int) -> None:
 
 @contextlib.contextmanager
 def exclusive_lock(path: Path, what: str) -> Iterator[None]:
-    """Holds a lock file while the body runs; PipelineError where another process holds it."""
+    """Holds a lock file while the body runs; PipelineError if another process holds it."""
     make_dir(path.parent)
     with path.open("a") as file:
         try:
@@ -84,13 +85,13 @@ def exclusive_lock(path: Path, what: str) -> Iterator[None]:
 
 
 def check_unlocked(path: Path, what: str) -> None:
-    """PipelineError where another process holds a lock file just now."""
+    """PipelineError if another process currently holds a lock file."""
     if is_locked(path):
         raise _in_use(what)
 
 
 def _in_use(what: str) -> PipelineError:
-    return PipelineError(f"{what} is in use by another process; stop that one first")
+    return PipelineError(f"{what} is in use by another process; stop that process first")
 
 
 def is_locked(path: Path) -> bool:

@@ -1,8 +1,7 @@
-"""Where a checkpoint is kept for good: on the disk that it is written to, or in a bucket beside it.
+"""Where a checkpoint is kept permanently: on the disk to which it is written, or also in a bucket.
 
-A checkpoint on a disk is durable when its files are; nothing more is to be done, and `OnDisk` does nothing. Who runs a
-pipeline asks for a `Keeping` and calls it at the moments that `bucket` lists. Must not know Spark's API, the log or
-sinks.
+A checkpoint on a disk is durable when its files are, so `OnDisk` does nothing. The code that runs a pipeline calls a
+`Keeping` at the moments that the docstring of `bucket` lists. Must not know Spark's API, the log or sinks.
 """
 
 import contextlib
@@ -35,33 +34,34 @@ class Keeping(Protocol):
 
     @property
     def is_away(self) -> bool:
-        """Whether what keeps it did not answer the last time."""
+        """Whether the store failed to answer the last request."""
         ...
 
     @property
     def fatal(self) -> PipelineError | None:
-        """Why this run may not go on, where it may not."""
+        """Why this run may not continue; None if it may."""
         ...
 
     def look(self) -> None:
-        """Makes the files as they were kept last."""
+        """Restores the files as they were saved last."""
         ...
 
     def open(self, stop: threading.Event) -> None:
-        """The same, and takes the checkpoint over; to be called behind its lock. `stop` ends a wait for a driver that
-        had it before."""
+        """Restores the files and takes the checkpoint over. Call it while holding the lock. `stop` ends the wait for
+        the previous driver."""
         ...
 
     def close(self, *, ended: bool) -> None:
-        """Gives it up. `ended`: no batch is under way."""
+        """Gives up ownership. `ended`: no batch is running."""
         ...
 
     def save(self, area: str | None) -> None:
-        """Returns when the files of an area are kept as they are now; None for all of them."""
+        """Returns when the current files of an area are saved; None means all areas."""
         ...
 
     def committed(self, query: Path) -> Offsets | None:
-        """Where the last batch of a query ended that would not run again, whatever is lost here; None before it."""
+        """The end offsets of the last batch of a query that will not be repeated even if this machine is lost; None
+        before the first."""
         ...
 
 
@@ -72,24 +72,24 @@ class OnDisk:
     fatal: PipelineError | None = None
 
     def look(self) -> None:
-        """They are as they are."""
+        """Nothing to restore."""
 
     def open(self, stop: threading.Event) -> None:
-        """The lock is all."""
+        """The lock is sufficient."""
 
     def close(self, *, ended: bool) -> None:
-        """The lock is all."""
+        """The lock is sufficient."""
 
     def save(self, area: str | None) -> None:
-        """Who wrote them made them durable."""
+        """The writers have already made the files durable."""
 
     def committed(self, query: Path) -> Offsets | None:
-        """As Spark's files say, once they are durable too."""
+        """Taken from Spark's files, after making them durable."""
         return durably_committed(query)
 
 
 def keeping_of(plan: Plan) -> Keeping:
-    """How the checkpoint of a plan is kept. Nothing is asked yet."""
+    """How the checkpoint of a plan is kept. Sends no request yet."""
     if plan.checkpoint_store is msgspec.UNSET:
         return OnDisk()
     from logboom.pipeline.checkpoint.bucket.bucket_mirror import BucketMirror
@@ -98,7 +98,7 @@ def keeping_of(plan: Plan) -> Keeping:
 
 
 def _objects_of(store: StoreRef) -> "Objects":
-    """The objects of a checkpoint. Nothing is asked yet."""
+    """The objects of a checkpoint. Sends no request yet."""
     if is_in_hdfs(store.url):
         from logboom.pipeline.checkpoint.bucket.bundle_log import OBJECTS
         from logboom.pipeline.checkpoint.bucket.hdfs_objects import HdfsObjects
@@ -111,8 +111,8 @@ def _objects_of(store: StoreRef) -> "Objects":
 
 @contextlib.contextmanager
 def opened_to_read(plan: Plan) -> Iterator[Path]:
-    """The files of a checkpoint for a command that only looks at them: of one in a bucket a copy, unless the pipeline
-    runs here; a copy lacks the tables of `enrich` and of states."""
+    """The files of a checkpoint for a command that only reads them. For a checkpoint in a bucket it is a copy, unless
+    the pipeline runs on this machine. A copy lacks the tables of `enrich` and of states."""
     directory = checkpoint_of(plan)
     if plan.checkpoint_store is msgspec.UNSET or is_locked(directory / LOCK):
         yield directory
@@ -129,14 +129,14 @@ def opened_to_read(plan: Plan) -> Iterator[Path]:
 
 
 class KeptFile(Protocol):
-    """A small file that commands write while the pipeline may run."""
+    """A small file that commands may write while the pipeline runs."""
 
     def read(self) -> bytes | None:
-        """What was written last; None where nothing was."""
+        """The last content written; None if there is none."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Durably."""
+        """Writes the file durably."""
         ...
 
 
@@ -147,11 +147,11 @@ class FileOnDisk:
     path: Path
 
     def read(self) -> bytes | None:
-        """What is in it."""
+        """The content."""
         return self.path.read_bytes() if self.path.exists() else None
 
     def write(self, data: bytes) -> None:
-        """Whole, or not at all."""
+        """Writes the content atomically."""
         make_dir(self.path.parent)
         write_durably(self.path, data)
 
@@ -164,18 +164,18 @@ class FileInBucket:
     path: str
 
     def read(self) -> bytes | None:
-        """What is in it."""
+        """The content."""
         with contextlib.suppress(FileNotFoundError):
             return self.objects.get(self.path)
         return None
 
     def write(self, data: bytes) -> None:
-        """Whole, or not at all."""
+        """Writes the content atomically."""
         self.objects.put(self.path, data)
 
 
 def retried_letters_of(plan: Plan) -> KeptFile:
-    """Where it is kept which dead letters were sent once more."""
+    """The file that lists retried dead letters."""
     if plan.checkpoint_store is msgspec.UNSET:
         return FileOnDisk(checkpoint_of(plan) / "dead-letters" / "retried.json")
     return FileInBucket(_objects_of(plan.checkpoint_store), "retried.json")
@@ -187,14 +187,14 @@ def is_in_bucket(plan: Plan) -> bool:
 
 
 def where_kept(plan: Plan) -> str:
-    """The checkpoint in words: its URL or its directory."""
+    """The checkpoint as text: its URL or its directory."""
     return str(checkpoint_of(plan)) if plan.checkpoint_store is msgspec.UNSET else plan.checkpoint_store.url
 
 
 def try_keeping(plan: Plan) -> None:
-    """Whether the bucket of a checkpoint lets objects be made, refuses to make one twice, and gives and removes them.
+    """Checks that the bucket of a checkpoint can create, read and delete objects, and refuses to create one twice.
 
-    :raises PipelineError: what it does not do.
+    :raises PipelineError: says which of these it does not support.
     """
     if plan.checkpoint_store is msgspec.UNSET:
         return

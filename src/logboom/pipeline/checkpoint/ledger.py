@@ -1,11 +1,11 @@
-"""What came in and what became of it, per batch: the balance that must hold, and where it is kept.
+"""The records that entered a batch and their outcomes: the balance that must hold, and the files that store it.
 
-    records in + copies + made + held before = records out + dropped by a named rule + dead letters + held behind
+    records in + copies + made + held before = records out + dropped by a named rule + dead letters + held after
 
-What is held are events that a transform has in its state; what is made are events that it has made of others, which are
+Held events are in the state of a transform. Made events are those that a transform creates from others; the others are
 dropped under its name.
 
-Knows counts and the layout they were taken by. Must not know Spark.
+Knows counts and the layout that names them. Must not know Spark.
 """
 
 from collections.abc import Mapping
@@ -37,11 +37,11 @@ from logboom.pipeline.plan.dials import DialValues, Value
 from logboom.pipeline.plan.layout import Layout, Place
 
 KEPT_BATCHES: Final = 1_000
-_ADVICE: Final = "remove the file: the totals of the pipeline then lack the counts of this batch, and no record is lost"
+_ADVICE: Final = "remove the file: no record is lost, but the totals of the pipeline then lack the counts of this batch"
 
 
 class BalanceError(PipelineError):
-    """A batch whose records do not add up: a bug in the pipeline, which stops rather than lose records unseen."""
+    """A batch whose records do not add up: a bug in the pipeline, which stops so that no record is lost unnoticed."""
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,55 +51,55 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """By source."""
     bytes_in: int
     copies: int
-    """Records that exist because one went several ways."""
+    """Additional records, because one record took several routes."""
     out: dict[str, int]
-    """By the sink the router wrote, or the edge that deliveries read."""
+    """By the sink that the router wrote, or the edge that deliveries read."""
     bytes_out: int
     dropped: dict[str, int]
     """By the rule that dropped them."""
     dead: dict[str, int]
-    """By the stage at which they died."""
+    """By the stage at which they became dead letters."""
     masked: dict[str, int]
-    """Places replaced in records, by the label of the rule."""
+    """Replacements in records, by the label of the rule."""
     batches: int = 1
     missed: dict[str, int] = {}
-    """Keys that a table did not have, by the transform that looked them up."""
+    """Keys that were missing in a table, by the transform that looked them up."""
     made: dict[str, int] = {}
     """New events, by the transform that made them."""
     held_before: dict[str, int] = {}
     """Events that a transform had in its state when the batch, or the first of several, began."""
     held: dict[str, int] = {}
-    """Events that a transform has in its state behind it."""
+    """Events that a transform has in its state after the batch."""
     remembered: dict[str, int] = {}
-    """Keys, windows and the like that a transform has in its state behind it."""
+    """Keys, windows and similar entries that a transform has in its state after the batch."""
     failed: dict[str, int] = {}
-    """Expressions that had no answer or value because a part of them failed on a record or event, by name."""
+    """Expressions without a result because a part of them failed on a record or event, by name."""
     noted: dict[str, int] = {}
-    """What else a transform counted, as `TRANSFORM.WHAT`."""
+    """Other counts of transforms, as `TRANSFORM.WHAT`."""
     out_bytes: dict[str, int] = {}
-    """Of `bytes_out`, by the sink or edge; empty in ledgers of earlier versions."""
+    """`bytes_out` by sink or edge; empty in ledgers of earlier versions."""
     in_bytes: dict[str, int] = {}
-    """Of `bytes_in`, by source; empty in ledgers of earlier versions."""
+    """`bytes_in` by source; empty in ledgers of earlier versions."""
     routed: dict[str, dict[str, int]] = {}
-    """Of `out`, by the sink that the router wrote, by the output that its events came from; empty in ledgers of earlier
-    versions. Edges are not here: they are called like their output."""
+    """For each sink that the router wrote: its part of `out` by the output that its events came from; empty in ledgers
+    of earlier versions. Edges are not here: they have the name of their output."""
     routed_bytes: dict[str, dict[str, int]] = {}
-    """The same of `out_bytes`."""
+    """The same for `out_bytes`."""
 
     @property
     def missing(self) -> int:
-        """How many records are unaccounted for; 0 where the batch balances, below 0 where there are too many."""
+        """How many records are unaccounted for: 0 if the batch balances, negative if there are too many."""
         came = (self.records_in, self.made, self.held_before)
         gone = (self.out, self.dropped, self.dead, self.held)
         return self.copies + sum(sum(some.values()) for some in came) - sum(sum(some.values()) for some in gone)
 
     def check(self) -> None:
-        """BalanceError where the records do not add up."""
+        """BalanceError if the records do not add up."""
         if self.missing:
             raise BalanceError(f"the batch does not balance, {self.missing} records are unaccounted for: {self}")
 
     def plus(self, other: "Ledger") -> "Ledger":
-        """Both together; the other comes behind this one."""
+        """The sum of both; the other ledger is the later one."""
         return Ledger(
             records_in=_sum(self.records_in, other.records_in),
             bytes_in=self.bytes_in + other.bytes_in,
@@ -139,9 +139,9 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Ledger
     total: Ledger
     tables: dict[str, str] = {}
-    """The version of each table that it used, by `TableRef.id`."""
+    """The version of each table that the batch used, by `TableRef.id`."""
     dials: dict[str, Value] = {}
-    """Where the dials stood that had been turned, by name."""
+    """The positions of changed dials, by name."""
 
 
 class BatchLedgers:
@@ -162,7 +162,7 @@ class BatchLedgers:
         tables: Mapping[str, str] | None = None,
         dials: DialValues | None = None,
     ) -> BatchRecord:
-        """Keeps a balanced batch durably; BalanceError, and nothing kept, for one that is not."""
+        """Stores a balanced batch durably; an unbalanced one is not stored and raises BalanceError."""
         ledger.check()
         before = self.last(before=batch)
         total = ledger if before is None else before.total.plus(ledger)
@@ -188,7 +188,7 @@ class BatchLedgers:
         return None
 
     def entries(self) -> list[BatchRecord]:
-        """All that are kept, oldest first."""
+        """All stored entries, oldest first."""
         return [read_checked(path, BatchRecord, _ADVICE) for _, path in numbered(self._directory)]
 
 

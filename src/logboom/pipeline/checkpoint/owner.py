@@ -1,7 +1,7 @@
 """Which pipeline a checkpoint belongs to. Knows names and one file.
 
-The offsets in a checkpoint say what its own pipeline has read. Another pipeline that started from them would skip
-everything below, unseen. A pipeline is known by its name: an edited one is the same pipeline.
+The offsets in a checkpoint say what its own pipeline has read. Another pipeline that started from them would silently
+skip everything below. A pipeline is identified by its name: an edited pipeline is still the same one.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from logboom.pipeline.checkpoint.checked import read_checked, write_checked
 from logboom.pipeline.errors import PipelineError
 
 _FILE: Final = "pipeline.json"
-_ADVICE: Final = "remove the file: the name of the pipeline is found in its batches then"
+_ADVICE: Final = "remove the file: the name of the pipeline is then read from its batches"
 
 
 class _Owner(msgspec.Struct, frozen=True):
@@ -21,18 +21,18 @@ class _Owner(msgspec.Struct, frozen=True):
 
 
 def owner_of(checkpoint: Path, last_plan_name: str | None) -> str | None:
-    """The pipeline that uses a checkpoint; None where none has.
+    """The pipeline that uses a checkpoint; None if it was never used.
 
-    `last_plan_name`: of the newest plan that a batch was pinned to, which tells of checkpoints without the file.
+    `last_plan_name`: the name in the newest pinned plan; it identifies the owner if the file is missing.
     """
     path = checkpoint / _FILE
     return read_checked(path, _Owner, _ADVICE).name if path.exists() else last_plan_name
 
 
 def check_owner(checkpoint: Path, owner: str | None, name: str, renamed_from: str | None) -> bool:
-    """Whether this is a renaming; PipelineError where the checkpoint is another pipeline's.
+    """Whether the pipeline is being renamed; PipelineError if the checkpoint belongs to another pipeline.
 
-    `renamed_from`: the former name of the pipeline, where the user declares that it was renamed.
+    `renamed_from`: the former name of the pipeline, if the user declares that it was renamed.
     """
     if owner is None or owner == name:
         if renamed_from is not None and renamed_from != name and owner is None:
@@ -41,15 +41,17 @@ def check_owner(checkpoint: Path, owner: str | None, name: str, renamed_from: st
     if renamed_from == owner:
         return True
     if renamed_from is not None:
-        raise PipelineError(f"--renamed-from {renamed_from}: the checkpoint {checkpoint} is of the pipeline {owner}")
+        raise PipelineError(
+            f"--renamed-from {renamed_from}: the checkpoint {checkpoint} belongs to the pipeline {owner}"
+        )
     raise PipelineError(
-        f"the checkpoint {checkpoint} belongs to the pipeline {owner}, not to {name}: going on would skip what {owner} "
-        f"has read; give {name} a checkpoint of its own, or, if {owner} has only got another name, "
-        f"add --renamed-from {owner}"
+        f"the checkpoint {checkpoint} belongs to the pipeline {owner}, not to {name}: continuing would skip the "
+        f"records that {owner} has read; give {name} a checkpoint of its own, or, if {owner} was only renamed, add "
+        f"--renamed-from {owner}"
     )
 
 
 def claim(checkpoint: Path, name: str) -> None:
-    """Durably notes that the checkpoint belongs to this pipeline."""
+    """Durably records that the checkpoint belongs to this pipeline."""
     if not (checkpoint / _FILE).exists() or owner_of(checkpoint, None) != name:
         write_checked(checkpoint / _FILE, _Owner(name))

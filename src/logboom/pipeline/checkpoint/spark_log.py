@@ -1,7 +1,7 @@
-"""What Spark's own checkpoint of a query says: which batches were planned and committed, and up to which offsets.
+"""Reads Spark's own checkpoint of a query: which batches were planned and committed, and up to which offsets.
 
-Beside each file Spark has one with its checksums, as Hadoop's local file system writes them: `.7.crc` for `7`. A file
-that does not fit them is not believed: where a query goes on, and what may be deleted behind it, hang on it.
+Beside each file there is one with its checksums, written by Hadoop's local file system: `.7.crc` for `7`. A file that
+does not match its checksums is rejected, because these files decide where a query continues and what may be deleted.
 
 Knows the files of Spark's offset log and commit log (version 1 of the source API's JSON, with or without the names of
 sources). Must not know what a query does.
@@ -22,48 +22,48 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 ROUTER_ADVICE: Final = (
     "remove the files of this number and of higher ones from offsets/ and commits/, with those of their checksums "
-    "(.NUMBER.crc): the records of these batches are read once more, and what they wrote may be there twice"
+    "(.NUMBER.crc): the records of these batches are then read again, and their output may appear twice"
 )
-"""What to do where the router's own query has a damaged file. `sources/` keeps where its first batch began."""
+"""What to do if the router's query has a damaged file. `sources/` holds the offsets at which its first batch began."""
 DELIVERY_ADVICE: Final = (
-    "remove the sink's directory below deliveries/: the sink then begins with what comes from now on, and "
-    "`logboom pipeline replay FILE --sink NAME --from TIME` brings what it lacks, some of it perhaps a second time"
+    "remove the sink's directory below deliveries/: the sink then begins with new records, and `logboom pipeline "
+    "replay FILE --sink NAME --from TIME` delivers the missing events, some of them perhaps a second time"
 )
-"""For the query of a sink, whose batches may not be planned again: the sink knows by its number that it has one."""
+"""The advice for the query of a sink. Its batches must not be planned again, since the sink recognises a delivered
+batch by its number."""
 _MAGIC: Final = b"crc\0"
 _HEAD_BYTES: Final = 8
 _SUM_BYTES: Final = 4
 
 
 def last_committed(query: Path) -> int | None:
-    """The newest batch that is done; None before the first."""
+    """The newest committed batch; None before the first."""
     return _newest(query / "commits")
 
 
 def unfinished_batch(query: Path) -> int | None:
-    """The batch that runs again at the next start; None where the last one that was planned is done."""
+    """The batch that is repeated at the next start; None if the last planned batch is committed."""
     planned, committed = _newest(query / "offsets"), last_committed(query)
     return None if planned is None or planned == committed else planned
 
 
 def offsets_of(query: Path, batch: int) -> Offsets:
-    """Where a batch ends in its sources; empty for a batch that Spark has forgotten or never planned."""
+    """The end offsets of a batch in its sources; empty for a batch that Spark has forgotten or never planned."""
     path = query / "offsets" / str(batch)
     found: dict[str, Mapping[int, int]] = {}
     if not path.exists():
         return found
-    for line in _checked(path, _advice(query)).decode().splitlines()[2:]:  # behind the version and the settings
+    for line in _checked(path, _advice(query)).decode().splitlines()[2:]:  # after the version and the settings
         _, brace, rest = line.partition("{")
-        if brace:  # the name of the source stands before it; a source that has read nothing has none
+        if brace:  # the name of the source comes first; a source that has read nothing has no offsets
             found.update(by_partition(json.loads(brace + rest)))
     return found
 
 
 def first_offsets(query: Path) -> Offsets:
-    """Where the first batch began in each source; empty before there was one.
+    """The offsets at which the first batch began in each source; empty before the first batch.
 
-    Spark's Kafka source keeps it in a file of its own, `v1` and JSON behind a byte that is 0
-    (KafkaSourceInitialOffsetWriter).
+    Spark's Kafka source keeps them in a file of its own: a zero byte, `v1` and JSON (KafkaSourceInitialOffsetWriter).
     """
     found: dict[str, Mapping[int, int]] = {}
     for path in sorted(query.glob("sources/*/0")):
@@ -73,9 +73,9 @@ def first_offsets(query: Path) -> Offsets:
 
 
 def check_query_is_whole(query: Path) -> None:
-    """Looks at the files that a query goes on with at its next start.
+    """Checks the files from which a query continues at its next start.
 
-    :raises DamagedError: one of them is not as Spark wrote it.
+    :raises DamagedError: one of them differs from what Spark wrote.
     """
     advice, planned = _advice(query), _newest(query / "offsets")
     begun = [query / "metadata", *query.glob("sources/*/0")]
@@ -93,11 +93,11 @@ def _advice(query: Path) -> str:
 
 
 def _checked(path: Path, advice: str) -> bytes:
-    """What a file holds; DamagedError where that does not fit its checksums.
+    """The content of a file; DamagedError if it does not match its checksums.
 
-    One without any is taken as it is: Spark puts them in place behind the file, and syncs neither, so that a power
-    failure may leave a file of checksums that ends before its first. Hadoop reads a file without them then
-    (`ChecksumFileSystem.ChecksumFSInputChecker` goes on behind the EOFException).
+    A file without checksums is accepted: Spark writes them after the file and syncs neither, so a power failure may
+    leave a checksum file that ends before the first checksum. Hadoop then also reads the file without them
+    (`ChecksumFileSystem.ChecksumFSInputChecker` continues after the EOFException).
     """
     data, beside = path.read_bytes(), path.with_name(f".{path.name}.crc")
     if not data:
@@ -110,17 +110,19 @@ def _checked(path: Path, advice: str) -> bytes:
         return data
     chunk = int.from_bytes(sums[len(_MAGIC) : _HEAD_BYTES])
     if not sums.startswith(_MAGIC) or not chunk:
-        raise DamagedError(beside, "it holds no checksums", f"where {path.name} is whole, remove it; else {advice}")
+        raise DamagedError(
+            beside, "it holds no checksums", f"if {path.name} is intact, remove this file; else {advice}"
+        )
     wanted = b"".join(zlib.crc32(data[at : at + chunk]).to_bytes(_SUM_BYTES) for at in range(0, len(data), chunk))
     if sums[_HEAD_BYTES:] != wanted:
-        raise DamagedError(path, f"it does not fit the checksums in {beside.name}", advice)
+        raise DamagedError(path, f"it does not match the checksums in {beside.name}", advice)
     return data
 
 
 def durably_committed(query: Path) -> Offsets | None:
-    """Where the last committed batch ended, once that is on disk for good; None before the first.
+    """The end offsets of the last committed batch, after syncing them to disk; None before the first.
 
-    Spark does not sync these files: after a power cut they might say less than what others relied on.
+    Spark does not sync these files: after a power cut they might be older than what others have relied on.
     """
     last = last_committed(query)
     if last is None:
@@ -131,7 +133,7 @@ def durably_committed(query: Path) -> Offsets | None:
 
 
 def by_partition(tree: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[int, int]]:
-    """Offsets as JSON has them, whose keys are texts."""
+    """Offsets from JSON, in which partition numbers are strings."""
     return {stream: {int(number): offset for number, offset in ends.items()} for stream, ends in tree.items()}
 
 

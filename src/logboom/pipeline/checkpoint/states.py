@@ -1,12 +1,12 @@
-"""What transforms with a state remember behind each batch: which memory a batch begins with, and where it is kept.
+"""The state that transforms keep after each batch ("memory"): which memory a batch begins with, and where it is stored.
 
-    state/memories/BATCH.json       the memory behind a batch: files of each shard, and how far times have come
-    state/segments/TRANSFORM/       these files; several memories share those that have not changed
-    state/exchange/                 rows between the jobs of the batch that runs
+    state/memories/BATCH.json       the memory after a batch: files of each shard, and the watermarks
+    state/segments/TRANSFORM/       these files; several memories share unchanged files
+    state/exchange/                 rows between the jobs of the running batch
 
-The memory of a batch is durable before Spark commits the batch, and its files before it. A batch reads the memory of
-the last batch below it, however often it is run, and replaces its own. A few are kept, since Spark does not sync its
-commits: after a power cut it may run more than the last batch again.
+The files of a memory are durable before the memory is, and the memory is durable before Spark commits the batch. Each
+run of a batch reads the memory of the previous batch and replaces its own. A few memories are kept, since Spark does
+not sync its commits: after a power cut it may repeat more than the last batch.
 """
 
 from collections.abc import Collection
@@ -24,9 +24,9 @@ from logboom.pipeline.state.memory import Memory
 from logboom.pipeline.state.segments import fault_of
 
 KEPT_MEMORIES: Final = 10
-_ADVICE: Final = "remove the directory state/ of the checkpoint: all that transforms remember is lost with it"
+_ADVICE: Final = "remove the directory state/ of the checkpoint: the state of all transforms is lost with it"
 _GIVEN_UP: Final = "damaged, and given up: "
-"""Begins the form of a state that no transform can go on with any more."""
+"""Marks a state as given up: no transform continues from it."""
 
 
 class StateStore:
@@ -37,7 +37,7 @@ class StateStore:
         self._directories = Directories(directory / "exchange", directory / "segments")
 
     def begin(self, layout: Layout, batch: int, wall_ms: int) -> StatefulBatch | None:
-        """The steps with a state of a batch; None where there are none and nothing is remembered."""
+        """The steps with a state of a batch; None if there are none and no state is stored."""
         before = self.before(batch)
         if not layout.stateful() and not before.transforms:
             return None
@@ -46,15 +46,15 @@ class StateStore:
         return StatefulBatch(layout, before, batch, wall_ms, self._directories)
 
     def before(self, batch: int) -> Memory:
-        """What the batch begins with; PipelineError where that is not kept any more."""
+        """The memory with which the batch begins; PipelineError if it is no longer stored."""
         found = numbered(self._memories)
         older = [path for number, path in found if number < batch]
         if older:
             return read_checked(older[-1], Memory, _ADVICE)
         if found and found[0][0] > batch:
             raise PipelineError(
-                f"batch {batch} has to run again, but what the pipeline remembered before it is not in "
-                f"{self._memories} any more: the oldest there is of batch {found[0][0]}"
+                f"batch {batch} has to run again, but the state before that batch is no longer in "
+                f"{self._memories} : the oldest one there is of batch {found[0][0]}"
             )
         return Memory()
 
@@ -64,9 +64,9 @@ class StateStore:
         return read_checked(found[-1][1], Memory, _ADVICE) if found else Memory()
 
     def check_whole(self, batch: int, dropped: Collection[str]) -> None:
-        """Looks at every file of what a batch begins with, which takes the time to read them.
+        """Checks every file of a batch's initial memory, which takes the time to read them.
 
-        A state with a damaged file is given up where `dropped` has its transform's name: its memory then says so.
+        A state with a damaged file is given up if `dropped` has its transform's name; the memory then records that.
 
         :raises DamagedError: the state of another transform is damaged.
         """
@@ -86,7 +86,7 @@ class StateStore:
             write_checked(self._memories / f"{number}.json", changed)
 
     def keep(self, done: StatefulBatch) -> None:
-        """Durably keeps what is remembered behind a batch, and removes what no memory names any more."""
+        """Durably stores the memory after a batch, and removes files that no memory names any more."""
         make_dir(self._memories)
         write_checked(self._memories / f"{done.batch}.json", done.memory())
         keep_last(self._memories, KEPT_MEMORIES)
@@ -96,7 +96,7 @@ class StateStore:
     def _remove_unused(self) -> None:
         try:
             memories = [read_checked(path, Memory, _ADVICE) for _, path in numbered(self._memories)]
-        except DamagedError:  # one that no batch needs; nothing is removed before it is gone itself
+        except DamagedError:  # a memory that no batch needs; its files are removed only after the memory itself
             return
         used = {
             (name, segment)

@@ -1,6 +1,6 @@
-"""How often a router has been started with one batch begun and not finished: such a batch may be what ends it.
+"""How often a router was started with the same unfinished batch: such a batch may be the cause of the crashes.
 
-Knows one small file of the checkpoint. Must not know what is done about it.
+Knows one small file of the checkpoint. Must not know how the count is used.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ import msgspec
 
 from logboom.pipeline.checkpoint.checked import read_checked, write_checked
 
-_ADVICE: Final = "remove the file: how often the pipeline was started is counted anew then"
+_ADVICE: Final = "remove the file: starts of the pipeline are then counted from 0"
 
 
 class _Starts(msgspec.Struct, frozen=True):
@@ -19,7 +19,8 @@ class _Starts(msgspec.Struct, frozen=True):
 
 
 def count_start(path: Path, unfinished: int | None) -> int:
-    """Counts one start; how many found this batch unfinished, this one included. 0 where none is."""
+    """Counts one start; returns how many starts found this batch unfinished, including this one. 0 if no batch is
+    unfinished."""
     if unfinished is None:
         return 0
     before = read_checked(path, _Starts, _ADVICE) if path.exists() else None

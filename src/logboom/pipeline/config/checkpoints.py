@@ -1,6 +1,7 @@
-"""The key `checkpoint`: a directory, or a bucket and the directory that its files are worked on in.
+"""The key `checkpoint`: a directory, or a bucket and a working directory for its files.
 
-Knows the document and paths. A fault of the document's other keys hides none of this one's, so it is read as it stands.
+Knows the document and paths. It reads the key directly from the document, so that faults of other keys hide no fault of
+this one.
 """
 
 from dataclasses import dataclass
@@ -20,22 +21,22 @@ class CheckpointPlace:
 
     path: str | None
     path_key: KeyPath
-    """Where the path stands in the document."""
+    """The key path of `path` in the document."""
     store: StoreRef | None
     work_dir: str | None
 
     @property
     def files_key(self) -> KeyPath:
-        """What of the document says where its files are."""
+        """The part of the document that locates the checkpoint's files."""
         return self.path_key if self.work_dir is None else (_KEY, "work_dir")
 
     def path_of(self, pipeline: str) -> str:
-        """The path, or the one of a pipeline that names none."""
+        """The path, or the default path if the pipeline names none."""
         return f"./checkpoints/{pipeline}" if self.path is None else self.path
 
 
 def checkpoint_place(findings: Findings) -> CheckpointPlace:
-    """What the document says, whatever else is wrong with it."""
+    """Reads the key, whatever else is wrong with the document."""
     data = findings.document.data
     given: Any = data.get(_KEY) if isinstance(data, dict) else None
     group: dict[str, Any] = given if isinstance(given, dict) else {"path": given}
@@ -48,14 +49,14 @@ def checkpoint_place(findings: Findings) -> CheckpointPlace:
 
 
 def files_of(findings: Findings, pipeline: str, place: CheckpointPlace) -> str | None:
-    """The directory of the checkpoint's files, as text; None where the place is wrong, which is told."""
+    """The directory of the checkpoint's files, as text; None if the location is invalid, which is reported."""
     if place.store is None:
         if place.work_dir is not None:
             findings.problem((_KEY, "work_dir"), "goes with a path in a bucket, such as s3://BUCKET/PREFIX")
         return place.path_of(pipeline)
     fault = store_fault(place.store, "checkpoint")
     if fault is not None:
-        findings.problem(place.path_key, fault)  # not with the path: it may have a credential
+        findings.problem(place.path_key, fault)  # the path is not shown: it may hold a credential
     for key, wrong in option_faults(place.store.url, place.store.endpoint, place.store.region).items():
         findings.problem((_KEY, key), wrong)
     return str(default_work_dir(pipeline, place.store)) if place.work_dir is None else place.work_dir

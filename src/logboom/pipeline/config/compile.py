@@ -1,7 +1,7 @@
-"""From a pipeline's YAML to its plan, with every problem reported at once.
+"""From a pipeline's YAML to its plan, with all problems reported together.
 
-It knows the order of the steps: document, parts, names, graph, shapes, SQL. It must not know Spark: SQL is handed to a
-checker that the caller brings.
+It knows the order of the steps: document, parts, names, graph, shapes, SQL. It must not know Spark: SQL is checked by a
+checker that the caller passes in.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ from logboom.pipeline.plan.stores import store_fault
 from logboom.pipeline.transforms.dialled import check_dials
 
 Checker = Callable[[Sequence[Expression]], Sequence[str | None]]
-"""For each expression what is wrong with it, or None."""
+"""The fault of each expression, or None."""
 
 _SECTIONS = ("sources", "transforms", "sinks")
 
@@ -55,9 +55,9 @@ def compile_pipeline(
 ) -> Plan:
     """The plan a YAML text describes; raises SettingsError with all problems, those of `check` included.
 
-    `bootstrap`: the brokers it will run on, where that is not what the file says. `environ`: the environment it will
-    run in; with it, the files and directories that a run needs are checked on this machine too. `variables`: what
-    `${NAME}` stands for in values; None where it stands for itself.
+    `bootstrap`: the brokers that it will use, if they differ from the file's. `environ`: the environment in which it
+    will run; if given, the files and directories that a run needs are checked on this machine too. `variables`: the
+    values of `${NAME}`; None if `${NAME}` is not replaced.
     """
     document = read_document(text, file, variables)
     findings = Findings(document)
@@ -96,7 +96,7 @@ def _top(findings: Findings, document: YamlDocument) -> PipelineModel | None:
 
 
 def _section(document: YamlDocument, name: str) -> dict[str, Any]:
-    """A section of the document, empty where it is no group; the model of the document has reported that."""
+    """A section of the document; empty if it is not a group, which the model of the document has reported."""
     section = document.data.get(name) if isinstance(document.data, dict) else None
     return section if isinstance(section, dict) else {}
 
@@ -158,8 +158,8 @@ def _tests(
 
 
 def _check_outside(findings: Findings, graph: Graph, bootstrap: str | None, environ: Mapping[str, str] | None) -> None:
-    """What the pipeline touches beside itself: streams of the log, directories, keys. A fault of the document's own
-    keys hides none of these, so the keys are read as they stand."""
+    """Checks what the pipeline uses outside itself: streams of the log, directories, keys. They are read directly from
+    the document, so that faults of the document's own keys do not hide theirs."""
     name, log = _text(findings, "name") or "", bootstrap or _text(findings, "bootstrap") or ""
     if not _is_bootstrap(log):
         log = BOOTSTRAP_DEFAULT

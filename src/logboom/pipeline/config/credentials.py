@@ -1,4 +1,4 @@
-"""Whether the credentials of sinks are there: on this machine, named in the environment or in files.
+"""Whether the credentials of sinks exist on this machine, in environment variables or files.
 
 Knows the plan's sinks, files and the environment. Must not know servers.
 """
@@ -13,8 +13,8 @@ from logboom.pipeline.sinks.bulk.secrets import SecretError, read_secret
 
 
 def check_credentials(findings: Findings, file: str, sinks: Sequence[Sink], environ: Mapping[str, str]) -> None:
-    """A variable may be set only where the pipeline runs, so one that is absent here is a warning; a file that the
-    pipeline names belongs to it."""
+    """A variable may be set only on the machine that runs the pipeline, so a missing variable is a warning; a missing
+    file is a problem."""
     for sink in sinks:
         for key, ref in sink.secret_refs:
             path = ("sinks", sink.name, *_keys(key, ref))
@@ -28,8 +28,8 @@ def check_credentials(findings: Findings, file: str, sinks: Sequence[Sink], envi
 
 
 def _keys(key: str, ref: KeyRef) -> KeyPath:
-    """Where the file names a credential: `token` by `token_env` or `token_file`, those of `auth` and `tls` inside
-    theirs."""
+    """The key paths of credentials: `token` is given by `token_env` or `token_file`, those of `auth` and `tls` inside
+    these groups."""
     *groups, name = ("auth", "password") if key == "auth" else key.split(".")
     way = "" if name.endswith("_file") else "_env" if ref.env is not None else "_file"
     return (*groups, f"{name}{way}")

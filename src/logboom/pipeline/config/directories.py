@@ -1,4 +1,5 @@
-"""Which files and directories a pipeline names: paths that can be used, each archive in a directory of its own.
+"""Checks the files and directories that a pipeline names: the paths are usable, and each archive has a directory of its
+own.
 
 Knows paths of the plan and, for the checks of this machine, its files and environment. Must not know streams or Spark.
 
@@ -22,11 +23,11 @@ from logboom.pipeline.sinks.file.paths import fixed_directory
 
 _A_FILE: Final = "and a table is read from a file: write its path"
 _NO_UNNAMED_FILES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
-"""What a file system answers that does not know O_TMPFILE."""
+"""The errors of file systems that do not support O_TMPFILE."""
 
 
 class DirectoryCheck:
-    """The paths of one pipeline, relative ones beside its file. `checkpoint` is None where it is wrong in itself."""
+    """The paths of one pipeline; relative ones are relative to its file. `checkpoint` is None if the key is invalid."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class DirectoryCheck:
         sinks: Sequence[Sink],
         checkpoint_key: KeyPath = ("checkpoint",),
     ) -> None:
-        """`checkpoint`: the directory of its files; `checkpoint_key`: where the document says which it is."""
+        """`checkpoint`: the directory of its files; `checkpoint_key`: its key path in the document."""
         self._checkpoint_key = checkpoint_key
         self._findings = findings
         self._directory = Path(file).parent
@@ -62,12 +63,12 @@ class DirectoryCheck:
             return None
         try:
             return (self._directory / text).resolve()
-        except (OSError, RuntimeError) as error:  # RuntimeError: links that lead round in a circle
-            self._findings.problem(path, f"{text!r} leads nowhere: {getattr(error, 'strerror', None) or error}")
+        except (OSError, RuntimeError) as error:  # RuntimeError: a loop of symbolic links
+            self._findings.problem(path, f"{text!r} cannot be resolved: {getattr(error, 'strerror', None) or error}")
             return None
 
     def check_overlaps(self) -> None:
-        """Two archives in one directory would list, merge and repair each other's files."""
+        """Reports archives that share a directory: they would list, merge and repair each other's files."""
         for number, (sink, found) in enumerate(self._archives):
             at: KeyPath = ("sinks", sink.name, "path")
             for other, taken in self._archives[:number]:
@@ -81,11 +82,11 @@ class DirectoryCheck:
                 self._findings.problem(at, f"{how} of the checkpoint: {self._checkpoint}; keep the two apart")
 
     def check_files(self) -> None:
-        """A file of lines is one sink's alone, and no archive or checkpoint is a place for it."""
+        """A file of lines belongs to one sink only, and must not be inside an archive or the checkpoint."""
         for number, (sink, found) in enumerate(self._files):
             at: KeyPath = ("sinks", sink.name, "path")
             if found == Path(self._findings.document.name).resolve():
-                self._findings.problem(at, f"is the file of this pipeline: {found}; write the path of another")
+                self._findings.problem(at, f"is the file of this pipeline: {found}; write the path of another file")
             elif found.is_dir():
                 self._findings.problem(at, f"{found} is a directory; write the path of a file")
             elif found.exists() and not found.is_file():
@@ -99,7 +100,7 @@ class DirectoryCheck:
             owned += [] if self._checkpoint is None else [("the checkpoint", self._checkpoint)]
             for owner, directory in owned:
                 if found.is_relative_to(directory):
-                    self._findings.problem(at, f"lies in the directory of {owner}: {directory}; keep the two apart")
+                    self._findings.problem(at, f"is inside the directory of {owner}: {directory}; keep the two apart")
 
     def check_stores(self, checkpoint: StoreRef | None = None) -> None:
         """As `check_overlaps`, for archives and the checkpoint in object stores."""
@@ -109,16 +110,17 @@ class DirectoryCheck:
                 if _overlap_of_urls(url, taken):
                     self._findings.problem(
                         ("sinks", sink.name, "path"),
-                        f"shares the place of the sink {other.name!r} (line {other.line}): {taken}; give each its own",
+                        f"uses the same location as the sink {other.name!r} (line {other.line}): {taken}; give each "
+                        "its own",
                     )
             if checkpoint is not None and _overlap_of_urls(url, checkpoint.url):
                 self._findings.problem(
                     ("sinks", sink.name, "path"),
-                    f"shares the place of the checkpoint: {checkpoint.url}; keep the two apart",
+                    f"uses the same location as the checkpoint: {checkpoint.url}; keep the two apart",
                 )
 
     def check_writable(self) -> None:
-        """Whether this machine's directories can be made and written; nothing is made."""
+        """Whether the directories can be created and written on this machine; creates nothing."""
         for sink, found in self._archives:
             self._check_writable(("sinks", sink.name, "path"), found)
         for sink, found in self._files:
@@ -134,8 +136,8 @@ class DirectoryCheck:
 
 
 def check_keys(findings: Findings, file: str, transforms: Sequence[Transform], environ: Mapping[str, str]) -> None:
-    """Whether the keys of masks are there. A variable may be set only where the pipeline runs, so one that is absent
-    here is a warning; a file that the pipeline names belongs to it."""
+    """Whether the keys of masks exist. A variable may be set only on the machine that runs the pipeline, so a missing
+    variable is a warning; a missing file is a problem."""
     for node in transforms:
         for ref in node.key_refs:
             path: KeyPath = ("transforms", node.name, "key_file" if ref.env is None else "key_env")
@@ -149,7 +151,7 @@ def check_keys(findings: Findings, file: str, transforms: Sequence[Transform], e
 
 
 def check_tables(findings: Findings, file: str, transforms: Sequence[Transform]) -> None:
-    """Whether tables that are files can be read, and have what is taken of them."""
+    """Whether tables that are files can be read, and have the columns that the pipeline uses."""
     for node in transforms:
         for ref in node.table_refs:
             place: KeyPath = ("transforms", node.name, "table")
@@ -161,12 +163,12 @@ def check_tables(findings: Findings, file: str, transforms: Sequence[Transform])
 
 
 def _overlap(path: Path, other: Path) -> str | None:
-    """How two directories share files, as the start of a sentence; None where they do not."""
+    """How two directories overlap, as the start of a sentence; None if they do not."""
     if path == other or _is_same(path, other):
         return "is the directory"
     if path.is_relative_to(other):
-        return "lies inside the directory"
-    return "lies around the directory" if other.is_relative_to(path) else None
+        return "is inside the directory"
+    return "contains the directory" if other.is_relative_to(path) else None
 
 
 def _overlap_of_urls(url: str, other: str) -> bool:
@@ -174,7 +176,7 @@ def _overlap_of_urls(url: str, other: str) -> bool:
 
 
 def _is_same(path: Path, other: Path) -> bool:
-    """Also true of one directory that is mounted twice."""
+    """True also for one directory that is mounted twice."""
     try:
         return path.samefile(other)
     except OSError:
@@ -182,13 +184,14 @@ def _is_same(path: Path, other: Path) -> bool:
 
 
 def _write_fault(directory: Path) -> str | None:
-    """Why nothing can be made in a directory that exists, or None.
+    """Why nothing can be created in an existing directory, or None.
 
-    A file without a name is opened to find out, which leaves no trace. Where the file system has no such files, its
-    permissions are asked, which mean nothing to root, and whether it keeps files at all (/proc and its kind do not).
+    It opens a temporary file without a name, which leaves no trace. If the file system does not support that, it checks
+    the permissions (which do not restrict root) and whether the file system stores files at all (/proc and similar ones
+    do not).
     """
     if not directory.is_dir():
-        return "is no directory"
+        return "is not a directory"
     try:
         os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o600))
     except OSError as error:

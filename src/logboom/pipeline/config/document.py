@@ -1,7 +1,7 @@
 """The document of a pipeline: its file, the files that it includes, and `${NAME}` in their values.
 
-Knows YAML, files and variables. Must not know what any key means, but for the sections that an included file may add
-to. Every value keeps its own file and line, so that what is wrong with it is told there.
+Knows YAML, files and variables. Must not know what any key means, except for the sections to which an included file may
+add. Every value keeps its file and line, so that a problem is reported there.
 """
 
 import errno
@@ -24,25 +24,25 @@ from logboom.base.settings import (
 from logboom.base.units import MIB
 
 SECTIONS: Final = ("patterns", "sources", "transforms", "sinks")
-"""Groups of named things: names are unique over all files."""
+"""Groups of named parts: names are unique over all files."""
 FILES_MAX: Final = 100
 FILE_BYTES_MAX: Final = 16 * MIB
-"""Of an included file."""
+"""The sections of an included file."""
 
 _VARIABLE: Final = re.compile(r"\$?\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _SECRET: Final = re.compile(
     r"password|passwd|secret|token|credential|api_?key|access_?key|authorization", re.IGNORECASE
 )
-_UNDECODED: Final = re.compile("[\udc80-\udcff]")  # so Python has such bytes
+_UNDECODED: Final = re.compile("[\udc80-\udcff]")  # Python decodes such bytes to these
 _NO_SECRET: Final = ("_env", "_file", "_name")
 
 
 def substitution(variables: Mapping[str, str]) -> Substitute:
-    """Puts the values of variables in place of `${NAME}` and `${NAME:-default}`; `$${NAME}` is `${NAME}` itself.
+    """Replaces `${NAME}` and `${NAME:-default}` by the values of variables; `$${NAME}` becomes `${NAME}`.
 
-    As in a shell the default also holds for a variable that is empty. ValueError where there is neither, where it
-    is no text, and where the name of the variable or of the key says that the value is a secret: plans are written to
-    the checkpoint.
+    As in a shell the default also applies if the variable is empty. ValueError if there is neither a value nor a
+    default, if the value is not text, and if the name of the variable or key says that the value is a secret: plans are
+    written to the checkpoint.
     """
 
     def substitute(path: KeyPath, text: str) -> str:
@@ -52,12 +52,12 @@ def substitution(variables: Mapping[str, str]) -> Substitute:
             key = next((step for step in reversed(path) if isinstance(step, str)), "")
             if _SECRET.search(found[1]) or (_SECRET.search(key) and not key.endswith(_NO_SECRET)):
                 raise ValueError(
-                    f"${{{found[1]}}} is no place for a secret: values are written into the checkpoint; name the "
-                    "variable itself with the key for that, such as password_env"
+                    f"${{{found[1]}}} must not hold a secret: values are written into the checkpoint; give the name "
+                    "of the variable instead, with a key such as password_env"
                 )
             value = variables.get(found[1])
             if value is not None and _UNDECODED.search(value):
-                raise ValueError(f"the environment variable {found[1]} has bytes that are no UTF-8")
+                raise ValueError(f"the environment variable {found[1]} has bytes that are not UTF-8")
             if found[2] is not None:
                 return value or found[2]
             if value is None:
@@ -74,16 +74,16 @@ def substitution(variables: Mapping[str, str]) -> Substitute:
 
 
 def read_document(text: str, file: str, variables: Mapping[str, str] | None = None) -> YamlDocument:
-    """The document of a pipeline's file with all that it includes. SettingsError with every fault of all files.
+    """The document of a pipeline's file with all included files. SettingsError with every fault of all files.
 
-    `variables`: None where `${NAME}` stands for itself.
+    `variables`: None if `${NAME}` is not replaced.
     """
     reader = _Reader(file, None if variables is None else substitution(variables))
     return reader.read(text)
 
 
 class _Reader:
-    """Reads a file and, one after the other, those that it includes."""
+    """Reads a file and then the files that it includes."""
 
     def __init__(self, file: str, substitute: Substitute | None) -> None:
         self._file = file
@@ -113,7 +113,7 @@ class _Reader:
         self._problems.append(Problem(where, line, message, None if file == self._file else file))
 
     def _included(self, document: YamlDocument, file: str) -> Iterator[tuple[tuple[str, int | None], Path]]:
-        """The files that a document includes, and where it says so."""
+        """The files that a document includes, with the key path of each."""
         given = document.data.get("include")
         for index, name in enumerate([given] if isinstance(given, str) else given if isinstance(given, list) else []):
             line = document.line_of(("include", index) if isinstance(given, list) else ("include",))
@@ -124,8 +124,8 @@ class _Reader:
             try:
                 is_one = "*" not in name or Path(name).is_absolute()
                 found = [directory / name] if is_one else sorted(directory.glob(name))
-            except ValueError:  # of pathlib, for this reason alone
-                told = f"{name!r} is no pattern of names: '**' has to stand alone between slashes"
+            except ValueError:  # raised by pathlib only for this reason
+                told = f"{name!r} is not a valid pattern of names: '**' has to be alone between slashes"
                 self._problem(file, line, "include", told)
                 continue
             if not found:
@@ -133,19 +133,19 @@ class _Reader:
             yield from (((file, line), path) for path in found)
 
     def _include(self, data: dict[str, Any], path: Path, at: tuple[str, int | None]) -> None:
-        """Adds what a file has to the document."""
+        """Adds the parts of a file to the document."""
         name = str(path)
         try:
             resolved = path.resolve(strict=True)
             if resolved in self._seen:
-                self._problem(*at, "include", f"{name} is included already")
+                self._problem(*at, "include", f"{name} is already included")
                 return
             if len(self._seen) == FILES_MAX:
                 self._problem(*at, "include", f"includes more than {FILES_MAX} files")
                 return
             self._seen.add(resolved)
             part = parse_yaml(decode_yaml(_bytes_of(path), name), name, self._substitute)
-        except RuntimeError:  # so pathlib tells of links in a circle
+        except RuntimeError:  # pathlib's error for a loop of symbolic links
             self._problem(*at, "include", f"{name} cannot be read: it is a link that leads to itself")
             return
         except OSError as error:
@@ -172,7 +172,7 @@ class _Reader:
             for name, thing in value.items():
                 if name in section:
                     first = f"{self._files.get((key, name), self._file)}:{self._lines.get((key, name))}"
-                    self._problem(part.name, part.line_of((key, name)), f"{key}.{name}", f"stands in {first} already")
+                    self._problem(part.name, part.line_of((key, name)), f"{key}.{name}", f"is already in {first}")
                     continue
                 section[name] = thing
                 self._place(part, (key, name), (key, name))
@@ -188,13 +188,13 @@ class _Reader:
                 self._problem(part.name, line, key, f"should be {what}")
         elif key != "include":
             known = ", ".join((*SECTIONS, "tests", "include"))
-            self._problem(part.name, line, key, f"goes into the pipeline's own file; an included one has {known}")
+            self._problem(part.name, line, key, f"must be in the pipeline's own file; an included one may have {known}")
 
     def _place(self, part: YamlDocument, there: KeyPath, here: KeyPath) -> None:
-        """Notes the lines and the file of a thing that comes to the document."""
+        """Records the lines and the file of a part that is added to the document."""
         depth = len(there)
         self._files[here] = part.name
-        own = part.line_of(there)  # what is merged into a mapping (`<<`) has the line of that, which is the part's
+        own = part.line_of(there)  # keys merged with `<<` have the line of the merge, which is that of the part
         if own is not None:
             self._lines[here] = own
         for path, line in part.lines.items():
@@ -203,12 +203,13 @@ class _Reader:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """What a file holds; OSError with its reason where that cannot be a part of a pipeline: a pipe may never end."""
+    """The content of a file; OSError with the reason if it cannot be a part of a pipeline: a pipe, for example, may
+    never end."""
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, "it is a directory")
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     if status.st_size > FILE_BYTES_MAX:
         raise OSError(errno.EFBIG, f"it has more than {FILE_BYTES_MAX // MIB} MiB")
     return path.read_bytes()

@@ -1,7 +1,8 @@
-"""The graph of a pipeline: names, inputs, cycles, what stands on each edge, and which edges have no reader.
+"""The graph of a pipeline: names, inputs, cycles, whether an edge carries records or events, and edges without a
+reader.
 
-It knows nodes by their names, inputs and outputs. It must not know what a node does, but for the one thing that shapes
-edges: transforms that read records come first, everything behind them takes events.
+It knows nodes by their names, inputs and outputs. It must not know what a node does, with one exception: transforms
+that read records come first, everything after them takes events.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ Reader = TypeVar("Reader", Transform, Sink)
 
 
 def check_names(findings: Findings, sections: Sections) -> None:
-    """Names are unique in the whole file, since counts and edges carry them alone."""
+    """Names are unique in the whole file, since counts and edges are identified by name only."""
     seen: dict[str, str] = {}
     for section, names in sections.items():
         for name in names:
@@ -32,14 +33,16 @@ def check_names(findings: Findings, sections: Sections) -> None:
             if name in _RESERVED:
                 findings.problem(path, f"{name!r} is a reserved name")
             elif not NODE_NAME.fullmatch(name):
-                findings.problem(path, f"{name!r} is no name (letters, digits, '_' and '-', starting with a letter)")
+                findings.problem(
+                    path, f"{name!r} is not a valid name (letters, digits, '_' and '-', starting with a letter)"
+                )
             if name in seen:
-                findings.problem(path, f"{name!r} is taken: there is one among the {seen[name]}")
+                findings.problem(path, f"{name!r} is already used by one of the {seen[name]}")
             seen.setdefault(name, section)
 
 
 class Graph:
-    """Nodes that could be compiled, and the names of those that could not, so that one fault is reported once."""
+    """The compiled nodes, and the names of nodes that could not be compiled, so that one fault is reported once."""
 
     def __init__(
         self,
@@ -57,7 +60,7 @@ class Graph:
         self.sinks = [self._with_inputs(node, "sinks", transforms) for node in sinks]
 
     def _with_inputs(self, node: Reader, section: str, transforms: Sequence[Transform]) -> Reader:
-        """The node with its inputs spelled out; those that name no edge are reported and left out."""
+        """The node with its inputs as edges; inputs that name no edge are reported and left out."""
         path: KeyPath = (section, node.name, "inputs")
         edges = [edge for other in (*self.sources, *transforms) for edge in other.outputs]
         found: list[str] = []
@@ -77,7 +80,7 @@ class Graph:
 
     def _unknown_input(self, given: str, edges: list[str], reader: str, transforms: Sequence[Transform]) -> str:
         for node in transforms:
-            if node.name == given:  # no edge has its name, so its outputs have names of their own
+            if node.name == given:  # no edge has the node's name, so its outputs have names of their own
                 outputs = ", ".join(dict.fromkeys(node.outputs))
                 return f"{given!r} is a {type_of(node).name}: name one of its outputs ({outputs})"
         others = [edge for edge in dict.fromkeys(edges) if edge.split(".")[0] != reader]
@@ -86,7 +89,7 @@ class Graph:
     # --- order ---------------------------------------------------------------------------------------------------
 
     def in_order(self) -> list[Transform]:
-        """Transforms so that inputs come first; those on a cycle are reported and left out."""
+        """Transforms in topological order; those on a cycle are reported and left out."""
         placed: list[Transform] = []
         ready = {edge for source in self.sources for edge in source.outputs}
         left = list(self.transforms)
@@ -160,12 +163,12 @@ class Graph:
         return rules + [edge for node in (*self.sources, *self.transforms) for edge in self._unread(node)]
 
     def counted_alone(self) -> list[str]:
-        """Those under which nothing but a number is left of what was dropped."""
+        """Names under which only a count of the dropped events is kept."""
         held = [node for node in self.transforms if isinstance(node, StatefulTransform) and node.drops_held]
         return [rule for node in held for rule in node.drop_rules]
 
     def check_reach(self) -> None:
-        """At least one sink is reached by a source."""
+        """Checks that a source reaches at least one sink."""
         producers: dict[str, Node] = {edge: node for node in (*self.sources, *self.transforms) for edge in node.outputs}
         open_edges = [edge for sink in self.sinks for edge in sink.inputs]
         seen: set[str] = set()
@@ -184,13 +187,13 @@ class Graph:
 def _shape_message(edge: str, is_parse: bool) -> str:
     if is_parse:
         return (
-            f"reads {edge!r}, whose records are events already; a parse reads sources (body_format reads a body again)"
+            f"reads {edge!r}, whose records are already events; a parse reads sources (use body_format to parse a body)"
         )
     return f"reads {edge!r}, whose records are not parsed; put a parse between them"
 
 
 def arrange(findings: Findings, ordered: Sequence[Transform]) -> list[Transform]:
-    """The transforms, which come in order, with what those that must know of others know of them."""
+    """The transforms, given in order, after each has learned what it must know about the others."""
     arranged = list(ordered)
     for kind in transform_types().values():
         if kind.arrange is not None:

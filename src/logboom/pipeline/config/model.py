@@ -1,7 +1,7 @@
-"""The pipeline's YAML as settings: which keys the document, its sources and its tests have, and which values they take.
+"""The pipeline's YAML as settings: the keys of the document, its sources and its tests, and their allowed values.
 
-The keys of transforms, formats and sinks are in the files of these. It knows one part at a time. It must not know
-names, graphs or patterns: what concerns more than one part belongs to the compiler.
+The keys of transforms, formats and sinks are in their own files. This module knows one part at a time. It must not know
+names, graphs or patterns: rules about several parts belong to the compiler.
 """
 
 from typing import Annotated, Any, Final, Literal

@@ -175,7 +175,7 @@ def _test_input(findings: Findings, path: KeyPath, model: TestInputModel, source
         try:
             datetime.fromisoformat(model.timestamp)
         except ValueError:
-            findings.problem((*path, "timestamp"), f"{model.timestamp!r} is no time as 2026-11-20T12:00:00Z")
+            findings.problem((*path, "timestamp"), f"{model.timestamp!r} is not a time such as 2026-11-20T12:00:00Z")
     return TestInput(
         source=model.source,
         line=findings.line(path),

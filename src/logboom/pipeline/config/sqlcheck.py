@@ -129,7 +129,7 @@ class SqlCheck:
 
     def _pattern_fault(self, pattern: str) -> str | None:
         if fault := self._java_pattern_fault(pattern):
-            return f"{pattern!r} is no regular expression to Java: {fault}"
+            return f"{pattern!r} is not a valid regular expression to Java: {fault}"
         if fault := self._java_pattern_fault(whole_names_pattern(pattern)):
             return f"{pattern!r} ends in a comment of (?x), which goes on behind it: remove it, or end its line"
         return None
@@ -322,7 +322,7 @@ def _variant_advice(condition: str, message: str, expression: Expression) -> str
     if '"VARIANT"' not in message or ("attributes", "variant") not in expression.columns:
         return None
     if condition.startswith("INVALID_EXTRACT"):
-        what = "attributes is a variant, whose fields are no columns"
+        what = "attributes is a variant, whose fields are not columns"
     elif condition.startswith("DATATYPE_MISMATCH"):
         what = "a value of attributes has no type of its own"
     else:

@@ -29,7 +29,7 @@ def check_pattern(findings: Findings, path: KeyPath, pattern: str) -> bool:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        findings.problem(path, f"{pattern!r} is no regular expression: {error}")
+        findings.problem(path, f"{pattern!r} is not a valid regular expression: {error}")
         return False
     if _PLAIN_PATTERN.fullmatch(pattern) is None:
         line, place = findings.line(path), findings.document.problem(path, "")

@@ -106,7 +106,7 @@ def _repeats_by_key(
     for _ in range(_TURNS_MAX):
         if not len(going):
             return found, since_of, last
-        # Of each key that is left: the rows up to the next that is no repeat, which opens it anew.
+        # Of each key that is left: the rows up to the next that is not a repeat, which opens it anew.
         counts = ends[going] - position[going]
         heads = np.cumsum(counts) - counts
         rows = np.arange(counts.sum()) - np.repeat(heads - position[going], counts)

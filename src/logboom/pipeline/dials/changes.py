@@ -16,7 +16,7 @@ from logboom.pipeline.plan.dials import Dial, Value
 KEPT_CHANGES: Final = 100
 """Of each dial; older ones are taken out of the stream when the next is written."""
 RECORD_BYTES_MAX: Final = 4_096
-"""A larger key or value is no change. Whoever may write to the log can write there what they like."""
+"""A larger key or value is not a change. Whoever may write to the log can write there what they like."""
 
 
 _MOMENT_MS_MAX: Final = 253_402_300_799_999
@@ -116,11 +116,11 @@ class Dials:
             return None
         named = f"the record {key[:_SHOWN]} of the dials"
         if len(key) > RECORD_BYTES_MAX or len(value) > RECORD_BYTES_MAX:
-            return f"{named} is no change of a dial: it is larger than {RECORD_BYTES_MAX:,} bytes"
+            return f"{named} is not a change of a dial: it is larger than {RECORD_BYTES_MAX:,} bytes"
         try:
             change = _change.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return f"{named} is no change of a dial: {str(error)[:_SHOWN]}"
+            return f"{named} is not a change of a dial: {str(error)[:_SHOWN]}"
         if change.dial not in self._names:
             return f"{named} turns {change.dial[:_SHOWN]!r}, which the pipeline does not have"
         self._changes.pop(key, None)  # a record that was written again counts where it stands now

@@ -24,11 +24,12 @@ _LOOKED_AT_MAX: Final = 20_000
 _BETWEEN_BYTES: Final = 16
 """Zeros between tree and data."""
 _ODD: Final = (struct.error, IndexError, RecursionError, UnicodeDecodeError, OverflowError, MemoryError, TypeError)
-"""What damaged bytes make readers raise beside their own error; TypeError: of a key that is no text."""
+"""What damaged bytes make readers raise beside their own error; TypeError: of a key that is not text."""
 
 
 def open_geoip(path: str) -> Callable[[str], dict[str, Any] | None]:
-    """Looks up networks of addresses, IPv4 and IPv6: a text that is no address has nothing, a damaged place DAMAGED."""
+    """Looks up networks of addresses, IPv4 and IPv6: a text that is not an address has nothing, a damaged place
+    DAMAGED."""
     import maxminddb
 
     reader = maxminddb.open_database(path)  # its extension in C where that is installed

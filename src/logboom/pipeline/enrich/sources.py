@@ -156,7 +156,7 @@ def _read_csv(path: Path) -> pa.Table:
 
 
 def _text(data: bytes) -> str:
-    """The text of a file; ValueError with the line where it is no UTF-8."""
+    """The text of a file; ValueError with the line where it is not UTF-8."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ValueError("it is UTF-16; save it as UTF-8")
     try:

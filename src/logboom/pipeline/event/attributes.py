@@ -59,7 +59,7 @@ def _decoded(attributes: pa.Array, name: str) -> list[str | None]:
 
 
 def attribute_numbers(attributes: pa.Array, name: str) -> pa.Array:
-    """The attribute as a double by row; null where it is no number."""
+    """The attribute as a double by row; null where it is not a number."""
     texts = attribute_texts(attributes, name)
     is_plain = pc.fill_null(pc.match_substring_regex(texts, _PLAIN_NUMBER), False)
     numbers = pc.if_else(is_plain, texts, None).cast(pa.float64())

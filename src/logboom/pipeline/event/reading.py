@@ -40,7 +40,7 @@ class EventRows(NamedTuple):
     rows: Index
     """Which row of the batch each was."""
     unreadable: list[tuple[int, str]]
-    """Row and reason of those that are no event."""
+    """Row and reason of those that are not events."""
 
 
 def read_events(values: pa.Array) -> Iterator[EventRows]:
@@ -86,7 +86,7 @@ def read_objects(values: pa.Array) -> EventRows:
             # A row may hold the end of one event and the beginning of another.
             if len(events) == len(values):
                 return EventRows(_table(events), np.arange(len(values)), [])
-        except (*NOT_JSON, *_NO_COLUMN):  # one of them is no event: find out which
+        except (*NOT_JSON, *_NO_COLUMN):  # one of them is not an event: find out which
             pass
     return _read_singly(values.to_pylist())
 

@@ -30,7 +30,7 @@ class EventRecord(msgspec.Struct, gc=False):
 
 
 NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading JSON that is no event raises."""
+"""What reading JSON that is not an event raises."""
 
 _ONE: Final = msgspec.json.Decoder(EventRecord)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
@@ -47,6 +47,6 @@ def read_event(value: bytes) -> EventRecord:
 
 
 def attributes_of(event: EventRecord) -> dict[str, Any]:
-    """The attributes of an event as plain data; read again at each call. One of `NOT_JSON` where they are no object, or
-    have a number that Python cannot hold."""
+    """The attributes of an event as plain data; read again at each call. One of `NOT_JSON` where they are not objects,
+    or have a number that Python cannot hold."""
     return _OBJECT.decode(event.attributes)

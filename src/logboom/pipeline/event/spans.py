@@ -156,7 +156,7 @@ class _Text:
         found = np.ones(len(at), np.bool_)
         last = len(literal) - _WORD_BYTES
         for shift in (*range(0, last, _WORD_BYTES), last):
-            # A row that is no event may lead anywhere; it only must not lead out of the buffer.
+            # A row that is not an event may lead anywhere; it only must not lead out of the buffer.
             places = np.clip(at + shift, 0, len(self._words) - 1)
             found &= self._words[places].view(np.uint64) == np.frombuffer(literal, np.uint64, 1, shift)[0]
         return found

@@ -76,7 +76,7 @@ class ShardReport(msgspec.Struct, frozen=True):
     held: int
     remembered: int
     made: int
-    """Rows that leave from it, of these `new` were no events of the input."""
+    """Rows that leave from it, of these `new` were not events of the input."""
     new: int
     answers_sum: int | None
     """The checksum of its answers; None where it gives none."""

@@ -1,8 +1,8 @@
 """The expressions that judge a condition and compute a value, for a session and for a bare JVM alike.
 
-What fails inside an expression (a division by 0, a cast of a text that is no number, an element that an array does not
-have) is null there, so that `coalesce` and `IS NULL` can say what it means. An expression that is null itself has no
-answer: it is asked again as under Spark's ANSI mode, where what fails raises. That happens for such rows alone, and
+What fails inside an expression (a division by 0, a cast of a text that is not a number, an element that an array does
+not have) is null there, so that `coalesce` and `IS NULL` can say what it means. An expression that is null itself has
+no answer: it is asked again as under Spark's ANSI mode, where what fails raises. That happens for such rows alone, and
 only where the two modes differ for the expression at all; null without a failure stays null, which for a condition is
 FALSE, as everywhere in SQL.
 

@@ -30,7 +30,7 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class Normalised(NamedTuple):
-    """The columns of an event that a line decides, and by row the reason why it is no event (None: it is one)."""
+    """The columns of an event that a line decides, and by row the reason why it is not an event (None: it is one)."""
 
     columns: dict[str, pa.Array]
     reasons: list[str | None]
@@ -49,7 +49,7 @@ def normalise(rule: EventMapping, rows: list[Row], origins: Origins) -> Normalis
 def slot_columns(
     rule: EventMapping, taken: SlotValues, origins: Origins, reasons: list[str | None]
 ) -> dict[str, pa.Array]:
-    """The columns that slots become; the reasons of rows that are no events are added to `reasons`."""
+    """The columns that slots become; the reasons of rows that are not events are added to `reasons`."""
     time = _times(rule, taken, origins, reasons)
     number, text = _severities(rule, taken)
     trace_id, span_id = _traces(taken, origins)
@@ -168,7 +168,7 @@ def _otel_number(value: object) -> int | None:
 
 
 def _strings(values: Values) -> pa.Array | None:
-    """The values as a string array; None where some are no texts."""
+    """The values as a string array; None where some are not texts."""
     if isinstance(values, pa.Array):
         return values
     try:

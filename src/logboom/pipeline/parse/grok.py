@@ -106,13 +106,15 @@ def _check_arrow(function: Callable[[pa.Array, str], pa.Array], expression: str)
     try:
         function(pa.array([""], pa.string()), expression)
     except pa.ArrowInvalid as error:
-        raise PatternError(f"is no RE2 expression: {str(error).removeprefix('Invalid regular expression: ')}") from None
+        raise PatternError(
+            f"is not an RE2 expression: {str(error).removeprefix('Invalid regular expression: ')}"
+        ) from None
 
 
 def check_re2(expression: str) -> None:
     """Raise PatternError unless google-re2 accepts the expression."""
     if has_single_bytes(expression):
-        raise PatternError(r"has \C, a single byte, which is no text")
+        raise PatternError(r"has \C, a single byte, which is not text")
     try:
         re2.compile(expression, _quiet())
     except re2.error as error:
@@ -120,7 +122,7 @@ def check_re2(expression: str) -> None:
         reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         if _LOOK_AROUND.search(expression):
             reason = "look-around and atomic groups are not part of RE2"
-        raise PatternError(f"is no RE2 expression: {reason}") from None
+        raise PatternError(f"is not an RE2 expression: {reason}") from None
 
 
 def _quiet() -> re2.Options:

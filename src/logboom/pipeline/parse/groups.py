@@ -76,5 +76,5 @@ def named_groups(expression: str) -> Iterator[Group]:
 
 
 def has_single_bytes(expression: str) -> bool:
-    r"""Whether it has `\C`, which matches half a character: what such a group gives is no text."""
+    r"""Whether it has `\C`, which matches half a character: what such a group gives is not text."""
     return any(match["escape"] == r"\C" for match in _TOKEN.finditer(expression))

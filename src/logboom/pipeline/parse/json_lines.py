@@ -2,7 +2,7 @@
 
 It knows JSON. It must not know what a field means. Defined here: the last of duplicate keys wins; NaN and Infinity are
 no JSON; whole numbers of any length are kept as they are and others as IEEE doubles, those that no double can hold as
-the text that was written; text that is no UTF-8, lone surrogates and anything deeper than `DEPTH_MAX` are no record.
+the text that was written; text that is not UTF-8, lone surrogates and anything deeper than `DEPTH_MAX` are not records.
 """
 
 import re
@@ -104,7 +104,7 @@ def _second_look(value: bytes | None, error: Exception) -> Row:
     if isinstance(error, RecursionError):
         return f"JSON is nested deeper than {DEPTH_MAX}"
     if _has_lone_surrogate(value):
-        return "JSON has half a surrogate pair (\\uD800 to \\uDFFF), which is no character"
+        return "JSON has half a surrogate pair (\\uD800 to \\uDFFF), which is not a character"
     reason = str(error).removesuffix(" - at `$[...]`")
     return reason if reason.startswith("JSON") else f"no JSON object: {reason}"
 

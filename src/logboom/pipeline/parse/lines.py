@@ -1,7 +1,7 @@
 """From a record's bytes to the text of a line, for every format that is text.
 
 It knows bytes and line ends. It must not know any format. Defined here: a byte order mark at the start and blanks and
-line ends at the end are left out; bytes that are no UTF-8 become U+FFFD; NUL stays; no value is None.
+line ends at the end are left out; bytes that are not UTF-8 become U+FFFD; NUL stays; no value is None.
 """
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from logboom.pipeline.event.utf8 import decode_utf8
 
 NO_VALUE = "the record has no value"
 EMPTY = "the line is empty"
-NO_FIRST_PAIR = "the first word is no pair"
+NO_FIRST_PAIR = "the first word is not a pair"
 
 _BOM = "\ufeff"
 

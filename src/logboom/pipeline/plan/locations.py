@@ -53,17 +53,17 @@ def url_fault(url: str) -> str | None:
     """What is wrong with the address of a server, or None.
 
     >>> url_fault("https://search:9200"), url_fault("search:9200")
-    (None, 'is no address such as https://host:port/path')
+    (None, 'is not an address such as https://host:port/path')
     """
     try:
         parts = urlsplit(url)
         port_is_wrong = parts.port == 0
     except ValueError:
-        return "is no address such as https://host:port/path"
+        return "is not an address such as https://host:port/path"
     if parts.hostname and not is_host(parts.hostname):
         return "has characters that no address of a server has"
     if parts.scheme not in ("http", "https") or not parts.hostname or port_is_wrong:
-        return "is no address such as https://host:port/path"
+        return "is not an address such as https://host:port/path"
     if parts.username is not None or parts.password is not None:
         return "has a credential in it; name one of the environment or of a file instead"
     if parts.fragment or not url.isascii() or any(char.isspace() for char in url):

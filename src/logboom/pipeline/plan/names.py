@@ -61,11 +61,11 @@ def stream_name_problem(name: str) -> str | None:
     """What is wrong with the name of a stream; None where it may be used.
 
     >>> stream_name_problem("web"), stream_name_problem("..")
-    (None, "'..' is no name for a stream (letters, digits, '.', '_', '-'; at most 249)")
+    (None, "'..' is not a valid name for a stream (letters, digits, '.', '_', '-'; at most 249)")
     """
     if STREAM_NAME.fullmatch(name) and name not in (".", ".."):
         return None
-    return f"{name!r} is no name for a stream (letters, digits, '.', '_', '-'; at most 249)"
+    return f"{name!r} is not a valid name for a stream (letters, digits, '.', '_', '-'; at most 249)"
 
 
 def written_stream_problem(name: str) -> str | None:

@@ -64,7 +64,10 @@ def store_fault(store: StoreRef, owner: str = "archive") -> str | None:
     if not parts.netloc or not parts.path.strip("/"):
         return f"should be a bucket and a prefix, such as s3://BUCKET/PREFIX: the prefix is the {owner}'s alone"
     if not secret and parts.scheme in ("s3", "gs") and (not _BUCKET.fullmatch(parts.netloc) or ".." in parts.netloc):
-        return f"has a bucket {parts.netloc!r}, which is no name of one: letters, digits, '-', '_' and '.', from 3 on"
+        return (
+            f"has a bucket {parts.netloc!r}, which is not a valid name of one: letters, digits, '-', '_' and '.', "
+            "from 3 on"
+        )
     if secret or parts.query or parts.fragment:
         return "has more than a bucket and a prefix; credentials come from the environment or the cloud's own files"
     return _prefix_fault(store.url, parts.path)
@@ -88,7 +91,7 @@ def _hdfs_fault(url: str, nodes: str, path: str, owner: str) -> str | None:
     for node in nodes.split(","):
         host, _, port = node.partition(":")
         if not is_host(host) or (port and not (port.isdecimal() and 0 < int(port) < 65_536)):
-            return f"has {node!r}, which is no HOST:PORT of a name node's HTTP"
+            return f"has {node!r}, which is not HOST:PORT of a name node's HTTP"
     return _prefix_fault(url, path)
 
 
@@ -99,7 +102,7 @@ def option_faults(path: str, endpoint: str | None, region: str | None) -> dict[s
         given = {"endpoint": endpoint, "region": region}
         return {key: "goes with a path that begins with s3://" for key, value in given.items() if value is not None}
     if region is not None and not _REGION.fullmatch(region):
-        found["region"] = f"{region!r} is no name of a region such as eu-west-1"
+        found["region"] = f"{region!r} is not a valid name of a region such as eu-west-1"
     if endpoint is not None and (not _ENDPOINT.fullmatch(endpoint) or url_fault(endpoint) is not None):
-        found["endpoint"] = f"{endpoint!r} is no http://HOST:PORT or https://HOST:PORT"
+        found["endpoint"] = f"{endpoint!r} is not http://HOST:PORT or https://HOST:PORT"
     return found

@@ -168,7 +168,7 @@ class _Splitting:
 
 
 def _list(value: Any) -> list[Any] | None:
-    """The elements; None for what is no list."""
+    """The elements; None for what is not a list."""
     if isinstance(value, str) and value[:1] == "[":
         try:
             value = msgspec.json.decode(value)

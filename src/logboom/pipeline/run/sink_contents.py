@@ -115,7 +115,7 @@ def _streamed(sink: StreamSink, admin: StreamAdmin, since_ms: int) -> Iterator[H
 
 
 def _of_record(message: Message) -> Held | None:
-    """None for a record that is no event of a pipeline."""
+    """None for a record that is not an event of a pipeline."""
     value = message.value()
     if not isinstance(value, bytes) or HEADER_EVENT_ID not in dict(headers_of(message)):
         return None

@@ -25,7 +25,7 @@ class Opener:
     """Names of keys that were not given; their values stay sealed."""
 
     def line(self, line: bytes) -> bytes:
-        """The JSON of a line with all sealed values opened, at any depth; a line that is no JSON as it is."""
+        """The JSON of a line with all sealed values opened, at any depth; a line that is not JSON as it is."""
         try:
             tree = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -255,18 +255,18 @@ def check_answer(answer: HttpAnswer, place: str) -> None:
 def _compile(model: ClickhouseModel, common: CommonFields, report: SinkReport) -> ClickhouseSink:
     table = tuple(model.table.split("."))
     if len(table) > 2 or not all(_NAME.fullmatch(name) for name in table):
-        report.problem("table", f"{model.table!r} is no TABLE or DATABASE.TABLE of letters, digits and '_'")
+        report.problem("table", f"{model.table!r} is not TABLE or DATABASE.TABLE of letters, digits and '_'")
     columns = model.columns or {name: name for name in COLUMNS}
     for column, field in columns.items():
         if not all(_NAME.fullmatch(name) for name in column.split(".")):
-            report.problem("columns", f"{column!r} is no name of letters, digits and '_'")
+            report.problem("columns", f"{column!r} is not a valid name of letters, digits and '_'")
         if not is_field(field):
             report.unknown("columns", "field", field, [*COLUMNS, "attributes.NAME"])
     for name in model.settings:
         if name in (_DEDUPLICATION, "query", "user", "password", "wait_end_of_query"):
             report.problem("settings", f"{name!r} is set by the sink itself")
         elif not _NAME.fullmatch(name):
-            report.problem("settings", f"{name!r} is no name of letters, digits and '_'")
+            report.problem("settings", f"{name!r} is not a valid name of letters, digits and '_'")
     check_header_value(report, "user", model.user)
     if model.user is None and (model.password_env or model.password_file):
         report.problem("user", "is missing: a password goes with it")

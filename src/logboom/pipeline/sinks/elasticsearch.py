@@ -186,7 +186,7 @@ def index_name(text: str) -> str:
 def answer_of(body: bytes, count: int) -> Answer:
     """What a bulk answer says of each of this many items.
 
-    :raises TryAgainError: it is no whole answer.
+    :raises TryAgainError: it is not a complete answer.
     :raises GiveUpError: the credential may write none of them, or there is no such index.
     """
     try:

@@ -163,11 +163,11 @@ def _partial(answer: HttpAnswer, count: int) -> Answer | None:
 
 def _compile(model: GoogleCloudLoggingModel, common: CommonFields, report: SinkReport) -> GoogleCloudLoggingSink | None:
     if not _PROJECT.fullmatch(model.project):
-        report.problem("project", f"{model.project!r} is no id of a project")
+        report.problem("project", f"{model.project!r} is not an id of a project")
     if not _LOG.fullmatch(model.log):
-        report.problem("log", f"{model.log!r} is no id of a log: letters, digits and /_-. (at most 511)")
+        report.problem("log", f"{model.log!r} is not an id of a log: letters, digits and /_-. (at most 511)")
     if not _TYPE.fullmatch(model.resource):
-        report.problem("resource", f"{model.resource!r} is no type of a monitored resource, such as global")
+        report.problem("resource", f"{model.resource!r} is not a type of a monitored resource, such as global")
     for part, given in (("resource_labels", model.resource_labels), ("labels", model.labels)):
         if "" in given:
             report.problem(part, "have one without a name")

@@ -247,7 +247,9 @@ def _compile(model: LokiModel, common: CommonFields, report: SinkReport) -> Loki
             check_template(report, key, text)
     _check_labels(model.labels, report)
     if model.tenant is not None and not _TENANT.fullmatch(model.tenant):
-        report.problem("tenant", f"{model.tenant!r} is no id of a tenant: letters, digits and !-_.*'(), at most 150")
+        report.problem(
+            "tenant", f"{model.tenant!r} is not an id of a tenant: letters, digits and !-_.*'(), at most 150"
+        )
     if model.compression not in (None, "none"):
         report.problem("compression", "has no meaning here: requests of Loki are compressed with Snappy")
     return LokiSink(

@@ -62,9 +62,9 @@ def point_of(event: EventRecord) -> Point:
     try:
         metric = msgspec.convert(attributes_of(event), type=_Metric)
     except msgspec.ValidationError as error:
-        raise UnfitError(f"the event is no metric, such as aggregate makes: {error}") from error
+        raise UnfitError(f"the event is not a metric, such as aggregate makes: {error}") from error
     if metric.buckets and len(metric.buckets) != len(metric.bounds) + 1:
-        raise UnfitError("the event is no metric: its buckets do not go with its bounds")
+        raise UnfitError("the event is not a metric: its buckets do not go with its bounds")
     return Point(
         name=metric.name,
         kind=metric.type,

@@ -168,7 +168,7 @@ def _compile(model: RemoteWriteModel, common: CommonFields, report: SinkReport) 
         report.problem("compression", "has no meaning here: remote write is always compressed with snappy")
     for name in model.labels:
         if label_name(name) != name:
-            report.problem("labels", f"{name!r} is no name of a label; {label_name(name)!r} would be one")
+            report.problem("labels", f"{name!r} is not a valid name of a label; {label_name(name)!r} would be one")
     if model.concurrency not in (None, 1):
         report.problem("concurrency", "has to be 1: samples of a series come in the order of time")
     return RemoteWriteSink(

@@ -221,7 +221,7 @@ def _compile(model: SplunkHecModel, common: CommonFields, report: SinkReport) ->
         if text is not None:
             check_template(report, key, text)
     if model.index is not None and "{" not in model.index and not _INDEX.fullmatch(model.index):
-        report.problem("index", f"{model.index!r} is no name of an index: small letters, digits, '_' and '-'")
+        report.problem("index", f"{model.index!r} is not a valid name of an index: small letters, digits, '_' and '-'")
     if "" in model.fields:
         report.problem("fields", "have one without a name")
     for text in model.fields.values():

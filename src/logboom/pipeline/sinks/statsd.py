@@ -181,7 +181,7 @@ def _packets(payloads: Sequence[bytes], limit: int) -> Iterator[bytes]:
 def _compile(model: StatsdModel, common: CommonFields, report: SinkReport) -> StatsdSink:
     host, port = split_address(model.address)
     if not is_host(host) or port == 0:
-        report.problem("address", f"{model.address!r} is no address of a server such as 127.0.0.1:8125")
+        report.problem("address", f"{model.address!r} is not an address of a server such as 127.0.0.1:8125")
     if model.protocol == "udp" and model.packet_bytes > _DATAGRAM_MAX_BYTES:
         report.problem(
             "packet_bytes", f"should be at most {_DATAGRAM_MAX_BYTES}, which is what a datagram of UDP holds"

@@ -173,7 +173,7 @@ REFUSED: Final[Mapping[str, str]] = {
         "try_make_timestamp_ntz",
     ),
     **_refused(
-        "geometries and vectors are no fields of an event",
+        "geometries and vectors are not fields of an event",
         "st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid vector_avg vector_cosine_similarity "
         "vector_inner_product vector_l2_distance vector_norm vector_normalize vector_sum",
     ),

@@ -46,7 +46,7 @@ def regex_fault(tree: Tree, name: str, node: Any, children: list[Any]) -> str | 
     except PatternError as error:
         return f"the pattern {error}"
     except Exception as error:  # noqa: BLE001 - py4j's, whose class depends on who installed which handler of errors
-        return f"the pattern is no RE2 expression: {_reason(error)}"
+        return f"the pattern is not an RE2 expression: {_reason(error)}"
     return _argument_fault(tree, name, children, groups)
 
 
@@ -97,7 +97,7 @@ class OnRe2:
         return self._find(children[0], self._text(children[1]))
 
     def like(self, node: Any, children: list[Any]) -> Any:
-        """LIKE, ILIKE, and LIKE ALL, LIKE ANY with their negations, whose patterns are no children of the node."""
+        """LIKE, ILIKE, and LIKE ALL, LIKE ANY with their negations, whose patterns are not children of the node."""
         kind = self._tree.kind(node)
         if kind in _SEVERAL_LIKES:
             return self._several_likes(kind, node, children[0])

@@ -131,7 +131,7 @@ class _Review:
         for zone in zones:
             text = self._tree.text(zone)
             if text is not None and not self._tree.is_time_zone(text):
-                raise _RefusedError(f"{name}: {text!r} is no time zone, so that it fails on every record")
+                raise _RefusedError(f"{name}: {text!r} is not a time zone, so that it fails on every record")
 
     def _check_types(self, name: str, node: Any, children: list[Any]) -> None:
         if name == "cast":

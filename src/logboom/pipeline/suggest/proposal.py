@@ -117,7 +117,7 @@ def _best_format(lines: Sequence[str]) -> tuple[str, list[str]] | None:
 
 
 def _unread(rule: Rule, lines: Sequence[str]) -> list[str]:
-    """The lines that a rule does not read; all of them where it is no rule."""
+    """The lines that a rule does not read; all of them where it is not a rule."""
     try:
         plan = compile_pipeline(_document("p", [rule]), "proposal")
     except SettingsError:

@@ -247,7 +247,7 @@ def _check_names(model: AggregateModel, part: Part) -> None:
     taken: dict[str, str] = {}
     for name, metric in model.metrics.items():
         if not name.strip() or not name.isprintable():
-            part.problem("metrics", f"{name!r} is no name of a metric")
+            part.problem("metrics", f"{name!r} is not a valid name of a metric")
         plain = _NOT_IN_NAMES.sub("_", name)
         for ending in _SERIES.get(metric.type, ("",)):
             other = taken.setdefault(f"{plain}{ending}", name)

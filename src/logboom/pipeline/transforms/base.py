@@ -50,7 +50,7 @@ class TransformType(Generic[Model, Node]):
     """For a transform that must know of others: gives back all transforms of the graph, which come in an order in which
     inputs come first, with those of its kind changed."""
     decode: Callable[[type[Any], Any], Any] | None = None
-    """The `dec_hook` of msgspec for fields of its node that are no plain data."""
+    """The `dec_hook` of msgspec for fields of its node that are not plain data."""
     other_nodes: tuple[type[Node], ...] = ()
     """More nodes that its keys may become, with tags of their own."""
     replayed_nodes: tuple[type[Any], ...] = ()

@@ -164,7 +164,7 @@ def _drop_rules(model: ParseModel, name: str, part: Part) -> tuple[DropRule, ...
     for index, (rule, when) in enumerate(model.drop.items()):
         at = part.at("drop", rule)
         if not NODE_NAME.fullmatch(rule):
-            at.problem((), f"{rule!r} is no name (letters, digits, '_' and '-', starting with a letter)")
+            at.problem((), f"{rule!r} is not a valid name (letters, digits, '_' and '-', starting with a letter)")
         line = at.expression((), when, WHEN_COLUMNS)
         found.append(DropRule(name=rule, line=line, when=when, when_column=f"drop_{name}_{index}"))
     return tuple(found)
@@ -256,7 +256,7 @@ def _severity_texts(model: RuleModel, part: Part) -> tuple[tuple[str, int], ...]
     for text, meant in model.severity.texts.items():
         number = meant if isinstance(meant, int) else severity_of_name(meant)
         if number is None or not 1 <= number <= 24:
-            message = f"{meant!r} is no severity (1 to 24, or a name such as INFO, WARN2, ERROR)"
+            message = f"{meant!r} is not a severity (1 to 24, or a name such as INFO, WARN2, ERROR)"
             part.problem(("severity", "texts", text), message)
         else:
             found.append((text.lower(), number))
@@ -267,7 +267,7 @@ def _check_inputs(node: ParseTransform, part: Part, broken: Container[str]) -> N
     """Each rule's source is an input, and each input has a rule that may read its records."""
     for rule in node.rules:
         if rule.source is not None and rule.source not in node.inputs and rule.source not in broken:
-            message = f"rule {rule.label!r}: source {rule.source!r} is no input of this parse"
+            message = f"rule {rule.label!r}: source {rule.source!r} is not an input of this parse"
             part.problem(_rule_key(part, rule.line), f"{message} ({hint(rule.source, node.inputs)})")
     for edge in node.inputs:
         if not any(rule.source in (None, edge) for rule in node.rules):
@@ -283,7 +283,7 @@ def _rule_key(part: Part, line: int) -> tuple[str | int, ...]:
 
 
 def _decode(kind: type[Any], tree: Any) -> Any:
-    """The only field of a rule that is no plain data is its format."""
+    """The only field of a rule that is not plain data is its format."""
     return read_format(tree)
 
 

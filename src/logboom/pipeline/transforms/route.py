@@ -78,7 +78,7 @@ def _compile(model: RouteModel, common: CommonFields, part: Part) -> RouteTransf
         if name == UNMATCHED:
             at.problem((), f"{name!r} is the output for what no condition takes; choose another name")
         elif not NODE_NAME.fullmatch(name):
-            at.problem((), f"{name!r} is no name (letters, digits, '_' and '-', starting with a letter)")
+            at.problem((), f"{name!r} is not a valid name (letters, digits, '_' and '-', starting with a letter)")
         routes.append(Route(name=name, line=at.expression((), condition), condition=condition))
     return RouteTransform(**common, routes=tuple(routes))
 

@@ -1,32 +1,34 @@
 """A checkpoint in an object store: a log of bundles there, and a working directory here that is made from it.
 
-All that reads and writes a checkpoint uses the working directory, as it would use a checkpoint of its own. The bucket
-is the truth: at a start the directory is made as the bucket says, so a driver goes on where another machine stopped.
+All code that reads and writes a checkpoint uses the working directory, as if it were a checkpoint on disk. The bucket
+is authoritative: at a start the directory is restored from the bucket, so a driver continues where another machine
+stopped.
 
-    PREFIX/bundles/NUMBER   what has changed since the bundle before; numbers follow each other without a gap
+    PREFIX/bundles/NUMBER   what has changed since the previous bundle; numbers are consecutive
     PREFIX/objects/ID       the contents of larger files, uploaded before the bundle that names them
-    PREFIX/retried.json     which dead letters were sent once more; commands write it beside a run
+    PREFIX/retried.json     which dead letters were retried; commands write it, also while a pipeline runs
 
-When a bundle is put, and what must not happen before:
+When a bundle is stored, and what must not happen before that:
 
-- behind all preparations, before a query starts;
+- after all preparations, before a query starts;
 - with the pin of a batch and Spark's offsets of it, before the router writes its first record;
-- with the memory and the ledger of a batch, before Spark commits it;
-- with Spark's offsets of a delivery's batch, before the sink writes anything of it: sinks know a batch by its number;
-- with what the sink has noted, before Spark commits the batch; for `iceberg`, `bigquery` and `file` also before each of
+- with the state and the ledger of a batch, before Spark commits it;
+- with Spark's offsets of a delivery's batch, before the sink writes any of its events: sinks identify a batch by its
+  number;
+- with the sink's own notes, before Spark commits the batch; for `iceberg`, `bigquery` and `file` also before each of
   their steps;
-- edges are trimmed up to the commits of Spark's that the bucket has, not up to those on the disk.
+- edges are trimmed up to the Spark commits that the bucket has, not up to those on the disk.
 
-So a driver that begins with what the bucket has does again at most the batch that was under way in each query, as one
-does that finds its own directory after a crash. Each query saves its own files (its area), from its own thread, while
-nothing writes them: a bundle never has a later file of an area without an earlier one.
+So a driver that starts from the bucket repeats at most the unfinished batch of each query, just as a driver that finds
+its own directory after a crash. Each query saves its own files (its area), from its own thread, while nothing else
+writes them: a bundle never has a later file of an area without the earlier ones.
 
-One writer at a time, without a lease and without a clock: a bundle is put with `If-None-Match: *`, which one of two
-drivers wins. A driver that takes over claims the number behind the last one, which is just the number that the driver
-before it would write next, and claims are kept. So that driver is refused, however long it slept, and stops before it
-commits anything (`bucket_mirror.ReplacedError`).
+There is one writer at a time, without a lease and without a clock: a bundle is stored with `If-None-Match: *`, which
+succeeds for only one of two drivers. A driver that takes over claims the number after the last one. The previous driver
+would use exactly this number next, and claims are kept. So the previous driver is refused, however long it was
+suspended, and stops before it commits anything (`bucket_mirror.ReplacedError`).
 
-`bundles` is pure: what a bundle says and what a row of them comes to. `objects` is the store, `hdfs_objects` one in
-HDFS, `bundle_log` reads the bundles of one, `working_tree` is the working directory, `bucket_mirror` keeps the two the
-same. Must not know Spark's API, the log or sinks.
+`bundles` is pure: the contents of a bundle, and the files that result from a sequence of bundles. `objects` is the
+store, `hdfs_objects` a store in HDFS. `bundle_log` reads the bundles of a store, `working_tree` is the working
+directory, and `bucket_mirror` keeps the store and the directory the same. Must not know Spark's API, the log or sinks.
 """

@@ -1,7 +1,7 @@
-"""Keeps the working directory of a checkpoint and the bucket the same, from the driver that owns the two.
+"""Keeps the working directory of a checkpoint and the bucket the same. Runs on the driver that owns both.
 
-`open` makes the directory as the bucket says and takes over. `save` puts one bundle with what has changed in an area;
-it returns when that is durable. Threads of several queries save; their bundles come one after the other.
+`open` restores the directory from the bucket and takes over. `save` stores one bundle with the changes of an area and
+returns when it is durable. Several queries save from their own threads; their bundles are stored one at a time.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ _CLAIM_TRIES: Final = 20
 _LOOK_EVERY_S: Final = 2.0
 _NOTICED_WITHIN_S: Final = 10.0
 _CLAIMS_KEPT: Final = timedelta(days=30)
-"""No driver that slept so long has credentials, or a connection, that a store would still take."""
+"""A driver that was suspended for this long no longer has credentials or a connection that a store accepts."""
 
 
 class ReplacedError(PipelineError):
@@ -67,24 +67,24 @@ class BucketMirror:
         self._closed = threading.Event()
         self._state = State()
         self._in_doubt: Bundle | None = None
-        """A bundle that may have come to the store although its request failed, or come still."""
+        """A bundle that may have reached the store although its request failed, or may still reach it."""
         self._previous_full = 0
         self._unused: tuple[set[str], set[str]] = (set(), set())
-        """Objects that no file is in any more: since before the last full bundle, and since."""
+        """Objects that no file needs any more: those from before the last full bundle, and those since."""
         self.is_away = False
-        """Whether the store did not answer the last time."""
+        """Whether the store failed to answer the last request."""
         self.fatal: PipelineError | None = None
-        """Set where this driver may not go on."""
+        """Set if this driver may not continue."""
 
     def look(self) -> None:
-        """Makes the working directory as the bucket says, and takes nothing over."""
+        """Restores the working directory from the bucket, without taking over."""
         self._state = newest_state(self._objects)
         self._tree.make(self._state.files, partial(content_of, self._objects))
 
     def open(self, stop: threading.Event) -> None:
-        """The same, and takes over: who had the checkpoint before can put no more bundles.
+        """Restores the directory and takes over: the previous owner can store no more bundles.
 
-        A driver before it that may still run is given the time to notice (`_watch`), unless `stop` is set.
+        If the previous driver may still run, waits until it must have noticed (`_watch`), unless `stop` is set.
         """
         for _ in range(_CLAIM_TRIES):
             self.look()
@@ -93,7 +93,7 @@ class BucketMirror:
                 self._objects.put_new(bundle_path(claim.number), encoded(claim))
             except TakenError:
                 if not self._is_ours(claim.number):
-                    continue  # the other driver was quicker: what it has put counts
+                    continue  # the other driver was faster: its bundle counts
             _check_refused(self._objects, bundle_path(claim.number), encoded(claim))
             self._state = self._state.after(claim)
             self._sweep(claim.number)
@@ -101,10 +101,10 @@ class BucketMirror:
                 stop.wait(_NOTICED_WITHIN_S)
             threading.Thread(target=self._watch, name="checkpoint", daemon=True).start()
             return
-        raise PipelineError(f"{self._objects.url} is written by another driver, again and again: stop that one first")
+        raise PipelineError(f"{self._objects.url} is being written by another driver: stop that driver first")
 
     def close(self, *, ended: bool) -> None:
-        """Ends the hold. `ended`: no batch is under way any more, so who takes over need not wait."""
+        """Gives up ownership. `ended`: no batch is running any more, so the next owner need not wait."""
         self._closed.set()
         with self._lock, contextlib.suppress(StoreError):
             if ended and self.fatal is None:
@@ -112,10 +112,10 @@ class BucketMirror:
                 self._put(self._next("delta", self._state, ended=True))
 
     def save(self, area: str | None) -> None:
-        """Makes durable what an area has now; None for all areas, at a time when nothing writes any of them.
+        """Makes the current files of an area durable. None means all areas; then nothing may be writing to any of them.
 
         :raises ReplacedError: another driver has taken over.
-        :raises StoreError: it may not be durable; the next call makes good for it.
+        :raises StoreError: the save may not be durable; the next call repairs that.
         """
         with self._lock:
             if self.fatal is not None:
@@ -132,7 +132,7 @@ class BucketMirror:
             self.is_away = False
 
     def committed(self, query: Path) -> Offsets | None:
-        """Where the last batch of a query ended whose commit the bucket has; None before the first."""
+        """The end offsets of the last batch of a query whose commit is in the bucket; None before the first."""
         below = query.relative_to(self._tree.directory).as_posix()
         last = newest_number(self._state.files, f"{below}/commits")
         return None if last is None else offsets_of(query, last)
@@ -155,7 +155,7 @@ class BucketMirror:
         self._settle()
 
     def _watch(self) -> None:
-        """Notices a driver that has taken over also while there is nothing to save."""
+        """Detects that another driver has taken over, also while there is nothing to save."""
         while not self._closed.wait(_LOOK_EVERY_S) and self.fatal is None:
             number = self._state.number + 1
             with contextlib.suppress(FileNotFoundError, PipelineError):
@@ -163,7 +163,7 @@ class BucketMirror:
                     self.fatal = self._replaced(number)
 
     def _upload(self, found: Mapping[str, Read]) -> dict[str, str]:
-        """Puts larger files into objects of new names: one that is removed late can be nobody else's."""
+        """Stores larger files as objects with new names, so that a late removal cannot hit another driver's object."""
         large = {path: uuid.uuid4().hex for path, read in found.items() if read.data is None}
         at_once(lambda path: self._objects.put_file(object_path(large[path]), self._tree.directory / path), large)
         return large
@@ -189,7 +189,7 @@ class BucketMirror:
         )
 
     def _settle(self) -> None:
-        """Puts the bundle that is in doubt, unless it is there."""
+        """Stores the bundle whose outcome is unknown, unless the bucket has it."""
         bundle = self._in_doubt
         if bundle is None:
             return
@@ -205,7 +205,7 @@ class BucketMirror:
         self._unused[1].difference_update(objects_of(self._state.files))
 
     def _is_ours(self, number: int) -> bool:
-        """Whether a bundle that is there is the one of this driver: an answer may have been lost."""
+        """Whether an existing bundle was written by this driver: the answer to its request may have been lost."""
         try:
             return bundle_at(self._objects, number).writer == self._writer
         except FileNotFoundError:
@@ -218,13 +218,13 @@ class BucketMirror:
         except (FileNotFoundError, PipelineError):
             who = "by another driver"
         return ReplacedError(
-            f"the checkpoint {self._objects.url} was taken over {who}: this run ends; nothing is lost, the other "
-            "goes on with what this one has committed"
+            f"the checkpoint {self._objects.url} was taken over {who}: this run ends; nothing is lost: the "
+            "other driver continues after the last commit of this one"
         )
 
     def _remove_old(self) -> None:
-        """Behind a full bundle: removes what nobody has needed since the full one before."""
-        with contextlib.suppress(StoreError):  # what is left is tried again behind the next
+        """After a full bundle: removes what nothing has needed since the previous full bundle."""
+        with contextlib.suppress(StoreError):  # removal of the rest is retried after the next full bundle
             there = numbers(self._objects.list(BUNDLES))
             newest = there[self._state.number].modified
             expired = [number for number, one in there.items() if newest - one.modified > _CLAIMS_KEPT]
@@ -236,10 +236,11 @@ class BucketMirror:
             self._unused = (self._unused[1], set())
 
     def _sweep(self, claim: int) -> None:
-        """Removes objects that no bundle names, which a driver left that was killed between the two.
+        """Removes objects that no bundle names: a driver was killed after storing the object and before storing the
+        bundle.
 
-        Of those alone that are older than this driver's claim: it may have slept since, and been replaced by a driver
-        whose objects its own bundles do not name.
+        Only objects that are older than this driver's claim: this driver may have been suspended since and replaced by
+        another, whose objects are not named in the bundles that this driver knows.
         """
         named = {object_path(name) for name in objects_of(self._state.files)}
         with contextlib.suppress(StoreError, KeyError):
@@ -249,22 +250,23 @@ class BucketMirror:
 
 
 def check_conditions(objects: Objects) -> None:
-    """Tries what a checkpoint needs with an object of its own; PipelineError says what the store does not do."""
+    """Tests with a temporary object whatever a checkpoint needs; PipelineError says what the store does not support."""
     path, data = f"connect/{uuid.uuid4().hex}", b"logboom pipeline check --connect\n"
     objects.put_new(path, data)
     try:
         _check_refused(objects, path, data)
         if objects.get(path) != data or path not in [one.path for one in objects.list("connect")]:
-            raise PipelineError(f"{objects.url}: what was put there is not found again")
+            raise PipelineError(f"{objects.url}: an object that was just stored there cannot be read back")
     finally:
         objects.delete([path])
 
 
 def _check_refused(objects: Objects, path: str, data: bytes) -> None:
-    """Whether the store refuses to make an object anew: some take the condition and pay no heed to it."""
+    """Whether the store refuses to create an object that exists: some stores accept the condition and ignore it."""
     with contextlib.suppress(TakenError):
         objects.put_new(path, data)
         raise PipelineError(
-            f"the server of {objects.url} pays no heed to `If-None-Match: *`, so two drivers could have this "
-            "checkpoint at once: use one that does (those of Amazon, Google and Azure, and MinIO do), or a directory"
+            f"the server of {objects.url} ignores `If-None-Match: *`, so two drivers could write this checkpoint "
+            "at the same time: use a server that supports it (those of Amazon, Google and Azure, and MinIO do), or a "
+            "directory"
         )

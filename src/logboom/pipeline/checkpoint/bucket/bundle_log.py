@@ -1,4 +1,4 @@
-"""Reads the bundles of a checkpoint: what the bucket says the working directory is. Knows objects and bundles."""
+"""Reads the bundles of a checkpoint, from which the working directory is restored. Knows objects and bundles."""
 
 import hashlib
 import re
@@ -20,12 +20,13 @@ Asked = TypeVar("Asked")
 
 
 class DamagedBucketError(PipelineError):
-    """An object of a checkpoint is gone, or is not what was written."""
+    """An object of a checkpoint is missing, or has other contents than were written."""
 
     def __init__(self, url: str, path: str, what: str) -> None:
         super().__init__(
-            f"{url}/{path} {what}: put it back from a copy or an earlier version of the object; without one, give the "
-            "pipeline another checkpoint, and bring what its sinks lack with `logboom pipeline replay`"
+            f"{url}/{path} {what}: put it back from a copy or an earlier version of the object; without one, give "
+            "the "
+            "pipeline another checkpoint, and deliver what its sinks lack with `logboom pipeline replay`"
         )
 
 
@@ -43,15 +44,15 @@ def object_path(name: str) -> str:
 
 
 def numbers(listed: Iterable[Listed]) -> dict[int, Listed]:
-    """The bundles of a list, by number."""
+    """The bundles of a listing, by number."""
     found = ((_NUMBER.fullmatch(one.path), one) for one in listed)
     return {int(match[1]): one for match, one in found if match is not None}
 
 
 def newest_state(objects: Objects) -> State:
-    """What the bucket has now.
+    """The current state of the bucket.
 
-    :raises DamagedBucketError: a bundle is gone or damaged.
+    :raises DamagedBucketError: a bundle is missing or damaged.
     """
     for attempt in range(_TRIES):
         there = numbers(objects.list(BUNDLES))
@@ -59,7 +60,7 @@ def newest_state(objects: Objects) -> State:
             return State()
         try:
             return _state(objects, max(there))
-        except FileNotFoundError as error:  # a driver that runs may have removed what its newest full bundle replaces
+        except FileNotFoundError as error:  # its newest full bundle may replace bundles just removed
             if attempt == _TRIES - 1 or max(numbers(objects.list(BUNDLES))) == max(there):
                 raise DamagedBucketError(objects.url, str(error.args[0]), "is not there") from error
     raise AssertionError("the last attempt raises or returns")
@@ -92,21 +93,21 @@ def bundle_at(objects: Objects, number: int) -> Bundle:
 
 
 def content_of(objects: Objects, entry: FileEntry) -> bytes:
-    """What is in a file. :raises DamagedBucketError: its object is gone or damaged."""
+    """The content of a file. :raises DamagedBucketError: its object is missing or damaged."""
     if entry.data is not None:
         return entry.data
-    assert entry.object is not None, "an entry has its content or its object"
+    assert entry.object is not None, "an entry has either its content or an object"
     path = object_path(entry.object)
     try:
         data = objects.get(path)
     except FileNotFoundError as error:
         raise DamagedBucketError(objects.url, path, "is not there") from error
     if hashlib.sha256(data).digest() != entry.digest:
-        raise DamagedBucketError(objects.url, path, "is damaged: its checksum does not fit")
+        raise DamagedBucketError(objects.url, path, "is damaged: its checksum does not match")
     return data
 
 
 def at_once(request: Callable[[Asked], Found], of: Iterable[Asked]) -> list[Found]:
-    """The answers in order; the first error is raised behind all."""
+    """The answers in order; if some calls fail, the first error is raised after all have ended."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="checkpoint") as pool:
         return [done.result() for done in [pool.submit(request, one) for one in of]]

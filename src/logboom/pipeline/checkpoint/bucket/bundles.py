@@ -1,8 +1,8 @@
-"""What a bundle says, and which files a row of bundles comes to. Pure.
+"""The contents of a bundle, and the files that result from a sequence of bundles. Pure.
 
 A bundle is `claim` (a driver takes over and changes nothing), `delta` (what has changed) or `full` (all files, so that
-nothing before it is needed). Each says how the whole comes out, as a digest: a row with a bundle that is not the one
-that was written is not believed.
+no earlier bundle is needed). Each holds a digest of the resulting files: a sequence in which a bundle was replaced or
+damaged is rejected.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ Kind = Literal["claim", "full", "delta"]
 
 
 class FileEntry(msgspec.Struct, frozen=True, array_like=True):
-    """One file of the working directory. It has its content, or the object that has it."""
+    """One file of the working directory. It holds either its content or the name of the object with the content."""
 
     digest: bytes
     """SHA-256 of the content."""
@@ -41,40 +41,41 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     kind: Kind
     writer: str
-    """The identity of the driver's hold on the checkpoint; another start has another."""
+    """The identity of one ownership of the checkpoint; each start of a driver has a new one."""
     host: str
     place: str
-    """The host and the working directory of the driver: who has the lock of that directory knows it has ended."""
+    """The host and the working directory of the driver: a process that holds the lock of that directory knows that the
+    driver has ended."""
     made_at: str
     ended: bool = False
-    """Whether the driver has put it as its last, with nothing of its own under way any more."""
+    """Whether it is the driver's last bundle, stored when no batch was running any more."""
     base: int
-    """The number of the last full bundle, its own for a full one; 0 for none, which stands for no files."""
+    """The number of the last full bundle (its own for a full one); 0 if there is none, which means no files."""
     changed: dict[str, FileEntry] = {}
     removed: list[str] = []
     listing: bytes
-    """`listing_digest` of all files as of this bundle."""
+    """`listing_digest` of all files after this bundle."""
     claims: list[int] = []
-    """In a full bundle: the numbers of all claims below it."""
+    """In a full bundle: the numbers of all earlier claims."""
 
 
 class BundleError(ValueError):
-    """A bundle, or a row of them, is not what was written; the text ends a sentence about it."""
+    """A bundle or a sequence of bundles is not as it was written; the text is the end of a sentence about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the bundles up to one come to."""
+    """The state that results from all bundles up to a number."""
 
     number: int = 0
     base: int = 0
     files: Files = field(default_factory=dict)
     claims: tuple[int, ...] = ()
     place: str | None = None
-    """Of the driver that wrote the last one; None for one that has ended, or where there was none."""
+    """The owner that wrote the last bundle; None if it has ended or there is no bundle."""
 
     def after(self, bundle: Bundle) -> "State":
-        """The state behind one more bundle; BundleError where it does not fit."""
+        """The state after one more bundle; BundleError if that bundle does not follow."""
         if bundle.number != self.number + 1 or bundle.base != (bundle.number if bundle.kind == "full" else self.base):
             raise BundleError(f"is bundle {bundle.number} of {bundle.base}, and does not follow {self.number}")
         claims = (*self.claims, bundle.number) if bundle.kind == "claim" else self.claims
@@ -83,7 +84,7 @@ class State:
 
 
 def state_of(rows: Iterable[Bundle]) -> State:
-    """The state behind bundles that follow each other, the first of which is full or the first of all."""
+    """The state after consecutive bundles, which begin with a full bundle or with the first of all."""
     state: State | None = None
     for bundle in rows:
         if state is None and bundle.kind == "full":
@@ -95,12 +96,12 @@ def state_of(rows: Iterable[Bundle]) -> State:
 
 def _checked(bundle: Bundle, files: Files, claims: tuple[int, ...]) -> State:
     if listing_digest(files) != bundle.listing:
-        raise BundleError("does not come to the files that it was written for")
+        raise BundleError("does not result in the files for which it was written")
     return State(bundle.number, bundle.base, files, claims, None if bundle.ended else bundle.place)
 
 
 def changes(before: Files, after: Files) -> tuple[dict[str, FileEntry], list[str]]:
-    """What a delta has to say: files that are new or have another content, and those that are gone."""
+    """The contents of a delta: files that are new or changed, and files that were removed."""
     changed = {path: entry for path, entry in after.items() if path not in before or not _same(before[path], entry)}
     return changed, [path for path in before if path not in after]
 
@@ -117,7 +118,7 @@ def _with(files: Files, changed: Files, removed: Iterable[str]) -> dict[str, Fil
 
 
 def listing_digest(files: Files) -> bytes:
-    """Of names and contents of all files; times do not count."""
+    """Covers names and contents of all files, without their times."""
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{len(path.encode())}:{path}".encode() + files[path].digest)
@@ -125,18 +126,18 @@ def listing_digest(files: Files) -> bytes:
 
 
 def objects_of(files: Files) -> set[str]:
-    """The objects that the files are in."""
+    """The objects that hold the files."""
     return {entry.object for entry in files.values() if entry.object is not None}
 
 
 def removable(state: State, there: Collection[int], expired: Collection[int], keep_from: int) -> list[int]:
-    """Bundles that nobody needs: those before `keep_from`, a full one, but for claims that are not `expired`."""
+    """Bundles that nothing needs: those before `keep_from`, a full bundle, except claims that are not `expired`."""
     kept = set(state.claims) - set(expired)
     return sorted(number for number in there if number < keep_from and number not in kept)
 
 
 def encoded(bundle: Bundle) -> bytes:
-    """The content of the object, which says whether it is whole."""
+    """The content of the object, with a checksum."""
     body = zlib.compress(msgspec.msgpack.encode(bundle), _LEVEL)
     return _MAGIC + hashlib.sha256(body).digest() + body
 
@@ -145,9 +146,9 @@ def decoded(data: bytes) -> Bundle:
     """What `encoded` wrote; BundleError for anything else."""
     begin = len(_MAGIC) + _DIGEST_BYTES
     if not data.startswith(_MAGIC):
-        raise BundleError("is no bundle of a checkpoint that this version of logboom can read")
+        raise BundleError("is not a bundle of a checkpoint that this version of logboom can read")
     if hashlib.sha256(data[begin:]).digest() != data[len(_MAGIC) : begin]:
-        raise BundleError("is damaged: its checksum does not fit")
+        raise BundleError("is damaged: its checksum does not match")
     try:
         bundle = msgspec.msgpack.decode(zlib.decompress(data[begin:]), type=Bundle)
     except (msgspec.DecodeError, zlib.error) as error:

@@ -1,8 +1,8 @@
 """Objects of a checkpoint as files of HDFS.
 
-A name node renames a file to a name that nothing has, or refuses: that is how an object is made once. Its bytes are
-sent before, under a name of their own among the objects, where what a killed driver leaves is removed with the objects
-that no bundle names.
+An object must be created only once. The name node guarantees that: it refuses to rename a file to a name that exists.
+The bytes are sent first, under a temporary name among the objects. If a driver is killed then, the file is removed with
+the objects that no bundle names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class HdfsObjects:
     """`Objects` in HDFS."""
 
     def __init__(self, store: StoreRef, sent_to: str) -> None:
-        """Nothing is asked yet. `sent_to`: the directory of objects that may be removed by who knows no use of them."""
+        """Sends no request yet. `sent_to`: the directory for temporary names; its unused objects may be removed."""
         self.url = store.url
         self._client = WebHdfs(store.url)
         self._root = urlsplit(store.url).path.rstrip("/")
@@ -45,7 +45,7 @@ class HdfsObjects:
     def put(self, path: str, data: bytes) -> None:
         with self._requests("put", path):
             if not (self._client.replace(self._send(path, data), self._whole(path)) or self._has(path, data)):
-                raise HdfsError("what was sent was removed before it had its name")
+                raise HdfsError("the file was removed before it could be renamed")
 
     def put_file(self, path: str, file: Path) -> None:
         with self._requests("put", path), file.open("rb") as content:
@@ -73,14 +73,16 @@ class HdfsObjects:
                 self._client.delete(self._whole(path))
 
     def _has(self, path: str, data: bytes) -> bool:
-        """Whether what is there is what was sent: a driver that took over removes what the one before it has sent."""
+        """Whether the file has the bytes that were sent: a driver that takes over removes the temporary files of the
+        previous one."""
         return self._client.read(self._whole(path)) == data
 
     def _whole(self, path: str) -> str:
         return f"{self._root}/{path}"
 
     def _send(self, path: str, content: bytes | BinaryIO) -> str:
-        """Sends what the object will be; where it is, beside a directory for the object."""
+        """Sends the bytes of the future object. Returns the path of the temporary file; also creates the object's
+        directory."""
         directory = self._whole(path).rpartition("/")[0]
         if directory not in self._made:
             self._client.make_directory(directory)

@@ -1,7 +1,8 @@
-"""Objects of a store: put once, put, read, listed, deleted. Knows obstore, which is Apache's object_store for Python.
+"""Objects of a store: created once, written, read, listed, deleted. Knows obstore, which is Apache's object_store for
+Python.
 
-Its clients find credentials in the environment, in a cloud's usual files and from the machine, and try again by
-themselves, with growing pauses of random length, for as long as `_RETRY_S`.
+Its clients find credentials in the environment, in a cloud's usual files and from the machine's metadata service. They
+retry by themselves, with growing random pauses, for up to `_RETRY_S`.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ _REQUEST_TIMEOUT: Final = "60s"
 _CONNECT_TIMEOUT: Final = "5s"
 _SAID_MAX: Final = 300
 _QUERY: Final = re.compile(r"\?[^\s)]+")
-"""Of a URL: it may hold a signature."""
+"""The query of a URL: it may hold a signature."""
 
 
 class StoreError(PipelineError):
-    """The store did not do what it was asked, in the time of all attempts."""
+    """A request to the store failed, after all retries."""
 
 
 class TakenError(Exception):
-    """An object of that name is there already."""
+    """An object with that name exists already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An object, as a list has it."""
+    """An object in a listing."""
 
     path: str
     modified: datetime
@@ -49,20 +50,20 @@ class Listed:
 
 
 class Objects(Protocol):
-    """Objects below the prefix of one checkpoint; StoreError where the store fails."""
+    """Objects below the prefix of one checkpoint; StoreError if the store fails."""
 
     url: str
 
     def put_new(self, path: str, data: bytes) -> None:
-        """Makes an object, whole or not at all; TakenError where there is one of this name."""
+        """Creates an object, completely or not at all; TakenError if one with this name exists."""
         ...
 
     def put(self, path: str, data: bytes) -> None:
-        """Makes an object, or gives one another content."""
+        """Creates or replaces an object."""
         ...
 
     def put_file(self, path: str, file: Path) -> None:
-        """The same with the content of a file, which may be large."""
+        """Creates or replaces an object with the content of a file, which may be large."""
         ...
 
     def get(self, path: str) -> bytes:
@@ -74,7 +75,7 @@ class Objects(Protocol):
         ...
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Those that are not there are no fault."""
+        """Deletes objects; a missing object is not an error."""
         ...
 
 
@@ -82,7 +83,7 @@ class ObstoreObjects:
     """`Objects` in a real store."""
 
     def __init__(self, store: StoreRef) -> None:
-        """Nothing is asked yet. :raises PipelineError: obstore is not installed, or does not know such a place."""
+        """Sends no request yet. :raises PipelineError: obstore is not installed, or does not support such a URL."""
         self.url = store.url
         self._store = _opened(store)
 
@@ -129,7 +130,7 @@ class ObstoreObjects:
         with self._requests("delete", wanted[0]):
             try:
                 obstore.delete(self._store, wanted)
-            except FileNotFoundError:  # some stores say so, and leave the others where they are
+            except FileNotFoundError:  # some stores report a missing object and then do not delete the others
                 for path in wanted:
                     _delete_one(self._store, path)
 
@@ -179,13 +180,14 @@ def _opened(store: StoreRef) -> ObjectStore:
 
 
 def region_of(environ: Mapping[str, str]) -> str:
-    """Amazon's client for Rust takes no region from a profile, and none from the bucket."""
+    """The object_store library reads the region neither from a profile nor from the bucket."""
     named = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     return named or _of_profile(environ, "AWS_CONFIG_FILE", "config", "profile ").get("region", "us-east-1")
 
 
 def keys_of_profile(environ: Mapping[str, str]) -> dict[str, str]:
-    """The keys of a profile in Amazon's usual file, where the environment has none: object_store does not read it."""
+    """The keys of a profile in Amazon's usual file, if the environment has none: object_store does not read that
+    file."""
     if any(environ.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")):
         return {}
     found = _of_profile(environ, "AWS_SHARED_CREDENTIALS_FILE", "credentials", "")

@@ -1,6 +1,6 @@
-"""The working directory: which files of it are kept in the bucket, what is in them, and how they are put back.
+"""The working directory: which of its files are kept in the bucket, what they contain, and how they are restored.
 
-Knows the disk. Must not know the bucket: who calls gives the content of a file that is not here.
+Knows the disk. Must not know the bucket: the caller supplies the content of missing files.
 """
 
 import hashlib
@@ -20,16 +20,17 @@ INLINE_BYTES_MAX: Final = 64 * 1024
 """Larger files become objects of their own."""
 DELIVERIES: Final = "deliveries"
 ROUTER_AREA: Final = ""
-"""All that is no delivery's."""
+"""The area of all files that do not belong to a delivery."""
 _SCRATCH: Final = re.compile(
-    r"lock|reload\.(request|answer)"  # of the run on this machine
+    r"lock|reload\.(request|answer)"  # concerns only the run on this machine
     r"|(replays|dead-letters|state/exchange)/.*"
     r"|deliveries/[^/]*/file/staging/.*"
     r"|(.*/)?\..*\.(new|tmp)"  # not in place yet
     r"|state/segments/[^/]*/[0-9a-f]*\.arrow"  # not in place yet: it has no checksum in its name
 )
 _UNSETTLED_NS: Final = 1_000_000_000
-"""A file that changed so short a time before it was read may change again without another time: it is read again."""
+"""If a file changed within this time before it was read, a further change may leave the same modification time: the
+file is read again."""
 
 _FILES_AT_ONCE: Final = 8
 
@@ -44,35 +45,37 @@ class Read:
     size_bytes: int
     mtime_ns: int
     data: bytes | None
-    """None where it is more than `INLINE_BYTES_MAX`."""
+    """None if it is larger than `INLINE_BYTES_MAX`."""
 
 
 class WorkingTree:
-    """The files below one directory; remembers what it has read of them."""
+    """The files below one directory; remembers the digests of files that it has read."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._known: dict[str, tuple[Mark, bytes]] = {}
-        """Digest by path, and the state of the file for which it holds."""
+        """Digest by path, and the state of the file when it was read."""
 
     def changed(self, area: str | None, known: Files) -> tuple[dict[str, Read], list[str]]:
-        """Files of an area whose content is not the known one, and those that are gone. None: of all areas."""
+        """Files of an area whose content differs from the known one, and files that were removed. None: of all
+        areas."""
         found: dict[str, Read] = {}
         there = set()
         for path, file in self._files(area):
             try:
                 read = self._read(path, file, known.get(path))
             except FileNotFoundError:
-                continue  # Spark removes its old files when it likes
+                continue  # Spark may remove its old files at any time
             there.add(path)
             if read is not None:
                 found[path] = read
         return found, [path for path in known if in_area(path, area) and path not in there]
 
     def make(self, files: Files, content: Callable[[FileEntry], bytes]) -> None:
-        """Makes the directory hold these files and no others but scratch. `content`: of a file that is not here.
+        """Makes the directory hold exactly these files, besides scratch files. `content`: gives the content of a
+        missing file.
 
-        Cut short anywhere it leaves a directory that the next call makes good.
+        If it is interrupted, the next call completes the work.
         """
         make_dir(self.directory)
         for path, file in self._files(None):
@@ -96,7 +99,7 @@ class WorkingTree:
         os.utime(file, ns=(entry.mtime_ns, entry.mtime_ns))
 
     def _read(self, path: str, file: Path, known: FileEntry | None) -> Read | None:
-        """The file; None where its content is the known one."""
+        """The file; None if its content is the known one."""
         found = file.stat()
         mark = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         kept = self._known.get(path)
@@ -149,7 +152,7 @@ def _digest(file: Path) -> bytes:
 
 
 def newest_number(paths: Iterable[str], directory: str) -> int | None:
-    """The highest of the files of a directory whose names are numbers."""
+    """The file with the highest number among those of a directory that are named by numbers."""
     found = (PurePosixPath(path) for path in paths if path.startswith(f"{directory}/"))
     return max(
         (int(path.name) for path in found if str(path.parent) == directory and path.name.isdigit()), default=None
@@ -157,7 +160,7 @@ def newest_number(paths: Iterable[str], directory: str) -> int | None:
 
 
 def entries_of(found: Mapping[str, Read], objects: Mapping[str, str]) -> dict[str, FileEntry]:
-    """What a bundle says of files; `objects` has the names of those that are not in it themselves."""
+    """The entries of a bundle for these files; `objects` has the object names of files that are not stored inline."""
     return {
         path: FileEntry(read.digest, read.size_bytes, read.mtime_ns, read.data, objects.get(path))
         for path, read in found.items()

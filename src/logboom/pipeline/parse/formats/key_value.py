@@ -1,7 +1,7 @@
 """The format `key_value`: pairs with separators of the user's choice.
 
-It knows pairs. It must not know what a key means. Values stay text, since `007` is no number; a word without a
-separator is true; the last of duplicate keys wins. A line whose first word is no pair is a sentence, not pairs.
+It knows pairs. It must not know what a key means. Values stay text, since `007` is not a number; a word without a
+separator is true; the last of duplicate keys wins. A line whose first word is not a pair is a sentence, not pairs.
 """
 
 import re

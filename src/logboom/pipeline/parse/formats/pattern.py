@@ -114,7 +114,7 @@ def _rows(groups: pa.Array, fields: tuple[PatternField, ...]) -> list[Fields]:
 
 
 def _integer(text: str) -> Any:
-    """What is no whole number stays as it was written."""
+    """What is not a whole number stays as it was written."""
     try:
         return int(text) if text else None
     except ValueError:

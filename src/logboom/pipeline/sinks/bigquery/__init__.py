@@ -144,7 +144,7 @@ def _compile(model: BigQueryModel, common: CommonFields, report: SinkReport) -> 
     for part, (form, rule) in _NAMES.items():
         text = getattr(model, part)
         if not form.fullmatch(text):
-            report.problem(part, f"{text[:100]!r} is no name of a {part}: {rule}")
+            report.problem(part, f"{text[:100]!r} is not a valid name of a {part}: {rule}")
     seen: set[str] = set()
     for name in model.columns:
         if name.lower() in seen:
@@ -156,7 +156,9 @@ def _compile(model: BigQueryModel, common: CommonFields, report: SinkReport) -> 
         if not is_field(column.field):
             report.unknown("columns", "field", column.field, [*COLUMNS, "attributes.NAME"])
         if not name.isascii() or not name.isidentifier() or len(name) > _COLUMN_NAME_MAX:
-            report.problem("columns", f"{name[:100]!r} is no name of a column: letters, digits and '_', at most 300")
+            report.problem(
+                "columns", f"{name[:100]!r} is not a valid name of a column: letters, digits and '_', at most 300"
+            )
         kind = column.type if column.field not in COLUMNS else _KINDS.get(column.field, "string")
         columns.append(BigQueryColumn(name, column.field, kind))
     check_metadata(report, model.headers)

@@ -122,7 +122,7 @@ def secret_of(model: Settings, name: str, report: SinkReport, *, needed: bool = 
     if env is not None and file is not None:
         report.problem(f"{name}_file", f"needs one of {name}_env and {name}_file, not both")
     if env is not None and not _ENV_NAME.fullmatch(env):
-        report.problem(f"{name}_env", f"{env!r} is no name of an environment variable")
+        report.problem(f"{name}_env", f"{env!r} is not a valid name of an environment variable")
     if env is None and file is None:
         if needed:
             report.problem(f"{name}_env", f"is missing: name the credential with {name}_env or {name}_file")

@@ -11,7 +11,7 @@ from logboom.base.errors import LogboomError
 from logboom.pipeline.plan.nodes import KeyRef
 
 _HIDDEN_MIN: Final = 4
-"""Shorter texts are no secrets, and would be found everywhere."""
+"""Shorter texts are not secrets, and would be found everywhere."""
 
 
 class SecretError(LogboomError):
@@ -31,7 +31,7 @@ def read_secret(ref: KeyRef, *, environ: Mapping[str, str], directory: Path) -> 
         try:
             text = (directory / str(ref.file)).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a null character
-            reason = getattr(error, "strerror", None) or "it is no text of UTF-8"
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
             raise SecretError(f"the credential cannot be read from {ref.file}: {reason}") from error
     if not text.strip():
         raise SecretError(f"the credential in {ref.env or ref.file} is empty")

@@ -27,7 +27,7 @@ _CHUNK_ROWS: Final = 512
 """Events that are objects at one time, beside those of requests under way."""
 _LETTERS_MAX_BYTES: Final = 8 * MIB
 _NOT_FOR_SERVERS: Final = (*NOT_JSON, ValueError, OverflowError)
-"""What encoding raises for values that no event of ours has: attributes that are no object, times that are none,
+"""What encoding raises for values that no event of ours has: attributes that are not objects, times that are none,
 numbers beyond what a field can hold."""
 
 

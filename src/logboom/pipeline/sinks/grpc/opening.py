@@ -24,7 +24,7 @@ def check_metadata(report: SinkReport, headers: Iterable[str]) -> None:
     """Reports names under `headers` that no metadata of a call may have."""
     for name in headers:
         if not _METADATA_NAME.fullmatch(name.lower()):
-            report.problem("headers", f"{name!r} is no name of text in a gRPC call")
+            report.problem("headers", f"{name!r} is not a valid name of text in a gRPC call")
 
 
 def grpc_client(sink: HttpSink, secrets: Mapping[str, str], headers: Mapping[str, str]) -> GrpcClient:

@@ -83,9 +83,9 @@ def account_of(text: str) -> ServiceAccount:
     try:
         account = msgspec.json.decode(text, type=ServiceAccount)
     except msgspec.DecodeError as error:
-        raise GiveUpError("the key is no JSON key of a service account") from error
+        raise GiveUpError("the key is not the JSON key of a service account") from error
     if url_fault(account.token_uri) is not None:
-        raise GiveUpError("the token_uri in the key of the service account is no address")
+        raise GiveUpError("the token_uri in the key of the service account is not an address")
     return account
 
 
@@ -166,7 +166,7 @@ def _private_key(pem: str) -> RSAPrivateKey:
     except (ValueError, TypeError) as error:
         raise GiveUpError("the private_key of the service account cannot be read") from error
     if not isinstance(key, rsa.RSAPrivateKey):
-        raise GiveUpError("the private_key of the service account is no RSA key")
+        raise GiveUpError("the private_key of the service account is not an RSA key")
     return key
 
 

@@ -50,7 +50,7 @@ def text_field(field: int, text: str) -> bytes:
 def fields_of(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """The fields of a message: whole numbers, and bytes of all others.
 
-    :raises ValueError: it is no whole message.
+    :raises ValueError: it is not a complete message.
     """
     position = 0
     while position < len(message):

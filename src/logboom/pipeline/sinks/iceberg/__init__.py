@@ -127,20 +127,20 @@ class IcebergSink(Sink, frozen=True, kw_only=True, tag="iceberg"):
 def _compile(model: IcebergModel, common: CommonFields, report: SinkReport) -> IcebergSink:
     table = tuple(model.table.split("."))
     if len(table) < 2 or not all(part and part not in (".", "..") and "/" not in part for part in table):
-        report.problem("table", f"{model.table!r} is no NAMESPACE.TABLE")
+        report.problem("table", f"{model.table!r} is not NAMESPACE.TABLE")
     _check_catalog(model, report)
     columns = []
     for name, given in model.columns.items():
         column = IcebergColumnModel(field=given) if isinstance(given, str) else given
         if not column.field.startswith(_ATTRIBUTE) or column.field == _ATTRIBUTE:
-            report.problem("columns", f"{name}: {column.field!r} is no attributes.NAME; the event's own are there")
+            report.problem("columns", f"{name}: {column.field!r} is not attributes.NAME; the event's own are there")
         alike = [other for other in (*COLUMNS, *model.columns) if other != name and other.lower() == name.lower()]
         if alike:
             report.problem("columns", f"{name!r} is {alike[0]!r} but for capitals, which readers do not tell apart")
         if name in COLUMNS:
             report.problem("columns", f"{name!r} is a column of the event; give the attribute another name")
         if not name or "." in name:
-            report.problem("columns", f"{name!r} is no name of a column: it may have no dot")
+            report.problem("columns", f"{name!r} is not a valid name of a column: it may have no dot")
         columns.append(IcebergColumn(name, column.field.removeprefix(_ATTRIBUTE), column.type))
     if {"date", "hour"} <= set(model.partition_by):
         report.problem("partition_by", "has date and hour; an hour of Iceberg is one of its date already")

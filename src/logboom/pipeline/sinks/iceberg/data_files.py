@@ -40,7 +40,7 @@ class _PartitionKey(PartitionKey):
 
 
 def _short(directory: str) -> str:
-    if len(directory) <= _DIRECTORY_MAX:  # pyiceberg quotes what is no ASCII
+    if len(directory) <= _DIRECTORY_MAX:  # pyiceberg quotes what is not ASCII
         return directory
     digest = hashlib.sha256(directory.encode()).hexdigest()[:_DIGEST_CHARACTERS]
     return f"{directory[:_DIRECTORY_KEPT]}~{digest}"

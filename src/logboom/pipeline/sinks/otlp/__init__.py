@@ -128,7 +128,7 @@ def _compile(model: OtlpModel, common: CommonFields, report: SinkReport) -> Otlp
         needs = "is needed by" if model.region is None else "has no meaning with"
         report.problem("region", f"{needs} preset {model.preset}")
     if model.region is not None and not _REGION.fullmatch(model.region):
-        report.problem("region", f"{model.region!r} is no part of the name of a server: letters, digits and '-'")
+        report.problem("region", f"{model.region!r} is not a part of the name of a server: letters, digits and '-'")
     if model.region is not None and preset is None:
         report.problem("region", "goes with a preset")
     if model.transport == "grpc":

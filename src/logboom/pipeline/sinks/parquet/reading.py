@@ -1,6 +1,6 @@
 """An archive read back: its files, and the events that they hold, as columns.
 
-What the name of a directory says (`service=shop`) is no column of its files; it is put back here. Knows Arrow's file
+What the name of a directory says (`service=shop`) is not a column of its files; it is put back here. Knows Arrow's file
 systems, Parquet and the archive's directories. Must not know deliveries or Spark. It travels to executors.
 """
 

@@ -81,14 +81,16 @@ def _compile(model: PostgresqlModel, common: CommonFields, report: SinkReport) -
     _check_url(model.url, report)
     table = tuple(model.table.split("."))
     if len(table) > 2 or not all(table):
-        report.problem("table", f"{model.table!r} is no TABLE or SCHEMA.TABLE")
+        report.problem("table", f"{model.table!r} is not TABLE or SCHEMA.TABLE")
     columns = model.columns or {name: name for name in COLUMNS}
     for field in columns.values():
         if not is_field(field):
             report.unknown("columns", "field", field, [*COLUMNS, "attributes.NAME"])
     for name in (*table, *columns):
         if "\0" in name or len(name.encode()) > _NAME_MAX_BYTES:
-            report.problem("columns", f"{name!r} is no name: PostgreSQL's have at most {_NAME_MAX_BYTES} bytes")
+            report.problem(
+                "columns", f"{name!r} is not a valid name: PostgreSQL's have at most {_NAME_MAX_BYTES} bytes"
+            )
     if EVENT_ID not in columns.values():
         report.problem("columns", "have none for event_id, by which a row that is written twice is known")
         return None
@@ -114,7 +116,7 @@ def _check_url(url: str, report: SinkReport) -> None:
         host, port = _PORT.sub("", place), _PORT.search(place)
         wrong = port is not None and not 0 < int(port[1]) < _PORTS
         if (host and not is_host(unquote(host).strip("[]")) and not unquote(host).startswith("/")) or wrong:
-            report.problem("url", f"{place!r} is no HOST:PORT")
+            report.problem("url", f"{place!r} is not HOST:PORT")
     if parts.scheme not in ("postgresql", "postgres"):
         report.problem("url", "should be postgresql://USER@HOST:PORT/DATABASE")
     for name, value in options:

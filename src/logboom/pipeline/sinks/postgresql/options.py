@@ -53,7 +53,7 @@ def option_fault(name: str, value: str) -> str | None:
     >>> option_fault("sslmode", "bad")
     "sslmode should be disable, allow, prefer, require, verify-ca or verify-full, not 'bad'"
     >>> option_fault("sslmode", "verify-full"), option_fault("slmode", "x")
-    (None, "slmode is no option of libpq (did you mean 'sslmode'?)")
+    (None, "slmode is not an option of libpq (did you mean 'sslmode'?)")
     """
     if name in _NOT_HERE:
         return f"{name} is for replicas; leave it out"
@@ -63,7 +63,7 @@ def option_fault(name: str, value: str) -> str | None:
         return None
     if not is_option(name):
         close = nearest(name, (*_WORDS, *_NUMBERS, *_TEXTS))
-        return f"{name} is no option of libpq" + (f" (did you mean {close!r}?)" if close else "")
+        return f"{name} is not an option of libpq" + (f" (did you mean {close!r}?)" if close else "")
     words = _WORDS[name]
     if name == "target_session_attrs" and value in _READ_ONLY:
         return f"{name}={value} asks for a server that takes no rows"
