@@ -37,7 +37,7 @@ FAULTS = {
     "service = 'x' AND\n  upper(body) >> ) 3": "(line 2 of the expression, character 18)",
     "upper(body) = 'X' -- why": None,
     "body\x85= 'x'": "Syntax error",
-    "upper(body) = 'X' -- why\\": "ends in a comment that goes on behind it: remove the backslash",
+    "upper(body) = 'X' -- why\\": "ends in an open comment: remove the backslash",
     "body like": "ends too early",
     "severity_number > 3 really": "Spark takes 'really' for a name",
     "service = array(1)": "incompatible types",
@@ -250,14 +250,14 @@ def test_a_pattern_is_checked_by_java(verdicts: dict[str, str | None]) -> None:
     assert verdicts["a pattern"] is None
     named = verdicts["a pattern with a name"]
     assert named is not None
-    assert named.startswith("'(?P<name>a)' is not a valid regular expression to Java")
-    assert "no regular expression to Java: Unmatched closing" in str(verdicts["a pattern that ends too early"])
+    assert named.startswith("'(?P<name>a)' is not a valid regular expression for Java")
+    assert "regular expression for Java: Unmatched closing" in str(verdicts["a pattern that ends too early"])
 
 
 def test_a_pattern_leaves_room_for_what_stands_behind_it(verdicts: dict[str, str | None]) -> None:
     """Spark gets it between anchors, which a comment would take for its own text."""
     for name in ("a pattern with a comment", "a pattern with an open quote"):
-        assert "ends in a comment of (?x), which goes on behind it" in str(verdicts[name])
+        assert "ends in an open comment of (?x), which would extend" in str(verdicts[name])
     assert verdicts["a pattern with a line of comment"] is verdicts["a pattern with flags"] is None
 
 

@@ -98,7 +98,7 @@ def test_a_server_that_cannot_delete_is_told_of_once_and_asked_no_more(tmp_path:
     _delivery(tmp_path, "a", {"e": {"0": 10, "1": 5}}, commits=1)
     server = _Server(KafkaError.UNSUPPORTED_VERSION)
     (said,) = _minutes(tmp_path, server, 5)
-    assert said.startswith("what was delivered stays in e, since the server does not delete it")
+    assert said.startswith("delivered records stay in e, since the server does not delete them")
     assert len(server.asked) == 1
 
 

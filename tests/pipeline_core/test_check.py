@@ -52,17 +52,17 @@ def test_a_sink_that_feeds_its_own_source_is_refused() -> None:
     (told,) = problems(with_sinks("type: stream, stream: web"))
     assert told == (
         "p.yaml:5: sinks.s0.stream: writes 'web', which feeds the source 'web' (line 2) and so this sink again: each "
-        "event would come back as a new record for ever; write to another stream"
+        "event would circulate as a new record for ever; write to another stream"
     )
 
 
 def test_the_same_stream_on_other_brokers_is_a_copy_and_no_loop() -> None:
     text = with_sinks("type: stream, stream: web, bootstrap: 'elsewhere:9092'")
     assert compiled(text).sinks
-    assert "each event would come back" in problems(text, bootstrap="elsewhere:9092")[0]
+    assert "each event would circulate" in problems(text, bootstrap="elsewhere:9092")[0]
     own = text.replace("elsewhere:9092", "a:1,localhost:9092")
-    assert "each event would come back" in problems(own)[0]  # the log is on 127.0.0.1:9092 by default
-    assert "each event would come back" in problems(own.replace("name: shop", "name: shop\nbootstrap: 'a:1'"))[0]
+    assert "each event would circulate" in problems(own)[0]  # the log is on 127.0.0.1:9092 by default
+    assert "each event would circulate" in problems(own.replace("name: shop", "name: shop\nbootstrap: 'a:1'"))[0]
 
 
 TWO_SOURCES = """\
@@ -101,10 +101,10 @@ def test_two_sources_on_one_stream_are_refused() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("pattern: '.*'", "pattern matches '_shop.events' too, a stream that this pipeline keeps for itself"),
-        ("stream: _shop.events", "reads '_shop.events', a stream that this pipeline keeps for itself"),
-        ("stream: shop.dead.events", "the dead letters of 'events', which gets them from this source"),
-        ("pattern: 'shop[.].*'", "the dead letters of 'events', which gets them from this source"),
+        ("pattern: '.*'", "pattern matches '_shop.events' too, an internal stream of this pipeline"),
+        ("stream: _shop.events", "reads '_shop.events', an internal stream of this pipeline"),
+        ("stream: shop.dead.events", "the dead letters of 'events', which come from this source"),
+        ("pattern: 'shop[.].*'", "the dead letters of 'events', which come from this source"),
     ],
 )
 def test_what_the_router_writes_for_itself_is_no_source(source: str, message: str) -> None:
@@ -114,7 +114,7 @@ def test_what_the_router_writes_for_itself_is_no_source(source: str, message: st
 
 def test_a_sink_into_a_stream_of_the_router_is_refused() -> None:
     (told,) = problems(with_sinks("type: stream, stream: _shop.events"))
-    what = "is a stream that this pipeline keeps for itself; choose another name"
+    what = "is an internal stream of this pipeline; choose another name"
     assert told == f"p.yaml:5: sinks.s0.stream: '_shop.events' {what}"
 
 
@@ -133,7 +133,7 @@ def test_a_bootstrap_that_is_none_hides_nothing_else(bootstrap: str) -> None:
     first, second = problems(text)
     assert first.startswith("p.yaml:2: bootstrap: '")
     assert "is not a broker's address such as 127.0.0.1:9092" in first
-    assert "each event would come back" in second
+    assert "each event would circulate" in second
     sink = with_sinks(f"type: stream, stream: out, bootstrap: '{bootstrap}'")
     assert problems(sink)[0].startswith("p.yaml:5: sinks.s0.bootstrap: '")
 

@@ -372,11 +372,11 @@ def test_a_flood_of_faults_is_no_flood_of_messages() -> None:
         faults.tell(unread=7 if 10 <= second < 20 else 0)
     assert told == [
         *["it is none"] * 5,
-        "995 more records of the dials are left out",
-        "7 records of the dials are not read yet: changes among them hold later",
-        "the records of the dials are all read again",
-        "60,000 more records of the dials are left out",
-        "60,000 more records of the dials are left out",
+        "995 more invalid records of the dials are ignored",
+        "7 records of the dials are not read yet: their changes take effect later",
+        "all records of the dials are now read",
+        "60,000 more invalid records of the dials are ignored",
+        "60,000 more invalid records of the dials are ignored",
     ]
 
 

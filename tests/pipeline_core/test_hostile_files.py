@@ -145,11 +145,15 @@ REFUSED: dict[str, tuple[str, bytes, list[str]]] = {
     "deep JSON": ("json", b"[" * 100_000, ["it is nested too deeply"]),
     "no list": ("json", b"5", ["it should be an object of rows by key, or a list"]),
     "MaxMind cut off": ("geoip", MMDB[:-1], ["table.geoip cannot be read as a file of MaxMind: Error opening"]),
-    "a damaged tree": ("geoip", b"\xff" * 40 + MMDB[40:], ["table.geoip is damaged: 1 of the 2 places that its tree"]),
+    "a damaged tree": (
+        "geoip",
+        b"\xff" * 40 + MMDB[40:],
+        ["table.geoip is damaged: 1 of the 2 positions that its tree"],
+    ),
     "damaged data": (
         "geoip",
         MMDB[:DATA_AT] + b"\xff" * 20 + MMDB[DATA_AT + 20 :],
-        ["table.geoip is damaged: 1 of 1 places cannot be read"],
+        ["table.geoip is damaged: 1 of 1 positions cannot be decoded"],
     ),
     "no MaxMind": ("geoip", b"ip,team\n", ["table.geoip cannot be read as a file of MaxMind: Error opening"]),
 }

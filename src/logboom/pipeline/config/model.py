@@ -12,13 +12,13 @@ from logboom.base.settings import Bootstrap, DurationMs, Settings, Texts
 
 
 class BatchModel(Settings):
-    """How much is taken at once."""
+    """Limits of a batch."""
 
     max_records: int = Field(default=500_000, ge=1, le=10**15)
     """Records of all sources together in one batch."""
 
     interval: DurationMs = Field(default=1_000, ge=0, le=86_400_000)
-    """Time between the starts of two batches; a longer batch is followed by the next at once."""
+    """Time between the starts of two batches; after a longer batch the next one starts immediately."""
 
 
 class CheckpointPlace(Settings):
@@ -28,10 +28,10 @@ class CheckpointPlace(Settings):
     """A directory, or `s3://BUCKET/PREFIX`, `gs://...`, `abfss://CONTAINER@ACCOUNT.../PREFIX`."""
 
     endpoint: str | None = None
-    """Of a server that speaks S3, `http://HOST:PORT`, where `path` is an s3:// that Amazon does not have."""
+    """Address of the server, `http://HOST:PORT`, if `path` is an s3:// URL of a server other than Amazon's."""
 
     region: str | None = None
-    """Of an s3:// bucket; default: that of the environment, else `us-east-1`."""
+    """Region of an s3:// bucket; default: the region in the environment, else `us-east-1`."""
 
     work_dir: str | None = None
     """Directory for the files of a checkpoint in a bucket, which may be lost; default: below `~/.cache/logboom`."""
@@ -45,7 +45,7 @@ CheckpointModel = Annotated[CheckpointPlace, BeforeValidator(_place)]
 
 
 class PipelineModel(Settings):
-    """The document; its parts are loaded one by one so that a fault in one hides none in another."""
+    """The document. Its parts are loaded one by one, so that a fault in one part does not hide faults in others."""
 
     include: Texts = Field(default_factory=list)
     """Files with more patterns, sources, transforms, sinks and tests; `*` stands for any characters of a name."""
@@ -54,16 +54,17 @@ class PipelineModel(Settings):
     """Name of the pipeline: of its checkpoint, its route streams and its dead letters."""
 
     bootstrap: Bootstrap | None = None
-    """Brokers, `HOST:PORT,...`; `--bootstrap` and LOGBOOM_BOOTSTRAP win."""
+    """Brokers, `HOST:PORT,...`; `--bootstrap` and LOGBOOM_BOOTSTRAP take precedence."""
 
     checkpoint: CheckpointModel | None = None
-    """Where what must survive a restart is kept; a path alone means `{path: ...}`; default `./checkpoints/NAME`."""
+    """Where the state that must survive a restart is kept; a path alone means `{path: ...}`; default
+    `./checkpoints/NAME`."""
 
     patterns: dict[str, str] = Field(default_factory=dict)
-    """Names of your own for `%{NAME}`."""
+    """Your own patterns for `%{NAME}`."""
 
     batch: BatchModel = Field(default_factory=BatchModel)
-    """How much is taken at once."""
+    """Limits of a batch."""
 
     sources: dict[str, Any] = Field(default_factory=dict)
     """Where records come from."""
@@ -79,7 +80,7 @@ class PipelineModel(Settings):
 
 
 class StreamSourceModel(Settings):
-    """Records of one or more streams; one of `stream`, `streams` and `pattern`."""
+    """Records of one or more streams; give one of `stream`, `streams` and `pattern`."""
 
     type: Literal["stream"]
     stream: str | None = None
@@ -92,10 +93,10 @@ class StreamSourceModel(Settings):
     """All streams whose whole name matches this regular expression."""
 
     start: Literal["earliest", "latest"] = "earliest"
-    """Where a pipeline without a checkpoint begins."""
+    """Where a pipeline without a checkpoint starts reading."""
 
     on_data_loss: Literal["fail", "continue"] = "fail"
-    """What to do when records went away before they were read."""
+    """What to do if records were deleted before they were read."""
 
 
 class TestInputModel(Settings):
@@ -112,7 +113,7 @@ class TestInputModel(Settings):
 
 
 class TestExpectModel(Settings):
-    """What must be found where."""
+    """An expected result: what must be at which place."""
 
     __test__ = False
 

@@ -1,7 +1,7 @@
 """From the models of sources, transforms, sinks and tests to the nodes of a plan; each part on its own.
 
-It knows one part at a time, and how a test is compiled. What the kinds of transforms and sinks make of their keys is in
-their own files. It must not know the graph.
+It knows one part at a time, and how a test is compiled. Each kind of transform and sink compiles its keys in its own
+file. This module must not know the graph.
 """
 
 from collections.abc import Collection
@@ -52,7 +52,7 @@ def check_stream(findings: Findings, path: KeyPath, name: str) -> None:
 
 
 def _in_its_file(findings: Findings, path: KeyPath, node: Compiled) -> Compiled:
-    """The part with the name of the included file that it stands in, where it does."""
+    """The part with the name of the included file that contains it, if any."""
     file = findings.document.file_of(path)
     return node if file is None else msgspec.structs.replace(node, in_file=file)
 
@@ -108,7 +108,7 @@ def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
     if not isinstance(model, SinkModel):
         return None
     if model.on_failure == "retry" and model.attempts is not None:
-        findings.problem((*path, "attempts"), "has no meaning with on_failure: retry, which tries for ever")
+        findings.problem((*path, "attempts"), "has no meaning with on_failure: retry, which retries for ever")
     common = sinks.CommonFields(
         name=name,
         line=findings.line(path),
@@ -123,7 +123,7 @@ def sink_part(findings: Findings, name: str, value: object) -> Sink | None:
 
 @dataclass(frozen=True, slots=True)
 class TestPlaces:
-    """What the tests of a file may name."""
+    """The names that the tests of a file may use."""
 
     sources: list[str]
     places: list[str]
@@ -131,13 +131,13 @@ class TestPlaces:
     dropped: list[str]
     """Names under which events are dropped."""
     counted_alone: list[str]
-    """Those of which nothing but a number is left of what was dropped."""
+    """Names under which only a count of the dropped events is kept."""
     broken: Collection[str]
-    """Nodes that could not be compiled: nobody knows what they have."""
+    """Nodes that could not be compiled: their outputs are unknown."""
 
     @property
     def known(self) -> list[str]:
-        """What an expectation may have in `at`."""
+        """The values that an expectation may have in `at`."""
         dead = [f"dead:{place}" for place in self.places if "." not in place]
         return [*self.places, "dropped", "dead", *(f"dropped:{name}" for name in dict.fromkeys(self.dropped)), *dead]
 
@@ -191,7 +191,7 @@ def _expectation(findings: Findings, path: KeyPath, model: TestExpectModel, ther
     if model.at not in there.known and name.split(".")[0] not in there.broken:
         findings.problem((*path, "at"), f"unknown place {model.at!r} ({hint(model.at, there.known)})")
     if name != model.at and name in there.counted_alone and (model.fields or model.condition is not None):
-        message = "events were held before they are dropped there, so that none can be looked at: expect a count alone"
+        message = "events are held before they are dropped there, so a test cannot see them: expect only a count"
         findings.problem((*path, "at"), message)
     columns = EVENT_COLUMNS if not model.at.startswith("dead") else (*EVENT_COLUMNS, *DEAD_COLUMNS)
     names = [name for name, _ in columns]

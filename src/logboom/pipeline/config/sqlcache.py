@@ -1,8 +1,9 @@
-"""Verdicts on expressions that were checked before, kept in a file, so that a file checked twice starts no JVM.
+"""Verdicts on expressions that were checked before, stored in a file, so that a second check of the same pipeline
+starts no JVM.
 
-Knows expressions and one file. Must not know how a verdict is found. The file's name has a hash of what verdicts depend
-on (the version of Spark and the code that checks), so a new version of either begins with an empty file. It is a cache:
-where it cannot be read or written, everything is checked again.
+Knows expressions and one file. Must not know how a verdict is found. The file's name has a hash of everything that a
+verdict depends on (the version of Spark and the checking code), so a new version of either begins with an empty file.
+It is a cache: if it cannot be read or written, everything is checked again.
 """
 
 import contextlib
@@ -39,7 +40,7 @@ _KEPT_MAX: Final = 2_000
 
 
 class VerdictCache:
-    """Verdicts by expression: the sentence that says what is wrong, or None."""
+    """Verdicts by expression: a sentence about its fault, or None."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / f"checked-{_version()}.json"
@@ -52,11 +53,11 @@ class VerdictCache:
         return self._known[_key(expression)]
 
     def knows_file(self, text: str) -> bool:
-        """Whether a file with this text needs no JVM: its expressions are known, and it had no fault."""
+        """Whether a file with this text needs no JVM: all its expressions have verdicts, and it had no fault."""
         return _text_key(text) in self._known
 
     def keep_file(self, text: str) -> None:
-        """Remembers that a file with this text needs no JVM any more."""
+        """Records that a file with this text needs no JVM any more."""
         if not self.knows_file(text):
             self._add({_text_key(text): None})
 
@@ -66,7 +67,7 @@ class VerdictCache:
 
     def _add(self, new: Mapping[str, str | None]) -> None:
         self._known.update(new)
-        # Another process may have added to the file meanwhile: what it knows is kept.
+        # Another process may have added verdicts to the file meanwhile: they are kept.
         entries = {**self._read(), **new}
         text = msgspec.json.encode(dict(list(entries.items())[-_KEPT_MAX:]))
         written = self._path.with_name(f".{self._path.name}.{os.getpid()}")

@@ -1,10 +1,10 @@
-"""What is wrong with the SQL of a pipeline, in one sentence each: Spark's own verdict, and what to write instead.
+"""Checks the SQL of a pipeline. Each fault is one sentence: Spark's verdict, and what to write instead.
 
 Knows what a condition on one record may be. Must not import pyspark, nor know which part of a file an expression
 belongs to.
 
-There are three sources of a verdict, the cheapest first: an expression that the kernels evaluate themselves is known to
-be right; one that was checked before is in `sqlcache`; the rest is checked by Spark's analyser in a bare JVM.
+There are three sources of a verdict, cheapest first. An expression that the kernels evaluate themselves is known to be
+valid. Earlier verdicts are in `sqlcache`. The rest is checked by Spark's analyser in a JVM without a session.
 """
 
 import re
@@ -34,7 +34,7 @@ _OPERATORS: Final = frozenset(
 _CALL: Final = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _READ_ATTRIBUTE: Final = re.compile(r"try_variant_get\(attributes, \$\['([^']*)'\]\)")
-"""How Spark's messages write an attribute, which a condition has as `attributes.NAME`."""
+"""How Spark's messages write an attribute that a condition calls `attributes.NAME`."""
 _FIELD: Final = re.compile(
     r"\battributes\s*(?:\.\s*`?([A-Za-z_][\w.]*)|\[\s*['\"]([^'\"]+)['\"]|:\s*([A-Za-z_][\w.]*))"
 )
@@ -47,11 +47,11 @@ _KINDS: Final[Mapping[str, str]] = {
 _PIECE: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w+|[^\s\w]")
 """A literal, a word or a sign."""
 _PIECES_MAX: Final = 10_000
-"""Some seconds of checking: each part of an expression is asked for in the JVM."""
+"""Limits the check to some seconds: each part of an expression costs a call to the JVM."""
 _BRACKETS_MAX: Final = 100
-"""Far from where Spark's parser, or that of a running pipeline, would overflow its stack."""
+"""Far below the depth at which the parser of Spark, or of a running pipeline, would overflow its stack."""
 _UNDER_ANSI, _NO_CAST = " with ANSI mode on", "cannot cast"
-"""Words of Spark's messages; the setting is not a user's to change."""
+"""Part of Spark's messages; users cannot change the setting."""
 _CAST: Final = "Cast"
 _COMPARED_AS_TEXTS: Final = frozenset(("In", "EqualTo", "EqualNullSafe", "Not"))
 _TOO_DEEP: Final = "is nested too deeply for Spark to read"
@@ -59,9 +59,9 @@ _ONE_RECORD: Final = "aggregates, window functions and generators cannot be used
 
 
 def check_expressions(expressions: Sequence[Expression], jvm: CatalystJvm | None = None) -> list[str | None]:
-    """What is wrong with each expression, None where nothing is. JavaMissingError where no Java can be found.
+    """The fault of each expression, or None. JavaMissingError if no Java can be found.
 
-    `jvm`: one that comes up already, to be used where one is needed.
+    `jvm`: a JVM that is already starting, to be used if one is needed.
     """
     cache = VerdictCache(cache_dir().parent)
     asked = [one for one in expressions if not is_plain(one) and one not in cache]
@@ -109,14 +109,14 @@ class SqlCheck:
             return _TOO_DEEP
 
     def _read(self, written: Any, expression: Expression) -> Any:
-        """What Spark's parser gave for an expression, with its attributes as they are read."""
+        """The result of Spark's parser for an expression, with attributes as they are read at run time."""
         if ("attributes", "variant") not in expression.columns:
             return written
         return PlainAttributes(self._tree).rewrite(written, expression.sql)
 
     def _types_fault(self, expression: Expression) -> str | None:
-        """What ANSI does not take by its types. A failure inside an expression is told from null by evaluating it as
-        ANSI has it, so there is no such expression that may run."""
+        """Faults of types in ANSI mode. Expressions run in ANSI mode, since only that distinguishes a failure inside an
+        expression from null. So an expression with such a fault must not run."""
         try:
             with self._catalyst.ansi():
                 parsed = self._read(self._catalyst.parse(expression.sql), expression)
@@ -129,9 +129,12 @@ class SqlCheck:
 
     def _pattern_fault(self, pattern: str) -> str | None:
         if fault := self._java_pattern_fault(pattern):
-            return f"{pattern!r} is not a valid regular expression to Java: {fault}"
+            return f"{pattern!r} is not a valid regular expression for Java: {fault}"
         if fault := self._java_pattern_fault(whole_names_pattern(pattern)):
-            return f"{pattern!r} ends in a comment of (?x), which goes on behind it: remove it, or end its line"
+            return (
+                f"{pattern!r} ends in an open comment of (?x), which would extend beyond the pattern: remove the "
+                "comment, or end its line"
+            )
         return None
 
     def _java_pattern_fault(self, pattern: str) -> str | None:
@@ -142,17 +145,17 @@ class SqlCheck:
         return None
 
     def _bracketed_fault(self, sql: str) -> str | None:
-        """What of an expression that can be read keeps it from being a part of another one."""
+        """Why a readable expression cannot be part of a larger one, or None."""
         try:
             self._catalyst.parse(bracketed(sql))
         except Py4JJavaError:
-            return "ends in a comment that goes on behind it: remove the backslash at the end of the line"
+            return "ends in an open comment: remove the backslash at the end of the line"
         return None
 
     def _call_fault(self, parsed: Any) -> str | None:
-        """Why what the expression is written with may not be used on records, whatever their values."""
+        """Why an element of the expression must not be used on records, whatever their values; or None."""
         if self._tree.kind(parsed) == ALIAS:
-            return f"ends too early: Spark takes '{parsed.name()}' for a name given to what stands before it"
+            return f"ends too early: Spark reads '{parsed.name()}' as an alias of the expression before it"
         return review(self._tree, parsed)
 
     def _analysed_fault(self, parsed: Any, expression: Expression) -> str | None:
@@ -176,7 +179,8 @@ class SqlCheck:
         return fault or self._constant_fault(analysed)
 
     def _constant_fault(self, analysed: Any) -> str | None:
-        """A part without columns that fails: Spark computes it while it plans a query, where nothing catches that."""
+        """The fault of a constant part that fails: Spark computes it while it plans a query, and nothing catches the
+        failure there."""
         for plan in (analysed, self._without_stand_ins(analysed)):
             try:
                 self._catalyst.folded(plan)
@@ -185,23 +189,23 @@ class SqlCheck:
         return None
 
     def _without_stand_ins(self, analysed: Any) -> Any:
-        """The plan with functions that stand for other expressions replaced by these."""
+        """The plan in which functions that are aliases of other expressions are replaced by these."""
         return self._tree.module("org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions").apply(analysed)
 
     def _format_fault(self, analysed: Any) -> str | None:
-        """What is wrong with a format of times: Spark reads these when it writes the Java code of a projection."""
+        """The fault of a time format: Spark reads formats when it generates the Java code of a projection."""
         replaced = self._without_stand_ins(analysed)
         bind = self._tree.module("org.apache.spark.sql.catalyst.expressions.BindReferences")
         attributes = self._tree.new("package$AttributeSeq", replaced.child().output())
         bound = bind.bindReference(replaced.expressions().head(), attributes, False)
         try:
             bound.genCode(self._catalyst.of("expressions.codegen.CodegenContext")())
-        except Py4JJavaError as error:  # BETWEEN, of which the optimiser makes something else first, has no code either
+        except Py4JJavaError as error:  # BETWEEN has no code either; the optimiser replaces it first
             return _pattern_of_time_fault(str(error.java_exception.getMessage()))
         return None
 
     def _replay_fault(self, resolved: Any) -> str | None:
-        """What would give another answer when a batch is done again after a crash."""
+        """Parts that could give another result when a batch is repeated after a crash."""
         patterns = self._catalyst.module("org.apache.spark.sql.catalyst.trees.TreePattern")
         if resolved.containsPattern(patterns.PLAN_EXPRESSION()):
             return "subqueries cannot be used here: there are no tables"
@@ -209,7 +213,7 @@ class SqlCheck:
             return "the current time differs when a batch is replayed; compare with observed_time instead"
         if resolved.deterministic():
             return None
-        # The innermost of these is the cause: what holds it is not deterministic only for that.
+        # The innermost one is the cause; the expressions around it are nondeterministic only because of it.
         *_, cause = (node for node in self._tree.walk(resolved) if not node.deterministic())
         name = str(cause.prettyName()).lower()
         if name in _RANDOM:
@@ -219,8 +223,8 @@ class SqlCheck:
     # --- literals ---------------------------------------------------------------------------------------------------
 
     def _literal_fault(self, resolved: Any) -> str | None:
-        """A text that is compared with a column of another type and cannot be of that type: never true, and no error,
-        since a cast that fails is null."""
+        """A text that is compared with a column of another type to which it cannot be cast. The comparison is never
+        true and gives no error, since a failed cast is null."""
         for node in self._tree.walk(resolved):
             fault = self._cast_fault(node) if self._tree.kind(node) == _CAST else self._comparison_fault(node)
             if fault is not None:
@@ -228,7 +232,7 @@ class SqlCheck:
         return None
 
     def _cast_fault(self, cast: Any) -> str | None:
-        """Of a literal text that is cast to another type, by Spark or by the expression itself."""
+        """The fault of a literal text that is cast to another type, by Spark or by the expression itself."""
         (inner,) = self._tree.children(cast)
         text = self._tree.text(inner)
         if text is None or cast.eval(None) is not None:
@@ -236,7 +240,7 @@ class SqlCheck:
         return _no_such(text, str(cast.dataType().sql()))
 
     def _comparison_fault(self, node: Any) -> str | None:
-        """Of literal texts for which Spark turned the column into a text, as IN does."""
+        """The fault of literal texts for which Spark cast the column to text, as IN does."""
         if self._tree.kind(node) not in _COMPARED_AS_TEXTS:
             return None
         sides = [self._uncast(side) for side in self._tree.children(node)]
@@ -252,7 +256,7 @@ class SqlCheck:
         return None
 
     def _uncast(self, node: Any) -> tuple[Any, bool]:
-        """What a node casts, where it is a cast, and whether it is one."""
+        """The operand of a cast and True; or the node itself and False."""
         is_cast = self._tree.kind(node) == _CAST
         return (self._tree.children(node)[0] if is_cast else node), is_cast
 
@@ -265,8 +269,8 @@ class SqlCheck:
 
     def _sentence(self, error: Any, expression: Expression) -> str:
         """Spark's message in one line, with the nearest name we know."""
-        # The catalogue behind the analyser has built-in functions alone. Its message for a function that it lacks is
-        # about catalogues; the name of the unknown function is what helps.
+        # The analyser's catalogue has only built-in functions. Its message for an unknown function is about catalogues,
+        # but the user needs the name of the function.
         name = self._unknown_function(expression.sql)
         if name is not None:
             return f"unknown function '{name}'" + _meant(name, self._catalyst.function_names())
@@ -300,7 +304,7 @@ def _said(error: Any) -> str:
 
 
 def _size_fault(sql: str) -> str | None:
-    """Why an expression is too large to be handed to Spark.
+    """Why an expression is too large for Spark; or None.
 
     >>> _size_fault("(" * 101 + "true" + ")" * 101)
     'has 101 brackets inside each other; at most 100 are allowed'
@@ -318,11 +322,11 @@ def _size_fault(sql: str) -> str | None:
 
 
 def _variant_advice(condition: str, message: str, expression: Expression) -> str | None:
-    """What to write where a field of the attributes was taken for a column, or for a value that has a type."""
+    """What to write if an expression treats a field of the attributes as a column or as a typed value."""
     if '"VARIANT"' not in message or ("attributes", "variant") not in expression.columns:
         return None
     if condition.startswith("INVALID_EXTRACT"):
-        what = "attributes is a variant, whose fields are not columns"
+        what = "attributes is a variant: its fields are not columns"
     elif condition.startswith("DATATYPE_MISMATCH"):
         what = "a value of attributes has no type of its own"
     else:
@@ -333,7 +337,7 @@ def _variant_advice(condition: str, message: str, expression: Expression) -> str
 
 
 def _with_plain_attributes(message: str) -> str:
-    """Spark's message with attributes as the file has them, and how one gets the type that is wanted."""
+    """Spark's message with attributes named as in the file, and with advice on the cast."""
     names = _READ_ATTRIBUTE.findall(message)
     if not names:
         return message
@@ -358,7 +362,7 @@ def _meant(name: str, known: Sequence[str]) -> str:
 
 
 def _pattern_of_time_fault(message: str) -> str | None:
-    """A sentence for what Spark says of a pattern of times; None for what it says of anything else.
+    """A sentence for Spark's message about a time pattern; None for any other message.
 
     >>> _pattern_of_time_fault("[INVALID] Unrecognized datetime pattern: QQQQQ. Too many letters")
     "Spark does not know the 'QQQQQ' pattern of a time"
@@ -373,7 +377,7 @@ def _pattern_of_time_fault(message: str) -> str | None:
 
 
 def _place(message: str) -> str:
-    """Where a message of Spark's parser found SQL that cannot be read, to be put behind the sentence.
+    """The position at which Spark's parser failed, to be appended to the sentence.
 
     >>> _place("Syntax error at or near ')'. SQLSTATE: 42601 (line 2, pos 10)")
     ' (line 2 of the expression, character 11)'

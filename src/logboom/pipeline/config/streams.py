@@ -1,7 +1,8 @@
-"""Which streams a pipeline reads and writes: none read twice, none that feeds itself, none of the router's own.
+"""Checks the streams that a pipeline reads and writes: none is read twice, none feeds itself, none is one of the
+router's own.
 
 Knows nodes, their edges and the names of the streams the router makes. Must not know directories or the log itself: a
-stream that exists only at run time and matches a pattern is not seen here.
+stream that exists only at run time and matches a pattern is not checked here.
 
 In a loop the output of a pipeline is its own input: every event comes back as a new record, so a thousand records
 become millions within minutes. A chain (one source's events go to a stream that another source reads) is
@@ -20,11 +21,11 @@ from logboom.pipeline.plan.nodes import Consumer, Expression, Node, Sink, Stream
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _PLAIN_PATTERN: Final = re.compile(r"(?:[A-Za-z0-9_.-]|[A-Za-z0-9_.)][*+?]|[()|])+")
-"""Patterns that mean the same to Java and Python."""
+"""Patterns with the same meaning in Java and Python."""
 
 
 def check_pattern(findings: Findings, path: KeyPath, pattern: str) -> bool:
-    """Whether a source's pattern is a regular expression; those that Java might read differently are also checked by
+    """Whether a source's pattern is a regular expression. Patterns that Java might read differently are also checked in
     Java, because Spark matches names with it."""
     try:
         re.compile(pattern)
@@ -40,7 +41,7 @@ def check_pattern(findings: Findings, path: KeyPath, pattern: str) -> bool:
 
 
 def same_log(one: str, other: str) -> bool:
-    """Whether two lists of brokers name one log: they share a broker.
+    """Whether two lists of brokers name the same log: they share a broker.
 
     >>> same_log("localhost:9092", "10.0.0.7:9092,127.0.0.1:9092"), same_log("a:9092", "b:9092")
     (True, False)
@@ -99,14 +100,14 @@ class StreamCheck:
                 if shared is not None:
                     self._findings.problem(
                         ("sources", source.name),
-                        f"reads {shared}, which the source {earlier.name!r} (line {earlier.line}) reads too, so each "
-                        f"record would come twice; let both readers name {earlier.name!r} among their inputs",
+                        f"reads {shared}, which the source {earlier.name!r} (line {earlier.line}) reads too, so "
+                        f"each record would be read twice; let both readers name {earlier.name!r} among their inputs",
                     )
 
     # --- the router's own streams -----------------------------------------------------------------------------------
 
     def _check_internal(self) -> None:
-        own = "a stream that this pipeline keeps for itself"
+        own = "an internal stream of this pipeline"
         for source in self._sources:
             for stream in sorted(stream for stream in self._internal if _reads(source, stream)):
                 what = f"reads {stream!r}" if source.pattern is None else f"pattern matches {stream!r} too"
@@ -137,19 +138,19 @@ class StreamCheck:
         if output.is_dead:
             self._findings.problem(
                 ("sources", reader.name),
-                f"reads {output.stream!r}, the dead letters of {output.node.name!r}, which gets them from this source: "
-                "they would come back for ever; 'logboom pipeline dead-letters retry' sends them through once more",
+                f"reads {output.stream!r}, the dead letters of {output.node.name!r}, which come from this source: "
+                "they would circulate for ever; 'logboom pipeline dead-letters retry' processes them once more",
             )
             return
-        around = "" if len(back) == 1 else f" (round through the sources {' -> '.join(back)})"
+        around = "" if len(back) == 1 else f" (through the sources {' -> '.join(back)})"
         self._findings.problem(
             ("sinks", output.node.name, "stream"),
             f"writes {output.stream!r}, which feeds the source {reader.name!r} (line {reader.line}) and so this sink "
-            f"again{around}: each event would come back as a new record for ever; write to another stream",
+            f"again{around}: each event would circulate as a new record for ever; write to another stream",
         )
 
     def _outputs(self, source: StreamSource) -> list[_Output]:
-        """Every stream on the same log in which a record of the source may end."""
+        """Every stream on the same log to which a record of the source may be written."""
         found = []
         for node in self._reached(source):
             stream = self._written(node) if isinstance(node, Sink) else None
@@ -170,7 +171,7 @@ class StreamCheck:
                     edges += [] if isinstance(node, Sink) else node.outputs
 
     def _written(self, sink: Sink) -> str | None:
-        """The stream on the pipeline's own log that a sink writes, where it does."""
+        """The stream on the pipeline's own log that a sink writes; None for other sinks."""
         if sink.output_stream is None:
             return None
         stream, bootstrap = sink.output_stream
@@ -178,7 +179,7 @@ class StreamCheck:
 
 
 def _path(onward: dict[str, list[str]], start: str, goal: str) -> list[str] | None:
-    """The sources by which records of `start` come to `goal`, both ends included; None where they do not."""
+    """The sources through which records of `start` reach `goal`, both included; None if they do not."""
     paths = [[start]]
     seen = {start}
     while paths:
@@ -199,7 +200,7 @@ def _reads(source: StreamSource, stream: str) -> bool:
 
 
 def _shared(source: StreamSource, other: StreamSource) -> str | None:
-    """What both read, as words of a sentence; of two patterns only equal ones are known to share anything."""
+    """The streams that both read, as part of a sentence. Two patterns are known to overlap only if they are equal."""
     if source.pattern is not None and source.pattern == other.pattern:
         return "the same pattern"
     named = source if source.pattern is None else other

@@ -1,7 +1,8 @@
-"""How often events were repeated: counts by key and opening, and an event for each when its window has ended.
+"""How often events were repeated: counts by key and opening time, and an event with the count when the window has
+ended.
 
-The counts are metrics in windows (`logboom.pipeline.aggregate`): a window is the opening of a key, a group is the key.
-Only keys that were repeated have one.
+The counts are metrics in windows (`logboom.pipeline.aggregate`): a window begins when a key is opened, and a group is
+the key. Only repeated keys have one.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ def with_repeats(
     weights: npt.NDArray[np.float64],
     labels: pa.Array,
 ) -> OpenWindows:
-    """With the repeats of a batch. `since`: by row, when the key was opened; `labels`: what the key is, as JSON."""
+    """Adds the repeats of a batch. `since`: by row, when the key was opened; `labels`: the key, as JSON."""
     if not len(keys):
         return opened
     groups = Groups(since, keys.first, keys.second)
@@ -42,7 +43,8 @@ def with_repeats(
 
 
 def ended(opened: OpenWindows, before_us: int, wall_ms: int, code: int) -> tuple[OpenWindows, pa.RecordBatch | None]:
-    """Without the keys that were opened before it, and the events that tell of them. `code`: their exit."""
+    """Removes the keys that were opened before this time, and returns the events with their counts. `code`: the exit of
+    the events."""
     groups, cells = opened.ending(before_us)
     if not groups.num_rows:
         return opened, None

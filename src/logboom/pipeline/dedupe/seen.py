@@ -1,13 +1,14 @@
-"""Fingerprints that were seen, and when: which rows of a batch are repeats, and what is remembered behind it.
+"""Fingerprints with the times at which they were seen: which rows of a batch are repeats, and the state after the
+batch.
 
-A key is opened by the first event that has it, at that event's time. Every event with the key less than a window away
-is a repeat of it; the next one that is not opens the key anew, where it is the later one. A key is forgotten when the
-watermark is a window behind its opening.
+A key is opened by the first event that has it, at that event's time. Every event with the same key less than a window
+away is a repeat of it. The next event outside the window opens the key again if it is later. A key is removed when the
+watermark is a window after its opening.
 
-The keys are in tables sorted by fingerprint. A batch adds one table; a table that is no longer twice as large as the
-one behind it is merged with it, so that there are few (a log-structured merge tree: O'Neil et al., 1996), and what is
-written for a batch is, over time, some multiples of its own keys. Tables whose keys are all forgotten are left out
-whole. A key may stand in several: the last one counts.
+The keys are in tables sorted by fingerprint. A batch adds one table; a table that is less than twice as large as the
+next one is merged with it, so that there are few tables (a log-structured merge tree: O'Neil et al., 1996). Over time,
+a small multiple of a batch's keys is written for it. Tables with only expired keys are removed as a whole. A key may be
+in several tables: the last one counts.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ FIRST, SECOND, TIME = "first", "second", "time"
 _RANGE: Final = b"times"
 _NEVER: Final = np.iinfo(np.int64).min
 _TURNS_MAX: Final = 32
-"""Turns over all keys before those that are left are looked at row by row."""
+"""Vectorised rounds over all keys; the remaining keys are then processed row by row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,11 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is remembered for how long; times are in microseconds."""
+    """How long keys are kept; times are in microseconds."""
 
     length_us: int
     keys_max: int
-    """Of one shard; beyond it the keys that were opened first are forgotten."""
+    """Keys of one shard; beyond this number the keys that were opened first are removed."""
     mark_us: int | None
     """The watermark before the batch."""
     mark_after_us: int | None
@@ -65,16 +66,16 @@ class Window:
 
 
 class Found(NamedTuple):
-    """What has been found of the rows of a batch."""
+    """The result for the rows of a batch."""
 
     repeats: Mask
-    """Which are repeats of an earlier one or of the state."""
+    """Which rows repeat an earlier row or a key of the state."""
     opened: Times
-    """By row: when its key was opened, of a repeat."""
+    """By row, for a repeat: when its key was opened."""
     state: tuple[pa.Table, ...]
-    """What is remembered behind the batch."""
+    """The state after the batch."""
     evicted: int
-    """How many keys had to be forgotten because there are too many."""
+    """How many keys were removed because there are too many."""
 
 
 def repeats(state: Sequence[pa.Table], rows: Keys, window: Window) -> Found:
@@ -98,15 +99,15 @@ def repeats(state: Sequence[pa.Table], rows: Keys, window: Window) -> Found:
 def _repeats_by_key(
     times: Times, starts: npt.NDArray[np.int64], opened: Times, length: int
 ) -> tuple[Mask, Times, Times]:
-    """By row, whether it is a repeat, and of what opening; by key, when it was opened last. Rows of one key follow each
-    other, from `starts` on; `opened` is what the state says, or _NEVER."""
+    """By row, whether it is a repeat, and the opening time of its key; by key, when it was opened last. Rows of one key
+    are consecutive and begin at `starts`; `opened` is the opening time in the state, or _NEVER."""
     ends = np.append(starts[1:], len(times))
     found, since_of, last = np.zeros(len(times), np.bool_), np.zeros(len(times), np.int64), opened.copy()
     position, going = starts.copy(), np.arange(len(starts))
     for _ in range(_TURNS_MAX):
         if not len(going):
             return found, since_of, last
-        # Of each key that is left: the rows up to the next that is not a repeat, which opens it anew.
+        # For each remaining key: the rows up to the next row that is not a repeat, which opens the key again.
         counts = ends[going] - position[going]
         heads = np.cumsum(counts) - counts
         rows = np.arange(counts.sum()) - np.repeat(heads - position[going], counts)
@@ -119,7 +120,7 @@ def _repeats_by_key(
         last[going] = np.maximum(last[going], times[opens])
         position[going] = opens + 1
         going = going[position[going] < ends[going]]
-    for key in going.tolist():  # times that go to and fro
+    for key in going.tolist():  # times that are not in order
         opening = int(last[key])
         for row in range(int(position[key]), int(ends[key])):
             found[row], since_of[row] = abs(int(times[row]) - opening) < length, opening
@@ -164,7 +165,7 @@ def _remembered(state: Sequence[pa.Table], added: Keys, window: Window) -> tuple
     whole = keys_of(kept[0])
     for table in kept[1:]:
         whole = _merged(whole, keys_of(table))
-    wanted = window.keys_max * 9 // 10  # so that not every batch from now on writes all of it again
+    wanted = window.keys_max * 9 // 10  # so that later batches need not write all of it again
     if len(whole) <= wanted:
         return (_table(whole),), 0
     newest = np.sort(np.argsort(whole.times, kind="stable")[len(whole) - wanted :])
@@ -177,7 +178,7 @@ def _alive(keys: Keys, window: Window) -> Keys:
 
 
 def _merged(older: Keys, newer: Keys) -> Keys:
-    """Both, sorted; of a key that is in both, the newer."""
+    """Both tables, sorted; if a key is in both, the newer entry."""
     first = np.concatenate([newer.first, older.first])
     second = np.concatenate([newer.second, older.second])
     times = np.concatenate([newer.times, older.times])

@@ -1,9 +1,9 @@
-"""The changes of dials as they stand in the control stream, and which of them holds at a moment. Pure.
+"""The changes of dials in the control stream, and which of them is in effect at a given time. Pure.
 
-Every change is a record with a key of its own, `PIPELINE/DIAL/TIME-NUMBER`, so that compaction leaves the history and
-no writer can replace another's change; the stream has one partition, whose order is the order of changes. Beside them
-each pipeline has one record, with its name as the key: the dials that it has. A record without a value takes a change
-out of the history.
+Every change is a record with a key of its own, `PIPELINE/DIAL/TIME-NUMBER`, so that compaction keeps the history and no
+writer can replace another's change. The stream has one partition, whose order is the order of changes. In addition each
+pipeline has one record with its name as the key: the list of its dials. A record without a value removes a change from
+the history.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,18 +14,18 @@ import msgspec
 from logboom.pipeline.plan.dials import Dial, Value
 
 KEPT_CHANGES: Final = 100
-"""Of each dial; older ones are taken out of the stream when the next is written."""
+"""Changes kept for each dial; older ones are removed from the stream when the next is written."""
 RECORD_BYTES_MAX: Final = 4_096
-"""A larger key or value is not a change. Whoever may write to the log can write there what they like."""
+"""A larger key or value is not a change. Everybody with write access to the log can write any record there."""
 
 
 _MOMENT_MS_MAX: Final = 253_402_300_799_999
-"""The end of the year 9999: no calendar tells a later moment."""
+"""The end of the year 9999: calendar functions support no later time."""
 _Moment = Annotated[int, msgspec.Meta(ge=0, le=_MOMENT_MS_MAX)]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn of a dial."""
+    """One change of a dial."""
 
     dial: str
     value: Value | None
@@ -33,9 +33,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     why: str | None = None
     at_ms: _Moment
-    """When, in milliseconds since 1970, by the clock of who turned it."""
+    """Time of the change in milliseconds since 1970, by the clock of the client that made it."""
     expires_ms: _Moment | None = None
-    """From then on it does not hold any more."""
+    """The change is in effect until this time."""
 
     def holds_at(self, now_ms: int) -> bool:
         """Whether it has not expired."""
@@ -43,7 +43,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """The dials of a pipeline, as it last started with them."""
+    """The dials of a pipeline at its last start."""
 
     dials: tuple[Dial, ...]
 
@@ -53,24 +53,24 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What the stream says of one pipeline up to an offset: whoever has it reads on from there."""
+    """The stream's contents for one pipeline up to an offset, from which a reader can continue."""
 
     pipeline: str
     names: tuple[str, ...]
-    """The dials whose changes are in it."""
+    """The dials whose changes are included."""
     changes: dict[str, Change]
     """By key, oldest first."""
     declared: Declared | None
     stream_id: str | None
-    """None where the server gives streams none."""
+    """The id of the stream; None if the server gives streams no ids."""
     read_to: int
-    """The first offset that is not in it."""
+    """The first offset that is not included."""
     at_ms: int
     """When it was made, in milliseconds since 1970."""
 
 
 _SHOWN: Final = 100
-"""Characters of what a stranger may have written, in a message."""
+"""How many characters of a foreign record a message may quote."""
 
 _change = msgspec.json.Decoder(Change)
 _declared = msgspec.json.Decoder(Declared)
@@ -78,10 +78,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Dials:
-    """What the control stream says of one pipeline.
+    """The control stream's contents for one pipeline.
 
-    `names`: the dials whose changes are kept, up to 2 * KEPT_CHANGES of each. A change of any other is left out, so
-    that nobody who writes to the stream can make this larger.
+    `names`: the dials whose changes are kept, up to 2 * KEPT_CHANGES of each. Changes of other dials are ignored, so
+    that no writer to the stream can make this object larger.
     """
 
     def __init__(self, pipeline: str, names: Iterable[str]) -> None:
@@ -93,18 +93,19 @@ class Dials:
         self.declared: Declared | None = None
 
     def restore(self, changes: Mapping[str, Change], declared: Declared | None) -> None:
-        """Goes on from what another had taken. `changes`: by key, oldest first."""
+        """Continues from a snapshot. `changes`: by key, oldest first."""
         self.declared = declared
         for key, change in changes.items():
             self._changes[key] = change
             self._keys.setdefault(change.dial, []).append(key)
 
     def changes(self) -> dict[str, Change]:
-        """All that are kept, by key, oldest first."""
+        """All kept changes by key, oldest first."""
         return dict(self._changes)
 
     def take(self, key: str, value: bytes | None) -> str | None:
-        """The next record of the stream; what is wrong with it, where it is left out: up to some 300 characters."""
+        """Takes the next record of the stream. Returns the reason if the record is ignored: up to some 300
+        characters."""
         if key == self._pipeline:
             return self._take_declared(value)
         if not key.startswith(f"{self._pipeline}/"):
@@ -123,12 +124,12 @@ class Dials:
             return f"{named} is not a change of a dial: {str(error)[:_SHOWN]}"
         if change.dial not in self._names:
             return f"{named} turns {change.dial[:_SHOWN]!r}, which the pipeline does not have"
-        self._changes.pop(key, None)  # a record that was written again counts where it stands now
+        self._changes.pop(key, None)  # a rewritten record counts at its new position
         mine = self._keys.setdefault(change.dial, [])
         self._changes[key] = change
         if key not in mine:
             mine.append(key)
-        while len(mine) > 2 * KEPT_CHANGES:  # their writer takes them out of the stream; another may not
+        while len(mine) > 2 * KEPT_CHANGES:  # their writer removes them from the stream; other writers may not
             self._changes.pop(mine.pop(0), None)
         return None
 
@@ -145,8 +146,8 @@ class Dials:
         return [change for change in self._changes.values() if dial in (None, change.dial)]
 
     def in_effect(self, now_ms: int) -> dict[str, Change]:
-        """By dial: the change that holds. It is the newest that has not expired, so that the change before it holds
-        again from then on; a dial that was set back, or never turned, is not here."""
+        """By dial: the change in effect. It is the newest one that has not expired; when it expires, the previous
+        change is in effect again. A dial that was reset or never changed is not included."""
         found: dict[str, Change] = {}
         for change in self._changes.values():
             if change.holds_at(now_ms):
@@ -154,14 +155,14 @@ class Dials:
         return {name: change for name, change in found.items() if change.value is not None}
 
     def to_forget(self, dial: str) -> list[str]:
-        """Keys of the changes that are too many once another is written."""
+        """Keys of the changes to remove when another is written."""
         keys = [key for key, change in self._changes.items() if change.dial == dial]
         return keys[: max(0, len(keys) - KEPT_CHANGES + 1)]
 
 
 def values_of(changes: Mapping[str, Change], dials: Iterable[Dial]) -> tuple[dict[str, Value], list[str]]:
-    """Where dials stand that were turned, and a sentence for each change that a dial does not take (it may have been
-    another dial when it was turned)."""
+    """The positions of changed dials, and a sentence for each change that a dial does not accept (the dial may have
+    been defined differently then)."""
     values: dict[str, Value] = {}
     refused: list[str] = []
     for dial in dials:
@@ -177,7 +178,7 @@ def values_of(changes: Mapping[str, Change], dials: Iterable[Dial]) -> tuple[dic
 
 
 def change_record(pipeline: str, change: Change, number: int) -> tuple[str, bytes]:
-    """Key and value of a change. `number`: tells changes of the same millisecond apart."""
+    """Key and value of a change. `number`: distinguishes changes of the same millisecond."""
     return f"{pipeline}/{change.dial}/{change.at_ms}-{number:08x}", _encode(change)
 
 

@@ -1,6 +1,6 @@
-"""The control stream of dials: read up to its end whenever that has moved, and written to.
+"""The control stream of dials: reads new records up to its end, and writes records.
 
-Knows the log and records. Must not know plans, or what holds when.
+Knows the log and records. Must not know plans, or which change is in effect.
 """
 
 import time
@@ -21,20 +21,21 @@ from logboom.pipeline.plan.names import DIALS_STREAM
 _TOMBSTONES_MS: Final = DAY_MS
 _CONFIGS: Final = {
     "cleanup.policy": "compact",
-    # Compaction leaves the open segment alone, which would be a gibibyte of changes that were long taken back.
+    # Compaction skips the active segment, which could otherwise grow to a gibibyte of obsolete changes.
     "segment.bytes": str(MIB),
     "min.cleanable.dirty.ratio": "0.1",
     "delete.retention.ms": str(_TOMBSTONES_MS),
 }
 _SNAPSHOT_MAX_MS: Final = _TOMBSTONES_MS - 12 * HOUR_MS
-"""An older one could miss changes that were taken out of the history, with what says so, before anybody read on."""
+"""A snapshot older than this is not used: changes may have been removed, and their tombstones too, before it was read
+on."""
 _TIMEOUT_S: Final = 30.0
 _CLOCK_EVERY: Final = 100
-"""Records between two looks at the clock."""
+"""Records between two checks of the clock."""
 
 
 class ControlStream:
-    """The dials of one pipeline on one log. `names`: those that it has; changes of others are faults."""
+    """The dials of one pipeline on one log. `names`: its dials; changes of others are faults."""
 
     def __init__(
         self, admin: StreamAdmin, pipeline: str, names: Collection[str], notify: Callable[[str], None]
@@ -52,16 +53,17 @@ class ControlStream:
         return DIALS_STREAM in self._admin.partitions()
 
     def ensure(self) -> None:
-        """Makes the stream where it is missing."""
+        """Creates the stream if it is missing."""
         self._admin.ensure({DIALS_STREAM: 1}, _CONFIGS)
 
     @property
     def read_to(self) -> int:
-        """The first offset that was not read yet."""
+        """The first unread offset."""
         return self._read_to
 
     def resume(self, snapshot: Snapshot | None, now_ms: int) -> None:
-        """Looks which stream there is, which must exist, and goes on behind a snapshot of it where that is of use."""
+        """Looks up the stream, which must exist, and continues from a snapshot if it belongs to this stream and is
+        recent."""
         self._stream_id = self._admin.ids([DIALS_STREAM]).get(DIALS_STREAM)
         self.dials, self._read_to = Dials(self._pipeline, self._names), 0
         mine = (self._pipeline, self._names, self._stream_id)
@@ -85,9 +87,10 @@ class ControlStream:
         )
 
     def refresh(self, within_s: float | None = None) -> Dials:
-        """All that the stream says now. It must exist. LogUnreachableError where no broker answers.
+        """The current contents of the stream, which must exist. LogUnreachableError if no broker answers.
 
-        `within_s`: the time for reading, in seconds; what is not read by then, is read by the next call, and is told.
+        `within_s`: the time for reading, in seconds. The next call reads the remaining records, whose number is
+        reported.
         """
         end = self._admin.ends({DIALS_STREAM: 1})[DIALS_STREAM]["0"]
         if end < self._read_to:  # it was deleted and recreated
@@ -112,7 +115,7 @@ class ControlStream:
                 self._faults.found(problem)
 
     def write(self, records: Mapping[str, bytes | None]) -> None:
-        """Writes records; returns when they are committed. PipelineError where one is refused."""
+        """Writes records; returns when they are committed. PipelineError if one is refused."""
         failures: list[KafkaError] = []
 
         def on_delivered(error: KafkaError | None, _: Message) -> None:
@@ -128,6 +131,8 @@ class ControlStream:
         except KafkaException as error:
             raise PipelineError(f"the dial cannot be written: {error.args[0].str()}") from error
         if producer.flush(_TIMEOUT_S + 5):
-            raise LogUnreachableError(f"no broker at {self._admin.bootstrap} took the dial within {_TIMEOUT_S:.0f} s")
+            raise LogUnreachableError(
+                f"no broker at {self._admin.bootstrap} accepted the change within {_TIMEOUT_S:.0f} s"
+            )
         if failures:
             raise PipelineError(f"the dial cannot be written: {failures[0].str()}")

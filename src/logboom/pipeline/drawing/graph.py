@@ -1,4 +1,4 @@
-"""Nodes and edges of a plan, and in which column and row each node is drawn. Knows plans alone."""
+"""Nodes and edges of a plan, and in which column and row each node is drawn. Knows only plans."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -9,7 +9,7 @@ from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.transforms.registry import type_of as transform_type
 
 _ROUNDS: int = 4
-"""Of putting the nodes of each column in the order of their neighbours."""
+"""How often the nodes of each column are sorted by their neighbours."""
 
 
 class Box(NamedTuple):
@@ -22,16 +22,16 @@ class Box(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """Events that go from one node to another."""
+    """An edge from one node to another."""
 
     start: str
     end: str
     label: str
-    """The name of the output, where the node has several."""
+    """The name of the output, if the node has several."""
 
 
 class Graph(NamedTuple):
-    """Boxes by column from left to right, each from top to bottom, and arrows."""
+    """Boxes by column from left to right, in each column from top to bottom, and arrows."""
 
     columns: tuple[tuple[Box, ...], ...]
     arrows: tuple[Arrow, ...]
@@ -62,7 +62,7 @@ def _type_of(node: Any) -> str:
 
 
 def _ordered(columns: Sequence[list[str]], arrows: Sequence[Arrow]) -> list[list[str]]:
-    """Each column in the order of the mean place of what its nodes are joined to, which leaves few arrows crossing."""
+    """Sorts each column by the mean position of the nodes' neighbours, so that few arrows cross."""
     ordered = [list(column) for column in columns]
     for number in range(_ROUNDS):
         place = {name: row for column in ordered for row, name in enumerate(column)}

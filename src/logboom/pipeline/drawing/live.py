@@ -1,4 +1,4 @@
-"""The picture of a pipeline in a terminal, with figures at its nodes. Knows graphs and lines of text alone."""
+"""The picture of a pipeline in a terminal, with figures at its nodes. Knows only graphs and lines of text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ _ANY_WIDTH: Final = 10_000
 
 
 def live_picture(graph: Graph, lines: Mapping[str, Sequence[str]], troubled: Sequence[str]) -> RenderableType:
-    """Boxes, sources on the left and sinks on the right; in a terminal too narrow for them a list, sources first.
+    """Boxes, sources on the left and sinks on the right; in a terminal that is too narrow, a list with sources first.
 
-    `lines`: what stands in each node; `troubled`: nodes to be marked.
+    `lines`: the text in each node; `troubled`: nodes to be marked.
     """
     return _Picture(graph, lines, frozenset(troubled))
 

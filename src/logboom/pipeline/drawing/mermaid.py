@@ -1,4 +1,4 @@
-"""A graph as Mermaid's flowchart (https://mermaid.js.org/syntax/flowchart.html). Knows graphs alone."""
+"""A graph as Mermaid's flowchart (https://mermaid.js.org/syntax/flowchart.html). Knows only graphs."""
 
 from logboom.pipeline.drawing.graph import Box, Graph
 

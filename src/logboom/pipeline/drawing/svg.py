@@ -1,4 +1,4 @@
-"""A graph as SVG: boxes in columns, arrows as curves. Knows graphs alone; needs no font but what a browser has."""
+"""A graph as SVG: boxes in columns, arrows as curves. Knows only graphs; needs no fonts beyond those of a browser."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 from logboom.pipeline.drawing.graph import Arrow, Box, Graph
 
 _CHARACTER: Final = 7.4
-"""Width of a character of the font in use, in pixels; a little more than it has."""
+"""Upper estimate of the width of a character, in pixels."""
 _BOX_HEIGHT: Final = 44
 _ROW: Final = 66
 _BETWEEN: Final = 90
@@ -26,7 +26,7 @@ _ARROW_END: Final = (
 
 
 _Column = list[Box | Arrow]
-"""Boxes, and arrows that pass between them on their way to a column behind."""
+"""Boxes, and arrows that pass between them to a later column."""
 _Place = tuple[float, float, float]
 """Left, top and width."""
 
@@ -67,7 +67,7 @@ def svg(graph: Graph, title: str) -> str:
 
 
 def _together(arrows: Sequence[Arrow]) -> list[Arrow]:
-    """One arrow from a box to another, with the names of all outputs that take this way."""
+    """One arrow from a box to another, with the names of all outputs on it."""
     labels: dict[tuple[str, str], list[str]] = {}
     for arrow in arrows:
         labels.setdefault((arrow.start, arrow.end), []).append(arrow.label)
@@ -75,7 +75,7 @@ def _together(arrows: Sequence[Arrow]) -> list[Arrow]:
 
 
 def _with_room_for(graph: Graph, arrows: Sequence[Arrow]) -> list[_Column]:
-    """The columns with a row for each arrow that passes one, where it lies between its start and its end."""
+    """The columns with an additional row for each arrow that passes through."""
     at = {box.name: (number, row) for number, column in enumerate(graph.columns) for row, box in enumerate(column)}
     columns: list[_Column] = [list(column) for column in graph.columns]
     for arrow in arrows:
@@ -102,8 +102,8 @@ def _box(box: Box, place: tuple[float, float, float]) -> str:
 
 
 def _labels(ways: Mapping[Arrow, Sequence[_Place]]) -> dict[Arrow, float]:
-    """How far above its end each arrow has its label. Those that end at one box stand in the order in which they come,
-    the first above the end, all others below it."""
+    """How far above its end each arrow has its label. Labels of arrows to the same box are ordered as the arrows
+    arrive: the first above the end, all others below it."""
     found: dict[Arrow, float] = {}
     lowest: dict[str, float] = {}
     for arrow in sorted(ways, key=lambda arrow: ways[arrow][-2][1]):
@@ -114,7 +114,7 @@ def _labels(ways: Mapping[Arrow, Sequence[_Place]]) -> dict[Arrow, float]:
 
 
 def _line(places: Sequence[_Place]) -> str:
-    """Through all of these places, from the right side of the first to the left side of the last."""
+    """A curve through all of these places, from the right side of the first to the left side of the last."""
     middles = [top + _BOX_HEIGHT / 2 for _, top, _ in places]
     drawn = f"M{places[0][0] + places[0][2]:.1f} {middles[0]:.1f}"
     for number in range(1, len(places)):
@@ -128,6 +128,6 @@ def _line(places: Sequence[_Place]) -> str:
 
 
 def _label(label: str, places: Sequence[_Place], above_end: float) -> str:
-    """Near the end of an arrow, in front of the lines of all."""
+    """A label near the end of an arrow, in front of all lines."""
     x, y = places[-1][0] - 10, places[-1][1] + _BOX_HEIGHT / 2 - above_end
     return f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="end">{escape(label)}</text>'

@@ -2,9 +2,9 @@
 
 Knows the executor it runs on. Must not know Spark, how a record is encoded, or how the log is written to.
 
-Records of one partition are written in the order in which they are given and never given up, so what any attempt at a
-batch leaves in a partition is a prefix of the whole. The readers that drop repeats rely on it: a gap could be hidden
-from them by the records behind it.
+Records of one partition are written in the given order and retried until they are committed, so every attempt at a
+batch leaves a prefix of its records in each partition. Readers that drop repeats rely on it: later records could hide a
+gap from them.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from logboom.pipeline.route.rows import Rows
 
 @dataclass(frozen=True, slots=True)
 class LogTaskEmitter:
-    """What a task needs to emit: it travels to the executors, and is called there."""
+    """What a task needs to emit; it is serialised to the executors and called there."""
 
     encoder: RecordEncoder
     bootstrap: str
@@ -52,11 +52,11 @@ class _Emitter:
 
 
 _writers: dict[str, LogWriter] = {}
-"""One per executor process and log, kept from task to task; a process runs one task at a time."""
+"""One writer per executor process and log, reused by later tasks; a process runs one task at a time."""
 
 
 def writer_for(bootstrap: str) -> LogWriter:
-    """The log writer of this process; a new one where the last failed."""
+    """The log writer of this process; a new one if the last one failed."""
     writer = _writers.get(bootstrap)
     if writer is not None and writer.failed:
         writer.close()

@@ -1,12 +1,13 @@
-"""Dead letters as records of the log, and back: whole, however large they are.
+"""Converts dead letters to records of the log and back, completely and at any size.
 
-Knows records, the names of headers and what a stream takes. Must not know why a record died, nor Spark.
+Knows records, the names of headers and a stream's size limit. Must not know why a record became a dead letter, nor
+Spark.
 
-A letter that its stream does not take in one record is written in parts: the key, headers and value of the original are
-packed into one text of bytes (MessagePack), which is cut into values of consecutive records of one partition. Each part
-has the letter's own headers and `logboom-dead-part`: its number and how many there are. An attempt that was cut short
-leaves parts without the last, and the next attempt begins at the first again, so a reader starts over at each first
-part and has a letter at each last one.
+A letter that is too large for one record of its stream is written in parts: the key, headers and value of the original
+are packed into one text of bytes (MessagePack), which is cut into values of consecutive records of one partition. Each
+part has the letter's own headers and `logboom-dead-part`: its number and how many there are. An interrupted attempt
+leaves parts without the last one, and the next attempt begins with the first part again. So a reader starts over at
+each first part and completes a letter at each last part.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,21 +25,21 @@ from logboom.records.header import HEADER_BYTES
 
 _REASON_MAX_CHARS: Final = 4_000
 _ROOM_BYTES: Final = 2_048
-"""For a batch's head, lengths, and what an incompressible batch grows by."""
+"""Reserve for a batch's header, lengths, and the growth of an incompressible batch."""
 _GROWTH: Final = 200
-"""lz4 (frames of stored blocks) and zstd make incompressible bytes longer by less than one in so many."""
+"""lz4 (frames of stored blocks) and zstd enlarge incompressible data by less than this fraction (1/N)."""
 _BATCH_MAX_BYTES: Final = 450_000
-"""Letters in one batch, but for one that is larger alone: half of what servers take by default."""
+"""Size of the letters in one batch, except for a single larger letter: half of the default limit of servers."""
 
 
 def usable_bytes(max_message_bytes: int) -> int:
-    """What key, headers and value of a record may take together in a stream that takes batches of this size."""
+    """The largest total size of key, headers and value of a record in a stream that accepts batches of this size."""
     return max(max_message_bytes - max_message_bytes // _GROWTH - _ROOM_BYTES, max_message_bytes // 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter as it is written."""
+    """A dead letter to be written."""
 
     stage: str
     reason: str
@@ -49,13 +50,13 @@ class Letter:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    """Those of the original record."""
+    """The headers of the original record."""
     source: str | None = None
     edge: str | None = None
-    """Where a sink could not deliver: the stream of the edge that it reads."""
+    """If a sink could not deliver: the stream of the edge that the sink reads."""
 
     def records(self, max_message_bytes: int) -> list[Record]:
-        """The letter as one record, or as its parts where the stream does not take it in one."""
+        """The letter as one record, or as parts if it is too large for one record of the stream."""
         own = self._own_headers()
         whole = Record(Offset(0), 0, self.key, self.value, (*self.headers, *own))
         if size_of(whole) <= usable_bytes(max_message_bytes):
@@ -98,7 +99,7 @@ _decode = msgspec.msgpack.Decoder(_Packed).decode
 
 
 def size_of(record: Record) -> int:
-    """About as many bytes as it takes in a batch."""
+    """Its approximate size in a batch."""
     headers = sum(len(name.encode()) + len(value or b"") + 10 for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers + 30
 
@@ -128,7 +129,7 @@ class PutRecords(Protocol):
 
 
 def put_letters(put: PutRecords, tp: TopicPartition, letters: Iterable[Letter], max_message_bytes: int) -> int:
-    """Hands letters for one partition to a writer; returns how many there were."""
+    """Passes letters for one partition to a writer; returns their number."""
     count = 0
 
     def records() -> Iterator[Record]:
@@ -158,7 +159,7 @@ class ReadLetter:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-    """Those of the original record."""
+    """The headers of the original record."""
 
 
 _OWN: Final = frozenset(
@@ -177,7 +178,7 @@ _OWN: Final = frozenset(
 
 
 def whole_letters(messages: Iterable[Any]) -> Iterator[ReadLetter]:
-    """The letters in records of dead-letter streams, each partition in order; parts without their last are left out."""
+    """The letters in records of dead-letter streams, in order for each partition; incomplete letters are left out."""
     open_parts: dict[tuple[str, int, str | None, str | None], list[ReadLetter]] = {}
     for message in messages:
         one = _read(message)
@@ -218,13 +219,13 @@ def _joined(parts: list[ReadLetter]) -> ReadLetter:
 
 
 def headers_of(message: Any) -> list[tuple[str, Any]]:
-    """Names and values of a consumed record in order, in whichever form the client has them."""
+    """Header names and values of a consumed record in order, for every form that clients return."""
     found = message.headers()
     return list(found.items() if isinstance(found, dict) else found or ())
 
 
 def as_bytes(value: Any) -> bytes | None:
-    """A key, value or header as bytes, in whichever form the client has it."""
+    """A key, value or header as bytes, for every form that clients return."""
     if value is None:
         return None
     return value.encode() if isinstance(value, str) else bytes(value)

@@ -1,8 +1,8 @@
-"""Writes batches of records to the log: in order, idempotently, and for as long as it takes.
+"""Writes batches of records to the log: in order, idempotently, and with retries until it succeeds.
 
-Sequences and the meaning of answers are `logboom.client.producer`'s; this is its I/O. Must not know what records hold.
-A thread of its own sends while the next records are made. Each partition has one batch under way at most, so an attempt
-that ends anywhere leaves a prefix of what it was given in every partition, whichever broker leads it and whatever
+`logboom.client.producer` handles sequences and interprets answers; this module does the I/O. Must not know what records
+hold. A thread of its own sends while the next records are made. Each partition has at most one batch in flight, so an
+attempt that ends at any point leaves a prefix of its records in every partition, whichever broker leads it and whatever
 fails.
 """
 
@@ -50,7 +50,7 @@ Answer = TypeVar("Answer")
 
 _CLIENT: Final = "logboom-pipeline"
 WAITING_MAX_BYTES: Final = 32 * 1024 * 1024
-"""Above this, `put` waits until some of it is in the log."""
+"""Above this, `put` waits until some records are in the log."""
 _UNKNOWN_STREAM_MAX_S: Final = 60.0
 _PAUSE_MIN_S: Final = 0.05
 _PAUSE_MAX_S: Final = 2.0
@@ -65,7 +65,7 @@ class _Batch:
     timestamp_ms: int
     compressed: bytes
     head: bytes = b""
-    """With the producer's id and the sequence; empty until it is sent for the first time with this id."""
+    """The header with the producer's id and the sequence; empty until the batch is first sent with this id."""
 
     @property
     def size_bytes(self) -> int:
@@ -74,13 +74,13 @@ class _Batch:
     def stamp(self, producer: ProducerId, sequence: int) -> None:
         """Writes the head."""
         times_ms = (self.timestamp_ms, self.timestamp_ms)
-        whole = seal_batch(  # which compresses nothing: that is done
+        whole = seal_batch(  # without compression: the records are already compressed
             self.compressed, self.count, attributes=Codec.LZ4, times_ms=times_ms, producer=(*producer, sequence)
         )
         self.head = bytes(whole[:HEADER_BYTES])
 
     def halves(self) -> "tuple[_Batch, _Batch]":
-        """For a stream that takes smaller batches only."""
+        """Splits the batch for a stream with a smaller size limit."""
         whole = self.head + self.compressed
         records = list(iter_records(whole, 0, read_header(whole), _UNPACKED_MAX_BYTES))
         first, second = records[: self.count // 2], records[self.count // 2 :]
@@ -92,7 +92,7 @@ class _Batch:
 
 
 class LogWriter:
-    """One producer. `put` and `settle` belong to one thread; the sending is done by another."""
+    """One producer. One thread calls `put` and `settle`; another thread sends."""
 
     def __init__(self, bootstrap: str) -> None:
         self._changed = threading.Condition()
@@ -105,7 +105,7 @@ class LogWriter:
         self._thread.start()
 
     def put(self, tp: TopicPartition, packed: Packed) -> None:
-        """Takes records for a partition, behind those it was given before; waits where too much is under way."""
+        """Queues records for a partition after those queued before; waits if too much is in flight."""
         batch = _Batch(packed.count, time.time_ns() // 1_000_000, compress(Codec.LZ4, packed.records))
         with self._changed:
             self._changed.wait_for(lambda: self._fault is not None or self._waiting_bytes < WAITING_MAX_BYTES)
@@ -115,13 +115,13 @@ class LogWriter:
             self._changed.notify_all()
 
     def settle(self) -> None:
-        """Returns when everything is committed; PipelineError where something never can be."""
+        """Returns when everything is committed; PipelineError if something can never be committed."""
         with self._changed:
             self._changed.wait_for(lambda: self._fault is not None or not self._waiting)
             self._check()
 
     def close(self) -> None:
-        """Ends the thread; what waits is not sent any more."""
+        """Ends the thread; queued records are not sent."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -129,7 +129,7 @@ class LogWriter:
 
     @property
     def failed(self) -> bool:
-        """Whether it is of no use any more."""
+        """Whether the writer has failed or was closed."""
         return self._fault is not None
 
     def _check(self) -> None:
@@ -157,7 +157,7 @@ class LogWriter:
             self._sender.close()
 
     def _settled(self, answers: "Mapping[TopicPartition, _Settled]") -> bool:
-        """Takes what is done out of the queues; whether there was any such."""
+        """Removes finished batches from the queues; returns whether there were any."""
         with self._changed:
             for tp, settled in answers.items():
                 batches = self._waiting[tp]
@@ -173,13 +173,13 @@ class LogWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """A batch needs no more sending, except for the batches that take its place."""
+    """A batch is finished, except for the batches that replace it."""
 
     instead: tuple[_Batch, ...] = ()
 
 
 class _Sender:
-    """Sends batches to the leaders of their partitions, once each per call, and learns from the answers."""
+    """Sends batches to the leaders of their partitions, once per call, and handles the answers."""
 
     def __init__(self, bootstrap: Sequence[str]) -> None:
         self._bootstrap = bootstrap
@@ -195,7 +195,7 @@ class _Sender:
             dialogue.close()
 
     def send(self, batches: Mapping[TopicPartition, _Batch]) -> dict[TopicPartition, _Settled]:
-        """What became of the batches; those not among the answers have to be sent again."""
+        """The outcomes of the batches; batches without an answer have to be sent again."""
         self._learn_leaders(batches)
         if self._producer is None and not self._init_producer():
             return {}
@@ -207,7 +207,7 @@ class _Sender:
         for address, some in by_leader.items():
             if self._producer is not None:
                 found.update(self._send_to(address, some, self._producer))
-        if self._producer is None:  # the next id counts from 0 everywhere
+        if self._producer is None:  # sequences of the next id begin at 0 in all partitions
             for partition in self._partitions.values():
                 partition.restart()
                 for one in partition.batches:
@@ -215,7 +215,7 @@ class _Sender:
         return found
 
     def _sequenced(self, tp: TopicPartition, batch: _Batch) -> SequencedBatch[_Batch]:
-        """The batch with its sequence, which it keeps for as long as it is sent again with this producer id."""
+        """The batch with its sequence, which stays the same in all retries with this producer id."""
         partition = self._partitions.setdefault(tp, PartitionProducer(max_in_flight=1))
         return partition.next_to_send() or partition.append(batch, batch.count)
 
@@ -280,7 +280,7 @@ class _Sender:
         if code == ErrorCode.unknown_topic_or_partition:
             now = time.monotonic()
             if now - self._unknown_since.setdefault(stream, now) > _UNKNOWN_STREAM_MAX_S:
-                raise PipelineError(f"the stream {stream} does not exist any more")
+                raise PipelineError(f"the stream {stream} no longer exists")
 
     def _init_producer(self) -> bool:
         told = self._ask_any(INIT_PRODUCER_ID, producer_id_request(), producer_id_answer)
@@ -302,7 +302,7 @@ class _Sender:
         return None
 
     def _ask(self, address: str, api: Api, body: Sequence[Bytes], read: Callable[[Bytes], Answer]) -> Answer | None:
-        """The answer, or None where the broker is not there, or not for now."""
+        """The answer; None if the broker is unknown or currently not reachable."""
         dialogue = self._dialogues.get(address)
         if dialogue is None:
             dialogue = self._dialogues[address] = Dialogue(address, _CLIENT)

@@ -1,4 +1,4 @@
-"""Reads a bounded part of streams on the driver. Knows Kafka's consumer and nothing of what records mean."""
+"""Reads a bounded part of streams on the driver. Knows Kafka's consumer. Must not know what records mean."""
 
 import time
 from collections.abc import Generator, Iterator, Mapping
@@ -11,11 +11,11 @@ from logboom.pipeline.edge.streams import LogUnreachableError
 _POLL_S: Final = 0.2
 _SILENT_MAX_S: Final = 30.0
 Ranges = Mapping[tuple[str, int], tuple[int, int]]
-"""(stream, partition) -> first offset and the offset behind the last."""
+"""(stream, partition) -> first offset and the offset after the last."""
 
 
 def read_ranges(bootstrap: str, ranges: Ranges) -> Generator[Message, None, None]:
-    """The records that these ranges still hold; LogUnreachableError where the log falls silent."""
+    """The records that these ranges still hold; LogUnreachableError if the log stops answering."""
     left = {place: end for place, (start, end) in ranges.items() if end > start}
     if not left:
         return
@@ -46,7 +46,7 @@ def _until_ends(consumer: Consumer, left: dict[tuple[str, int], int]) -> Iterato
         heard = time.monotonic()
         place = (str(message.topic()), int(message.partition() or 0))
         if message.error() is not None:
-            left.pop(place, None)  # the end of the partition, which was cut back since it was asked
+            left.pop(place, None)  # the end of the partition, which was truncated since it was looked up
             continue
         if place not in left:
             continue

@@ -1,7 +1,7 @@
-"""Records of the log made of Arrow columns, thousands at a time: the bytes that stand inside a record batch.
+"""Encodes Arrow columns as records of the log, thousands at a time: the bytes inside a record batch.
 
-Knows the layout of records (magic 2) and Arrow. Must not know streams, partitions, producers or what a value means.
-One step per column instead of one per record: 0.2 us a record where a client's `produce` takes some ten.
+Knows the layout of records (magic 2) and Arrow. Must not know streams, partitions, producers or what a value means. It
+works by column instead of by record: 0.2 us a record, compared with some 10 us for a client's `produce`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from logboom.records.varint import varint
 
 PACKED_MAX_BYTES: Final = 900_000
-"""Uncompressed; however badly it compresses it is less than servers take by default. One record may be more."""
+"""Uncompressed size of a batch. Even if it does not compress, it stays below the default limit of servers. A single
+record may be larger."""
 _TABLE_SIZE: Final = 1 << 16
 _FIXED_BYTES: Final = 40
 """At least what the lengths, deltas and attributes of a record take."""
@@ -28,7 +29,7 @@ Lengths = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Some records, one behind another; their timestamps are the batch's."""
+    """Consecutive records; their timestamp is that of the batch."""
 
     count: int
     records: memoryview
@@ -36,7 +37,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Records by column; all columns are binary and of one length."""
+    """Records by column; all columns are binary and have the same length."""
 
     values: pa.Array
     keys: pa.Array | None = None
@@ -58,7 +59,7 @@ class RecordColumns:
             yield Packed(end - start, data[offsets[start] : offsets[end]])
 
     def _joined(self, deltas: Lengths) -> pa.Array:
-        """The records: length, no attributes, no time of their own, offset delta, key, value, headers."""
+        """The records: length, empty attributes, timestamp delta 0, offset delta, key, value, headers."""
         parts: list[tuple[pa.Array | bytes, Lengths | int]] = [(b"\0\0", 2), _number(deltas)]
         parts += [(varint(-1), 1)] if self.keys is None else _field(self.keys)
         parts += _field(self.values)
@@ -74,7 +75,7 @@ class RecordColumns:
 
 
 def _cuts(ends: Lengths) -> list[int]:
-    """Where a new piece begins, from 0 to the number of records."""
+    """The boundaries of pieces, from 0 to the number of records."""
     cuts = [0]
     while cuts[-1] < len(ends):
         before = ends[cuts[-1] - 1] if cuts[-1] else 0
@@ -114,7 +115,7 @@ def _varints() -> tuple[pa.Array, Lengths]:
 
 
 def select(records: RecordColumns, rows: Sequence[int] | Lengths) -> RecordColumns:
-    """Some of the records."""
+    """A range of the records."""
     at = pa.array(rows)
     headers = tuple((name, column.take(at)) for name, column in records.headers)
     keys = None if records.keys is None else records.keys.take(at)

@@ -1,4 +1,4 @@
-"""From rows at their last place to records: which stream, partition, key, value and headers.
+"""Converts rows at their final place to records: stream, partition, key, value and headers.
 
 Knows Arrow, places and the JSON form of an event. Must not know how records are sent, nor Spark. Records of one
 place keep the order of their rows.
@@ -33,23 +33,23 @@ class OutputBinding:
     node: str
     dead: bool = False
     why: str = ""
-    """Of dead letters: the reason of those that have none of their own."""
+    """For dead letters: the reason of rows without a reason of their own."""
     announced: bool = False
     """Whether its records carry their ids as headers: by these the readers of a stream drop repeats."""
     body_only: bool = False
     key: str | None = None
     """A column whose text is the record's key and chooses its partition."""
     fixed_key: bytes | None = None
-    """The key of every record, where no column is; the partition follows from the origin all the same."""
+    """The key of every record if no column is the key; the partition still depends on the origin."""
     too_large: int | None = None
-    """Where a record goes that is too large for this one."""
+    """The place for records that are too large for this one."""
     max_message_bytes: int = names.MAX_MESSAGE_BYTES_DEFAULT
     """The largest batch that the stream takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """Records that leave by one place, in order, as they have to stand in batches."""
+    """Records that leave by one place, in the order in which they must be in batches."""
 
     count: int
     bytes_out: int
@@ -66,7 +66,7 @@ class RecordEncoder:
     """By place."""
 
     def encoded(self, rows: Rows) -> Iterator[tuple[int, EncodedRows]]:
-        """The records of all rows that leave, by place. Those that are too large leave by another place."""
+        """The records of all leaving rows, by place. Records that are too large leave by another place."""
         live = [code for code, binding in self.bindings.items() if not binding.dead]
         leaving = np.flatnonzero(np.isin(rows.at, live))
         if len(leaving):
@@ -111,7 +111,7 @@ class RecordEncoder:
 
 
 class _Dead:
-    """One row that becomes a dead letter; `refused`: what could not be written, and where."""
+    """One row that becomes a dead letter; `refused`: the record that could not be written, and its place."""
 
     def __init__(self, rows: Rows, row: int, refused: tuple[bytes, OutputBinding] | None = None) -> None:
         self._one = rows.batch.slice(int(rows.of_batch[row]), 1)
@@ -126,9 +126,9 @@ class _Dead:
         return self._one.column(name)[0].as_py()
 
     def letter(self, binding: OutputBinding, pipeline: str) -> Letter:
-        """Original bytes, key and headers where the row still has them, which no event has, else the event."""
+        """Original bytes, key and headers if the row still has them (events do not), else the event."""
         reason = self._value("dead_reason")
-        # No rule has read what died without attributes: its original record is in the row, which no event has.
+        # A row without attributes was read by no rule: its original record is in the row (events have none).
         is_event = reason is None or self._value("attributes") is not None
         form = names.FORM_EVENT if is_event else names.FORM_RAW
         if self._refused is not None:
@@ -156,7 +156,7 @@ class _Dead:
 
 
 class _RowEncoder:
-    """The texts of the rows of a batch that leave, each written once however many copies there are."""
+    """The texts of a batch's leaving rows, each encoded once however many copies there are."""
 
     def __init__(self, rows: Rows, leaving: Index) -> None:
         of_batch = rows.of_batch[leaving]
@@ -172,14 +172,14 @@ class _RowEncoder:
         self._origins: pa.Array | None = None
 
     def values(self, binding: OutputBinding, here: Index) -> pa.Array:
-        """What the records of these leaving rows hold."""
+        """The contents of the records of these leaving rows."""
         if binding.body_only:
             return self._of(self._events.column("body"), here).cast(pa.binary())
         texts = self._of(self._texts, here)
         return (texts if self._weights is None else closed_texts(texts, self._weights[here])).cast(pa.binary())
 
     def sizes(self, binding: OutputBinding, here: Index, values: pa.Array) -> Index:
-        """About what each record takes beside its fixed headers."""
+        """The approximate size of each record without its fixed headers."""
         lengths = self.lengths(values)
         if binding.key is None:
             return lengths
@@ -229,12 +229,12 @@ def _pieces(stream: str, partitions: Index, records: RecordColumns) -> Iterator[
 
 
 def key_partition(key: bytes | None, origin_hash: int, partitions: int) -> int:
-    """By the key as Java's clients choose; without one by the origin, which keeps the order."""
+    """The partition by key, as Java's clients choose it; without a key by the origin, which keeps the order."""
     return (origin_hash if key is None else _murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def partition_hashes(events: pa.RecordBatch) -> Index:
-    """By row a number that is a function of the partition of origin: events of one stay in order."""
+    """By row a number that depends only on the partition of origin, so that its events stay in order."""
     streams = events.column("stream").dictionary_encode()
     hashes = np.array([stream_hash(stream) for stream in streams.dictionary.to_pylist()], np.int64)
     partitions = events.column("partition").to_numpy(zero_copy_only=False).astype(np.int64)
@@ -248,8 +248,8 @@ _murmur2: Final = lru_cache(maxsize=65_536)(murmur2)
 
 @lru_cache(maxsize=4096)
 def stream_hash(name: str) -> int:
-    """Murmur3 (x86, 32 bit, seed 42) of a name as Spark's `hash` has it, which mixes the last bytes one by one: what
-    earlier versions sent events by, so that a batch that runs again after an upgrade takes the same partitions.
+    """Murmur3 (x86, 32 bit, seed 42) of a name as in Spark's `hash`, which mixes the last bytes one by one. Earlier
+    versions chose partitions by it, so a batch that is repeated after an upgrade uses the same partitions.
 
     >>> stream_hash("web")
     458784764

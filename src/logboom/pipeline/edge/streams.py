@@ -1,4 +1,5 @@
-"""The log as the driver sees it: which streams exist, how many partitions, where they end; makes the pipeline's own.
+"""The log as the driver sees it: which streams exist, their partitions and end offsets. Creates the pipeline's own
+streams.
 
 Knows the Kafka protocol's admin client. Must not know Spark.
 """
@@ -19,28 +20,29 @@ from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.names import MAX_MESSAGE_BYTES_DEFAULT
 
 _SEARCH_S: Final = 10.0
-"""How long a broker is looked for."""
+"""How long to look for a broker."""
 _REQUEST_S: Final = 30.0
-"""How long one that was found may take for an answer."""
+"""How long a broker may take to answer."""
 EVENT_MAX_BYTES: Final = 32 * MIB
-"""The largest event that a sink behind an edge gets: half of what brokers of this project unpack of one batch."""
+"""The largest event that a sink after an edge receives: half of the uncompressed batch size that Logboom's brokers
+accept."""
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 OWN_CONFIGS: Final = {"cleanup.policy": "delete"}
-"""Of the streams that a pipeline makes for itself. They hold events, not a state by key: where a broker's default were
-to compact them, events of one key would replace each other."""
+"""Settings of the streams that a pipeline creates for itself. They hold events, not a state by key: if a broker's
+default were compaction, events with the same key would replace each other."""
 EDGE_CONFIGS: Final = OWN_CONFIGS | {
     _MAX_MESSAGE_BYTES: str(EVENT_MAX_BYTES + MIB),
-    # What every sink has read is deleted by whole segments, and the newest stays.
+    # Records that all sinks have read are deleted by whole segments; the active segment stays.
     "segment.bytes": str(64 * MIB),
 }
 _LOOK_S: Final = 2.0
-"""How long a look that is repeated waits for an answer: a signal is only served behind it."""
+"""How long each repeated lookup waits for an answer: signals are handled only after it."""
 _WAIT_S: Final = 0.5
 _WAIT_MAX_S: Final = 5.0
 _QUIET: Final = logging.getLogger("logboom.pipeline.librdkafka")
 
 
-# What the client itself says of a request has only names that begin with an underscore.
+# Errors of the client itself have only names that begin with an underscore.
 _UNREACHABLE: Final = frozenset(
     (
         KafkaError._TRANSPORT,  # noqa: SLF001
@@ -56,21 +58,21 @@ _UNREACHABLE: Final = frozenset(
 
 
 class LogUnreachableError(PipelineError):
-    """No broker answers, or none that could just now: asking again later may help."""
+    """No broker answers, or none can answer now; a later retry may succeed."""
 
 
 class StreamAdmin:
-    """Asks and changes what streams there are."""
+    """Describes, creates and deletes streams."""
 
     def __init__(self, bootstrap: str, settings: Mapping[str, str] | None = None) -> None:
-        """`settings` of librdkafka beside it: how brokers are spoken to that ask for TLS or a user."""
+        """`settings`: librdkafka's settings for TLS and authentication."""
         self.bootstrap = bootstrap
         _QUIET.propagate = False
         _QUIET.addHandler(logging.NullHandler())
         self._client = AdminClient({"bootstrap.servers": bootstrap, **(settings or {})}, logger=_QUIET)
 
     def partitions(self, timeout_s: float = _SEARCH_S) -> dict[str, int]:
-        """How many partitions each stream has."""
+        """The number of partitions of each stream."""
         try:
             listed = self._client.list_topics(timeout=timeout_s).topics
         except KafkaException as error:
@@ -80,7 +82,7 @@ class StreamAdmin:
         return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None}
 
     def ids(self, names: Iterable[str]) -> dict[str, str]:
-        """The id of each stream that has one: a stream that was deleted and made again has another."""
+        """The id of each stream that has one: a recreated stream has another id."""
         asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=_REQUEST_S)
         found: dict[str, str] = {}
         for name, future in asked.items():
@@ -90,7 +92,7 @@ class StreamAdmin:
         return found
 
     def ensure(self, wanted: Mapping[str, int], configs: Mapping[str, str] | None = None) -> dict[str, int]:
-        """Makes the streams that are missing, with this many partitions; returns how many each has."""
+        """Creates missing streams with this many partitions; returns the number of partitions of each stream."""
         there = self.partitions()
         missing = {name: count for name, count in wanted.items() if name not in there}
         if missing:
@@ -103,7 +105,7 @@ class StreamAdmin:
         return {name: there[name] for name in wanted}
 
     def limits(self, streams: Iterable[str]) -> dict[str, int]:
-        """The largest batch that each stream takes, in bytes; Kafka's default where the server does not say."""
+        """The largest batch that each stream accepts, in bytes; Kafka's default if the server does not report it."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in streams]
         if not resources:
             return {}
@@ -119,7 +121,7 @@ class StreamAdmin:
         return found
 
     def widen(self, edges: Iterable[str]) -> None:
-        """Lets streams of edges that an earlier version made take large events, as far as the server allows it."""
+        """Raises the size limit of edge streams that an earlier version created, if the server allows it."""
         wanted = int(EDGE_CONFIGS[_MAX_MESSAGE_BYTES])
         for name, limit in self.limits(edges).items():
             if limit >= wanted:
@@ -127,7 +129,7 @@ class StreamAdmin:
             entry = ConfigEntry(_MAX_MESSAGE_BYTES, str(wanted), incremental_operation=AlterConfigOpType.SET)
             resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
             for future in self._client.incremental_alter_configs([resource], request_timeout=_REQUEST_S).values():
-                with contextlib.suppress(KafkaException):  # then what it takes now stays the limit
+                with contextlib.suppress(KafkaException):  # then the current limit stays
                     future.result(timeout=2 * _REQUEST_S)
 
     @staticmethod
@@ -136,10 +138,10 @@ class StreamAdmin:
             future.result(timeout=2 * _REQUEST_S)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise _failure(f"stream {name} cannot be made", error) from error
+                raise _failure(f"stream {name} cannot be created", error) from error
 
     def ends(self, counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
-        """Where each partition ends: stream -> partition -> offset, as Spark wants it."""
+        """The end offset of each partition: stream -> partition -> offset, as Spark needs it."""
         return self._offsets(counts, OffsetSpec.latest(), "end")  # type: ignore[no-untyped-call]
 
     def starts(self, counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
@@ -147,13 +149,13 @@ class StreamAdmin:
         return self._offsets(counts, OffsetSpec.earliest(), "start")  # type: ignore[no-untyped-call]
 
     def since(self, counts: Mapping[str, int], moment_ms: int) -> dict[str, dict[str, int]]:
-        """The first record of each partition whose timestamp is this or later, in milliseconds since 1970; -1 where
-        there is none."""
+        """The offset of the first record of each partition with this or a later timestamp, in milliseconds since 1970;
+        -1 if there is none."""
         spec = OffsetSpec.for_timestamp(moment_ms)
         return self._offsets(counts, spec, f"record of {moment_ms}")
 
     def delete(self, streams: Iterable[str]) -> None:
-        """Deletes streams that are the pipeline's own; one that is not there is fine."""
+        """Deletes the pipeline's own streams; missing ones are ignored."""
         named = list(streams)
         if not named:
             return
@@ -177,13 +179,14 @@ class StreamAdmin:
         return found
 
     def delete_before(self, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Future[Any]]:
-        """Asks for the records of each (stream, partition) below an offset to be deleted; the answers come later."""
+        """Requests the deletion of the records of each (stream, partition) below an offset; the answers arrive
+        later."""
         asked = [TopicPartition(stream, partition, offset) for (stream, partition), offset in offsets.items()]
         futures = self._client.delete_records(asked, request_timeout=_REQUEST_S, operation_timeout=_REQUEST_S)
         return {(place.topic, place.partition): future for place, future in futures.items()}
 
     def answers(self) -> bool:
-        """Whether a broker answers just now."""
+        """Whether a broker answers now."""
         try:
             self.partitions(_LOOK_S)
         except LogUnreachableError:
@@ -193,9 +196,10 @@ class StreamAdmin:
     def wait_for(
         self, names: Iterable[str], patterns: Iterable[str], stop: threading.Event, notify: Callable[[str], None]
     ) -> dict[str, int]:
-        """Waits until every named stream exists and every pattern has one; their partitions. Empty when stopped.
+        """Waits until every named stream exists and every pattern matches a stream; returns their partitions. Empty
+        when stopped.
 
-        A broker that is not there is waited for too. `notify` is called with what is missing, once for each thing.
+        It also waits for a broker. `notify` is called once for each missing stream or broker.
         """
         named, matched = tuple(names), tuple(patterns)
         pause_s, said = _WAIT_S, ""
@@ -217,7 +221,7 @@ class StreamAdmin:
     def look_for(
         self, names: Iterable[str], patterns: Iterable[str], timeout_s: float = _SEARCH_S
     ) -> tuple[dict[str, int], list[str]]:
-        """The partitions of the streams that are there, and which names are missing or patterns match none."""
+        """The partitions of existing streams, and the names and patterns without a stream."""
         there, named = self.partitions(timeout_s), set(names)
         found = {name: count for name, count in there.items() if name in named}
         missing = sorted(named - set(there))

@@ -1,6 +1,6 @@
-"""Streams as tables: the newest record of each key, read on the driver and kept up to date from where it left off.
+"""Streams as tables: the newest record of each key, read on the driver; each update continues at the last offset.
 
-Knows the log and rows by key. Must not know what a table is for.
+Knows the log and rows by key. Must not know how a table is used.
 """
 
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ Place = tuple[str, int]
 
 
 class TableStreams:
-    """Reads streams of one log; remembers how far each was read."""
+    """Reads streams of one log; remembers the next offset of each."""
 
     def __init__(self, admin: StreamAdmin) -> None:
         self._admin = admin
         self._read_to: dict[str, dict[Place, int]] = {}
 
     def newest(self, ref: TableRef, rows: Rows) -> Rows:
-        """The rows of a stream up to its end now; `rows`: what it gave last. A record without a value removes its
+        """The rows of a stream up to its current end; `rows`: the previous result. A record without a value removes its
         row, one that is not JSON is the field `value` of its row, as text. TableError where the stream does not
         exist."""
         stream = ref.location

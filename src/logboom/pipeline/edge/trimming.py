@@ -1,9 +1,9 @@
-"""Edges' streams are kept short: what every delivery has durably read is deleted from them.
+"""Trims the streams of edges: deletes records that every delivery has durably read.
 
 Knows Spark's checkpoint on disk and Kafka's DeleteRecords. Must not know sinks, batches or a session.
 
-A delivery reads again from where its last committed batch ended; Spark's own files say where that is. They are synced
-here before anything is deleted, since Spark does not: after a power cut they must still say the same.
+After a restart a delivery continues where its last committed batch ended, according to Spark's files. They are synced
+here before anything is deleted, since Spark does not sync them: they must be the same after a power cut.
 """
 
 import time
@@ -19,10 +19,10 @@ from logboom.pipeline.checkpoint.spark_log import Offsets, by_partition, durably
 from logboom.pipeline.edge.streams import StreamAdmin
 
 Committed = Callable[[Path], Offsets | None]
-"""Where the last batch of a query ended that is committed for good; None before it."""
+"""The end offsets of the last durably committed batch of a query; None before the first."""
 _PERIOD_S: Final = 60.0
 _FINISH_S: Final = 5.0
-# What the client itself says of a request has only names that begin with an underscore.
+# Errors of the client itself have only names that begin with an underscore.
 _NEVER: Final = frozenset((KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION))  # noqa: SLF001
 _NOT_NOW: Final = frozenset(
     (
@@ -32,11 +32,11 @@ _NOT_NOW: Final = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     )
 )
-"""The last: deleted, and not yet on all replicas."""
+"""The last one: deleted, but not yet on all replicas."""
 
 
 class Trimmer:
-    """Deletes from the edges of one pipeline; asked often, it acts rarely, and never waits but in `finish`."""
+    """Deletes from the edges of one pipeline. It is called often, acts once a minute, and waits only in `finish`."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class Trimmer:
         self._able = bool(readers)
 
     def tick(self) -> None:
-        """Called now and then; once a minute it deletes what can go."""
+        """Called regularly; deletes what is no longer needed once a minute."""
         if self._able and self._now() >= self._due:
             self._due = self._now() + _PERIOD_S
             self._settle(wait_s=0)
             self._trim()
 
     def finish(self) -> None:
-        """Deletes what can go at the end of a run, within a bound."""
+        """Deletes what is no longer needed at the end of a run, within a time limit."""
         if self._able:
             self._settle(wait_s=0)
             self._trim()
@@ -87,7 +87,7 @@ class Trimmer:
             self._done.update(wanted)
 
     def _settle(self, wait_s: float) -> None:
-        """Looks at what became of the last request."""
+        """Checks the outcome of the last request."""
         until = self._now() + wait_s
         for place, future in list(self._asked.items()):
             try:
@@ -107,17 +107,17 @@ class Trimmer:
             return
         self._told = True
         self._notify(
-            f"what was delivered stays in {place[0]}, since the server does not delete it ({error.str()}); "
-            "set retention.ms on that stream, well above the time a sink may be away"
+            f"delivered records stay in {place[0]}, since the server does not delete them ({error.str()}); set "
+            "retention.ms on that stream, well above the longest outage of a sink"
         )
 
 
 def read_by_all(
     deliveries: Path, readers: Mapping[str, Mapping[str, int]], committed: Committed = durably_committed
 ) -> dict[str, dict[int, int]]:
-    """Below which offset no delivery needs the records of each edge any more.
+    """The offset of each edge below which no delivery needs the records any more.
 
-    A delivery of a sink that has left the file counts as long as its checkpoint is there: the sink may come back.
+    The delivery of a removed sink counts as long as its checkpoint exists: the sink may be added again.
     """
     there = {path.name for path in deliveries.iterdir() if path.is_dir()} if deliveries.exists() else set()
     floors = {
@@ -131,14 +131,16 @@ def read_by_all(
 
 
 def read_start(delivery: Path) -> dict[str, dict[str, int]]:
-    """Where a delivery began that has committed nothing yet: stream -> partition -> offset; empty if none is noted."""
+    """The start offsets of a delivery that has committed nothing yet: stream -> partition -> offset; empty if not
+    recorded."""
     path = delivery / "start.json"
-    advice = "remove the file: the sink then begins with what comes from now on"
+    advice = "remove the file: the sink then begins with new records"
     return read_checked(path, dict[str, dict[str, int]], advice) if path.exists() else {}
 
 
 def restart_offsets(delivery: Path, reads: Iterable[str] = (), committed: Committed = durably_committed) -> Offsets:
-    """Where a delivery goes on after a restart, for each stream it is known to read; 0 where nothing says."""
+    """The offsets at which a delivery continues after a restart, for each stream that it is known to read; 0 if
+    unknown."""
     found = committed(delivery / "query")
     if found is None:
         found = by_partition(read_start(delivery))

@@ -1,7 +1,7 @@
 """Enriching of whole Arrow batches: `enrich_batch` is the kernel of the transform `enrich`.
 
-A table is opened once per process; the values of a batch's keys are looked up once for each different key, and put
-into the events column by column. Knows the files of the store. Must not know how they came there.
+A table is opened once per process; each distinct key of a batch is looked up once, and the values are put into the
+events column by column. Knows the files of the store. Must not know their sources.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from logboom.pipeline.plan.tables import TableKind
 
 PREFIX: Final = "attributes."
 Fields = tuple[tuple[str, str], ...]
-"""What of a row goes where: a name in the row, with dots for what is inside objects, and a field of the event."""
+"""A mapping from a row to an event: a name in the row, with dots for members of objects, and a field of the event."""
 Find = Callable[[str], dict[str, Any] | None]
 
 _encode = msgspec.json.Encoder().encode
@@ -29,10 +29,10 @@ _OPEN_MAX: Final = 16
 def enrich_batch(
     kind: TableKind, path: str, keys: pa.Array, fields: Fields, batch: pa.RecordBatch
 ) -> tuple[pa.RecordBatch, pa.Array, pa.Array]:
-    """The events with what the table has for their keys, and by row (int) 1 where it has nothing for a key that is
-    there, and where it is damaged at the key.
+    """The events with the table's values for their keys; by row (int) 1 if the table lacks the event's key; and by row
+    1 if the table is damaged at the key.
 
-    A field that the event has already stays. `path`: a file of the store.
+    A field that the event already has is kept. `path`: a file of the store.
     """
     coded = keys.dictionary_encode()
     find = opened(kind, path)
@@ -46,7 +46,7 @@ def enrich_batch(
 
 
 def _by_row(is_so: Sequence[bool], index: pa.Array) -> pa.Array:
-    """By row 1 where it is so of its key, and 0 where it has none."""
+    """By row 1 if the condition holds for its key; 0 if it does not, or if the row has no key."""
     if not any(is_so):
         return pa.array(np.zeros(len(index), np.int32))
     return pc.fill_null(pa.array(is_so, pa.bool_()).cast(pa.int32()).take(index), 0)
@@ -78,7 +78,7 @@ def _inside(row: dict[str, Any], name: str) -> Any:
 
 @lru_cache(maxsize=_OPEN_MAX)
 def opened(kind: TableKind, path: str) -> Find:
-    """A table of this process, ready to be asked; the file is one version and never changes."""
+    """A table of this process, ready for lookups; the file is one version and never changes."""
     if kind == "geoip":
         return open_geoip(path)
     with open(path, "rb") as file:

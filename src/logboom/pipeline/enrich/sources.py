@@ -1,7 +1,7 @@
-"""Reads the tables of a pipeline's file: rows by key, each row an object of fields.
+"""Reads the tables that a pipeline's file names: rows by key, each row an object of fields.
 
-Knows files and HTTP. Must not know versions, or what a table is for. A row without a key is left out, and of several
-rows with one key the last counts, in files as in streams.
+Knows files and HTTP. Must not know versions, or how a table is used. A row without a key is ignored; of several rows
+with the same key the last one counts, in files as in streams.
 """
 
 import contextlib
@@ -23,26 +23,26 @@ from logboom.pipeline.findings import hint
 from logboom.pipeline.plan.tables import TableRef
 
 HTTP_MAX_BYTES: Final = 64 * MIB
-"""The largest answer that is taken for a table."""
+"""The largest accepted answer with a table."""
 HTTP_TIMEOUT_S: Final = 10.0
 """How long a server may be silent."""
 HTTP_ANSWER_S: Final = 60.0
 """How long a whole answer may take: a batch waits for it."""
 FILE_MAX_BYTES: Final = 256 * MIB
-"""The largest file that is taken for a table: its rows are objects in the memory of the driver, and of each worker."""
+"""The largest accepted file with a table: its rows are objects in the memory of the driver and of each worker."""
 ROWS_MAX: Final = 2_000_000
-"""Of any table."""
+"""The most rows of a table."""
 
 _UNREADABLE: Final = (
     OSError,
-    ValueError,  # pa.ArrowInvalid and errors of decoding among them
-    ArithmeticError,  # a time that Python has none for
-    LookupError,  # a time zone that this machine does not know
+    ValueError,  # includes pa.ArrowInvalid and decoding errors
+    ArithmeticError,  # a time outside Python's range
+    LookupError,  # a time zone that is unknown on this machine
     RecursionError,
     http.client.HTTPException,
     pa.ArrowException,
 )
-"""What the bytes of a file or an answer make the readers here raise."""
+"""Exceptions that readers raise for invalid bytes of a file or an answer."""
 _HTTP: Final = ("http://", "https://")
 Rows = dict[str, dict[str, Any]]
 
@@ -53,7 +53,7 @@ class TableError(PipelineError):
 
 @contextlib.contextmanager
 def _told(ref: TableRef) -> Iterator[None]:
-    """Whatever the bytes of a table make its readers raise becomes a TableError."""
+    """Turns the exceptions of readers into TableError."""
     try:
         yield
     except _UNREADABLE as error:
@@ -67,8 +67,8 @@ def is_file(ref: TableRef) -> bool:
 
 
 def read_table(ref: TableRef, directory: Path) -> Rows:
-    """The rows of a table that is a file or an address; TableError where it cannot be read. `directory`: that of the
-    pipeline's file."""
+    """The rows of a table from a file or a URL; TableError if it cannot be read. `directory`: that of the pipeline's
+    file."""
     with _told(ref):
         if ref.kind == "json":
             return rows_of_json(_json_bytes(ref, directory), ref)
@@ -76,7 +76,7 @@ def read_table(ref: TableRef, directory: Path) -> Rows:
 
 
 def table_faults(ref: TableRef, directory: Path) -> list[str]:
-    """What is wrong with a table that is a file, before anything runs; nothing of what is read over the network."""
+    """The fault of a table in a file, before anything runs; tables over the network are not checked."""
     if not is_file(ref):
         return []
     if ref.kind == "geoip":
@@ -95,7 +95,7 @@ def table_faults(ref: TableRef, directory: Path) -> list[str]:
 
 
 def _known_names(ref: TableRef, directory: Path) -> list[str] | None:
-    """The names that rows of a table may have, in order; None where nobody can know yet: a list without rows."""
+    """The names that rows of a table may have, in order; None if they are unknown: a list without rows."""
     if ref.kind == "json":
         rows = read_table(ref, directory)
         return sorted({name for row in rows.values() for name in row}) if rows else None
@@ -106,7 +106,7 @@ def _known_names(ref: TableRef, directory: Path) -> list[str] | None:
 
 
 def geoip_fault(path: Path) -> str | None:
-    """Why a file is none of MaxMind's, or is damaged inside, as the end of a sentence; opened as executors open it."""
+    """Why a file is not a MaxMind file or is damaged, as the end of a sentence; opened as executors open it."""
     import maxminddb
 
     try:
@@ -124,7 +124,7 @@ def _read_columns(ref: TableRef, directory: Path) -> pa.Table:
         if names.count(name) > 1:
             raise ValueError(f"it has {names.count(name)} columns {name!r}")
     for index, field in enumerate(table.schema):
-        if pa.types.is_binary(field.type):  # as which many programs write texts
+        if pa.types.is_binary(field.type):  # the type in which many programs write texts
             with contextlib.suppress(pa.ArrowInvalid):
                 table = table.set_column(index, field.name, table.column(index).cast(pa.string()))
     return table
@@ -139,7 +139,7 @@ def _read_parquet(path: Path) -> pa.Table:
 
 
 def _read_csv(path: Path) -> pa.Table:
-    """All columns as texts: a number in a table is what is written there."""
+    """All columns as texts: a number in a table stays as it is written."""
     from pyarrow import csv
 
     _check_size(path)
@@ -189,7 +189,7 @@ def _json_bytes(ref: TableRef, directory: Path) -> bytes:
 
 
 def _whole_answer(answer: http.client.HTTPResponse, ends_by: float) -> bytes:
-    """What a server sends, as long as it neither sends too much nor takes too long."""
+    """A server's answer, limited in size and time."""
     data = bytearray()
     while piece := answer.read1(MIB):
         data += piece
@@ -229,12 +229,12 @@ def _check_size(path: Path) -> None:
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """The fields of a row: those of an object; anything else is the one field `value`."""
+    """The fields of a row: the members of an object; any other value becomes the single field `value`."""
     return value if isinstance(value, dict) else {"value": value}
 
 
 def _key_text(value: Any) -> str | None:
-    """A key as an event's text has it: times, decimals and bytes are texts, everything else is as JSON writes it."""
+    """A key as text, as in events: times, decimals and bytes become texts, everything else as JSON writes it."""
     plain = msgspec.to_builtins(value, enc_hook=str)
     return plain if plain is None or isinstance(plain, str) else msgspec.json.encode(plain).decode()
 
@@ -253,5 +253,5 @@ def encoded(rows: Rows) -> bytes:
 
 
 def version_of(data: bytes) -> str:
-    """What a version of a table is called: 16 hexadecimal digits of SHA-256."""
+    """The name of a table's version: 16 hexadecimal digits of SHA-256."""
     return hashlib.sha256(data).hexdigest()[:16]

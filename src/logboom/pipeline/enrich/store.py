@@ -1,6 +1,6 @@
-"""The versions of the tables of one pipeline, each a file named by the hash of what is in it.
+"""The versions of the tables of one pipeline, each a file named by the hash of its content.
 
-A batch is pinned to the versions that it began with, and finds their files here when it is done again. Knows files and
+A batch is pinned to the versions with which it began, and finds their files here when it is repeated. Knows files and
 times. Must not know Spark or how a row is found.
 """
 
@@ -16,22 +16,22 @@ from logboom.pipeline.enrich.sources import Rows, TableError, encoded, geoip_fau
 from logboom.pipeline.plan.tables import TableRef
 
 _KEPT: Final = 8
-"""Versions of a table that stay: those of the last batches may be asked for again."""
+"""How many versions of a table are kept: the last batches may need theirs again."""
 
 Versions = Mapping[str, str]
 """By `TableRef.id`."""
 ReadStream = Callable[[TableRef, Rows], Rows]
-"""The newest record of each key of a stream; given the rows that were found last, it may change and return these."""
+"""Reads the newest record of each key of a stream. It receives the previous rows, and may change and return them."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of one table."""
+    """The known state of one table."""
 
     version: str
     looked_at: float
     mark: tuple[int, int, int] | None
-    """Of a file: its identity, size and time of change."""
+    """For a file: its identity, size and modification time."""
     rows: Rows | None = None
 
 
@@ -47,7 +47,7 @@ class TableStore:
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`base`: the directory of the pipeline's file. `read_stream`: None where streams cannot be read."""
+        """`base`: the directory of the pipeline's file. `read_stream`: None if streams cannot be read."""
         self._directory = directory
         self._base = base
         self._notify = notify
@@ -57,20 +57,20 @@ class TableStore:
         self._whole: set[Path] = set()
 
     def current(self, refs: Iterable[TableRef]) -> dict[str, str]:
-        """The newest version of each table, read again where it is due. A table that can be read no more stays what it
-        was, which is told; TableError where it could not be read once."""
+        """The newest version of each table; tables that are due are read again. If a table can no longer be read, its
+        last version stays, which is reported; TableError if it was never read."""
         return {ref.id: self._current(ref) for ref in refs}
 
     def paths(self, versions: Versions) -> dict[str, bytes]:
-        """The files of these versions, by `TableRef.id`, as executors are told of them."""
+        """The files of these versions by `TableRef.id`, for executors."""
         return {name: str(self._path(name, version)).encode() for name, version in versions.items()}
 
     def missing(self, versions: Versions) -> list[str]:
-        """The tables of which these versions are not there any more."""
+        """The tables whose versions are missing."""
         return [name for name, version in versions.items() if not self._is_whole(self._path(name, version))]
 
     def _is_whole(self, path: Path) -> bool:
-        """Whether a version is there, and is what its name says; looked at once in the life of a process."""
+        """Whether a version exists and matches its hash; checked once per process."""
         if path not in self._whole:
             if not path.exists() or version_of(path.read_bytes()) != path.name:
                 return False
@@ -97,7 +97,7 @@ class TableStore:
         version = version_of(data)
         path = self._path(ref.id, version)
         if self._is_whole(path):
-            path.touch()  # the last one that was used stays longest
+            path.touch()  # the version used last is kept longest
         else:
             make_dir(path.parent)
             write_durably(path, data)
@@ -137,7 +137,7 @@ class TableStore:
         return encoded(rows), rows
 
     def _read_geoip(self, ref: TableRef) -> bytes:
-        """The file, once a copy of these very bytes could be opened: it may just be written."""
+        """The file, after a copy of the same bytes could be opened: another program may be writing it."""
         try:
             data = (self._base / ref.location).read_bytes()
         except OSError as error:
