@@ -170,7 +170,7 @@ def test_streams_of_a_pattern_may_go_and_others_come(spark: Any, broker: BrokerP
         publish(broker.kafka, "coming-web", [b"new"] * 20, 1)
         until(lambda: not running.thread.is_alive(), "the end of the run")
     (told,) = running.failures
-    assert "or delete that stream and make it under another name" in str(told)
+    assert "or delete that stream and create it under another name" in str(told)
 
     _delete(broker, "coming-web")
     make_stream(broker.kafka, "coming-west", 1)

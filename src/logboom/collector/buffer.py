@@ -156,7 +156,7 @@ class DiskBuffer:
         return max(0, self._log.durable_end - self._acked)
 
     def read(self) -> Buffered | None:
-        """The next lines, all of one time of reading; None where there are none."""
+        """The next lines, all of one time of reading; None if there are none."""
         try:
             data = self._log.reader.read(self._next, 1, ceiling=self._log.durable_end)
         except (StorageError, OffsetOutOfRangeError):

@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
 
 def look(path: str) -> Found | None:
-    """A regular file at this path; None where there is none or it may not be seen."""
+    """A regular file at this path; None if there is none or it may not be seen."""
     try:
         status = os.stat(path)
     except OSError:

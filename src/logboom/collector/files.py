@@ -53,7 +53,7 @@ class FileInput:
                 self._lifecycle.log_unreadable(watch.tail.location, error)
 
     def next_batch(self, now_ms: int) -> FileBatch | None:
-        """Lines of the next file that has some; None where none has any."""
+        """Lines of the next file that has some; None if none has any."""
         ready, flushed = self._lifecycle.ready, self._lifecycle.flushed
         passed_over = 0
         while not flushed and passed_over < len(ready):

@@ -49,7 +49,7 @@ class OctetSplitter:
         return None
 
     def _body(self, data: bytes, at: int) -> tuple[int, int] | None:
-        """Position and length of the frame's bytes; None where its count is not whole yet or is none."""
+        """Position and length of the frame's bytes; None if its count is not whole yet or is none."""
         space = data.find(b" ", at, at + MAX_COUNT_DIGITS + 1)
         digits = data[at : space if space >= 0 else at + MAX_COUNT_DIGITS + 1]
         if digits and not digits.isdigit():

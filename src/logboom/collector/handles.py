@@ -39,7 +39,7 @@ class OpenHandles:
         self._by_use[watch] = self._by_use.pop(watch)
 
     def reopen(self, watch: Watch, path: str) -> bool:
-        """Open a watched file again; False where the path does not lead to the same file any more."""
+        """Open a watched file again; False if the path does not lead to the same file any more."""
         try:
             handle = self.open(path)
         except OSError:

@@ -87,7 +87,7 @@ class Intake:
     # --- the agent's side ---
 
     def open(self) -> None:
-        """Make the sockets. SocketError where one cannot be made."""
+        """Make the sockets. SocketError if one cannot be made."""
         self._selector.register(self._wake, selectors.EVENT_READ)
         for buffered_input in self._buffered_inputs:
             if isinstance(buffered_input.config, StdinInputConfig):

@@ -24,7 +24,7 @@ class JoinRule:
 
 
 class Joiner:
-    """The event in the making of one source. `start` is the position of its first byte, None where there is none."""
+    """The event in the making of one source. `start` is the position of its first byte, None if there is none."""
 
     __slots__ = ("_end", "_glue", "_lines_count", "_parts", "_rule", "_size_bytes", "_touched_ms", "start")
 

@@ -67,7 +67,7 @@ class FileLifecycle:
     def start(
         self, found: Found, generation: Generation, now_ms: int, *, at_end: bool = False, position: int | None = None
     ) -> Watch | None:
-        """Follow a file from `position`, else from where its generation stands; None where it cannot be opened."""
+        """Follow a file from `position`, else from where its generation stands; None if it cannot be opened."""
         try:
             handle = self.handles.open(found.path)
         except OSError as error:

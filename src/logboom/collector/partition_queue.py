@@ -80,7 +80,7 @@ class PartitionQueue:
         return not self.waiting and not self.producer.batches
 
     def next_batch(self, codec: Codec, producer: ProducerId, level: int = ZSTD_LEVEL) -> Batch | None:
-        """What is to be sent now, in this order, and counts as under way from here on; None where nothing may be."""
+        """What is to be sent now, in this order, and counts as under way from here on; None if nothing may be."""
         batch = self.producer.next_to_send()
         if batch is None:
             if not self.waiting or self.producer.is_full:

@@ -68,7 +68,7 @@ class FileRegistry:
             del self._latest[generation.path]
 
     def end_truncated(self, watch: Watch) -> None:
-        """Its content is gone from its file. The generation is left open: a copy of the content may carry it on."""
+        """Its content is missing from its file. The generation is left open: a copy of the content may carry it on."""
         self.forget_path(watch)
         self.by_identity.pop(watch.identity, None)
         path = watch.tail.generation.path

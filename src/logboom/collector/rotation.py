@@ -48,7 +48,7 @@ def compressed_beside(path: str) -> str | None:
 
 
 def holds(found: Found, content: Fingerprint) -> bool:
-    """Whether the file holds this content at this place; False where it cannot be read."""
+    """Whether the file holds this content at this place; False if it cannot be read."""
     if found.status.st_size < content.position:
         return False
     try:

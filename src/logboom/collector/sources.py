@@ -138,7 +138,7 @@ class DatagramSource:
 def listen(config: UnixStreamInputConfig | UnixDatagramInputConfig) -> socket.socket:
     """A bound, non-blocking socket. A socket file that nobody listens to is replaced; anything else is left alone.
 
-    SocketError where it cannot be bound.
+    SocketError if it cannot be bound.
     """
     kind = socket.SOCK_STREAM if isinstance(config, UnixStreamInputConfig) else socket.SOCK_DGRAM
     try:

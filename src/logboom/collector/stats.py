@@ -183,7 +183,7 @@ def _by_input(prefix: str, metrics: Any, numbers: dict[str, Any]) -> Iterator[Me
 
 
 def serve_metrics(take: Callable[[], Snapshot], address: str) -> str:
-    """Answer /metrics from a thread, each time with a new snapshot; the address it listens on. OSError where it is
+    """Answer /metrics from a thread, each time with a new snapshot; the address it listens on. OSError if it is
     taken."""
     host, port = split_address(address)
     registry = CollectorRegistry()

@@ -9,7 +9,7 @@
     FOLLOWED -> ROTATED    a glob finds the same inode under another path
     FOLLOWED -> DETACHED   its path names another file or none
     ROTATED  -> FOLLOWED   quiet for `rotate_wait_ms`: its unfinished last line was handed on, growth is new content
-    ROTATED  -> DETACHED   the renamed file is gone from its new path as well
+    ROTATED  -> DETACHED   the renamed file is missing from its new path as well
     DETACHED -> ROTATED    a glob finds the same inode again
     DETACHED -> ENDED      quiet for `rotate_wait_ms`, or its handle was given back and no path leads to it any more
     any      -> ENDED      truncated in place: its path goes on with a new `Watch` for the new content

@@ -24,7 +24,7 @@ class TableStreams:
 
     def newest(self, ref: TableRef, rows: Rows) -> Rows:
         """The rows of a stream up to its current end; `rows`: the previous result. A record without a value removes its
-        row, one that is not JSON is the field `value` of its row, as text. TableError where the stream does not
+        row, one that is not JSON is the field `value` of its row, as text. TableError if the stream does not
         exist."""
         stream = ref.location
         partitions = self._admin.partitions().get(stream)

@@ -1,12 +1,12 @@
 """One attribute of many events as a column: what `attributes.NAME` and `attributes['NAME']` mean in a condition.
 
-A name with dots is found as one name where the event has it so, else by its parts in objects inside each other:
-`http.request.method` is the field of that name, or `request.method` in `http`, or `method` in `request` in `http`.
-This is the rule of masks and of `expect` too. The value is a text: numbers and true or false as they are written,
-objects and lists as JSON. It is a number where the text is one.
+A name with dots is looked up as one name first, then by its parts in nested objects: `http.request.method` is the field
+of that name, or `request.method` in `http`, or `method` in `request` in `http`. This is the rule of masks and of
+`expect` too. The value is a text: numbers and booleans as they are written, objects and lists as JSON. It is also a
+number if the text is a number.
 
-`logboom.pipeline.sql.attributes` writes the same as Spark SQL; a test holds both to the same answers. Knows JSON texts
-and Arrow. Must not know conditions.
+`logboom.pipeline.sql.attributes` writes the same as Spark SQL; a test checks that both give the same answers. Knows
+JSON texts and Arrow. Must not know conditions.
 """
 
 import re
@@ -23,21 +23,21 @@ from logboom.pipeline.event.flat_attributes import flat_texts
 from logboom.pipeline.event.names import spellings
 
 NUMBER: Final = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$"
-"""RE2 and Java's: the texts that are numbers."""
+"""Matches texts that are numbers, in RE2 and in Java."""
 
 _PLAIN_NUMBER: Final = r"^-?[0-9]{1,15}([.][0-9]{1,15})?$"
-"""Those that are converted as columns."""
+"""Matches numbers that are converted as whole columns."""
 
 _number = re.compile(NUMBER.replace("$", r"\Z"))
 _encode = msgspec.json.encode
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _NO_FIELD: Final = re.compile(r'["\\\x00-\x1f]')
-"""What no field of a struct may have in its name (msgspec)."""
+"""Characters that a msgspec struct does not allow in a field's name."""
 
 
 def attribute_texts(attributes: pa.Array, name: str) -> pa.Array:
-    """The attribute's text by row; null where a row has none. `attributes`: JSON objects, or null."""
+    """The attribute's text by row; null if a row has none. `attributes`: JSON objects, or null."""
     found = flat_texts(attributes, f"{_encode(name).decode()}:".encode())
     left = pa.array(np.flatnonzero(~found.known))
     if not len(left):
@@ -59,7 +59,7 @@ def _decoded(attributes: pa.Array, name: str) -> list[str | None]:
 
 
 def attribute_numbers(attributes: pa.Array, name: str) -> pa.Array:
-    """The attribute as a double by row; null where it is not a number."""
+    """The attribute as a double by row; null if it is not a number."""
     texts = attribute_texts(attributes, name)
     is_plain = pc.fill_null(pc.match_substring_regex(texts, _PLAIN_NUMBER), False)
     numbers = pc.if_else(is_plain, texts, None).cast(pa.float64())
@@ -71,7 +71,7 @@ def attribute_numbers(attributes: pa.Array, name: str) -> pa.Array:
 
 
 def rows_with_attribute(attributes: pa.Array, name: str) -> pa.Array:
-    """The rows that may have the attribute: those whose JSON has one of the names that it may stand under."""
+    """The rows that may have the attribute: their JSON contains one of its possible names."""
     parts = name.split(".")
     starts = dict.fromkeys(".".join(parts[:1]) if depth else name for depth in range(len(parts)))
     hit = None
@@ -91,8 +91,8 @@ def number_of(text: str | None) -> float | None:
 
 
 def with_member(attributes: pa.Array, name: str, values: pa.Array) -> pa.Array:
-    """The objects with one more member at their end, where there is a value and no member of that name. `values`: JSON
-    texts, null where there is none."""
+    """The objects with one more member at their end, if there is a value and no member of that name. `values`: JSON
+    texts, null if there is none."""
     member = f"{_encode(name).decode()}:"
     has_value = pc.and_(values.is_valid(), attributes.is_valid())
     may_have = pc.indices_nonzero(pc.fill_null(pc.match_substring(attributes, member), False))
@@ -111,12 +111,13 @@ def _without_end(attributes: pa.Array) -> pa.Array:
 
 
 _Tops = tuple[tuple[str, tuple[str, ...]], ...]
-"""Where a value may be: a field of the outermost object, and the path from there."""
+"""A possible location of a value: a field of the outermost object, and the path from there."""
 
 
 @lru_cache(maxsize=256)
 def _reader(name: str) -> tuple[Callable[[bytes], Any], Callable[[Any, str], Any], _Tops]:
-    """A decoder of many objects that reads no more of each than the attribute needs, and how a field of one is had."""
+    """A decoder that reads only the fields that the attribute needs, and a function that gets a field of a decoded
+    object."""
     if _NO_FIELD.search(name) is not None:
         return _objects, _member, tuple((path[0], path[1:]) for path in spellings(name))
     fields: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Events of records whose values are events already: what a replay of an archive reads in place of a parse.
+"""Events from records whose values are already events: a replay of an archive uses this instead of a parse.
 
 Knows the JSON form of events and the columns of raw records. Must not know archives.
 """
@@ -14,11 +14,11 @@ from logboom.pipeline.event.schema import LIVE_SCHEMA
 
 _PLACE: Final = ("source", "stream", "partition", "offset")
 KEPT_WHEN_DEAD: Final = ("timestamp", "key", "value", "headers")
-"""Columns of a record that its dead letter keeps."""
+"""Columns of a record that are kept in its dead letter."""
 
 
 def events_of_records(batch: pa.RecordBatch, stage: str) -> pa.RecordBatch:
-    """The events, as many rows as there are records and in their order; columns beside those of a record are passed on.
+    """One row for each record, in the same order; columns besides those of a record are passed on.
 
     A record that holds no event has `dead_reason`, `stage` as `dead_stage` and its original bytes.
     """
@@ -30,7 +30,7 @@ def events_of_records(batch: pa.RecordBatch, stage: str) -> pa.RecordBatch:
         position[piece.rows] = first + np.arange(len(piece.rows))
     taken = events.take(pa.array(position, mask=position < 0))
     columns = {name: taken.column(name).combine_chunks() for name in LIVE_SCHEMA.names}
-    for name in _PLACE:  # of a dead one, where it was read
+    for name in _PLACE:  # the place of a dead record in its stream
         columns[name] = pc.coalesce(columns[name], batch.column(name).cast(LIVE_SCHEMA.field(name).type))
     reasons = dict(one for piece in found for one in piece.unreadable)
     columns["dead_reason"] = pa.array([reasons.get(row) for row in range(count)], pa.string())

@@ -26,14 +26,14 @@ def is_field(name: str) -> bool:
 
 
 class FieldReader:
-    """Reads some fields of events; the attributes are decoded once for each event, where one of them is asked for."""
+    """Reads some fields of events; if any of them is an attribute, the attributes are decoded once for each event."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._readers = [_reader(name) for name in names]
         self._decodes = any(name.startswith(_ATTRIBUTES) for name in names)
 
     def values(self, event: EventRecord) -> list[Any]:
-        """One for each name: None where the event has none; `attributes` as a whole is its JSON, as bytes."""
+        """One for each name: None if the event has none; `attributes` as a whole is its JSON, as bytes."""
         attributes = attributes_of(event) if self._decodes else {}
         return [read(event, attributes) for read in self._readers]
 

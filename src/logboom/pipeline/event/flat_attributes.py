@@ -1,9 +1,9 @@
-"""One attribute of many events, cut out of their JSON as a column where that has no objects inside it.
+"""One attribute of many events, cut out of their JSON as a column, for JSON without nested objects.
 
-Attributes are written without blanks, each name once. In such a text `"name":` with `{` or `,` before it can be nothing
-but a name, since a quote inside a text has a backslash before it; and where the text has one `{` alone, it is a name of
-the outermost object. So the value begins behind it, and ends at the next quote, comma or brace. What is not so plain (a
-backslash in a text, a list, a number in powers of ten) is left to who reads JSON.
+Attributes are written without blanks, each name once. In such a text `"name":` after `{` or `,` is always a name, since
+a quote inside a string has a backslash before it; and if the text has a single `{`, it is a name of the outermost
+object. So the value begins after it, and ends at the next quote, comma or brace. Other cases (a backslash in a string,
+a list, a number with an exponent) are left to the JSON reader.
 
 Knows Arrow's buffers. Must not know what an attribute is for.
 """
@@ -21,19 +21,19 @@ _Bytes = npt.NDArray[np.uint8]
 
 _QUOTE, _BACKSLASH, _COMMA, _OPEN, _CLOSE, _DOT, _ZERO, _NULL, _BLANK = (ord(one) for one in '"\\,{}.0n ')
 _WORDS: Final = np.frombuffer(b"-0123456789tfn", np.uint8)
-"""What a number, true, false and null begin with."""
+"""First characters of numbers, true, false and null."""
 _POWERS: Final = (ord("e"), ord("E"))
 _WORD_MAX: Final = 20
-"""Longer numbers are left."""
+"""Longer numbers are left to the JSON reader."""
 
 
 class Found(NamedTuple):
-    """What could be cut out."""
+    """The result of cutting out values."""
 
     texts: pa.Array
-    """By row; null where there is no value, or where it is not known."""
+    """By row; null if there is no value, or if it is not known."""
     known: Mask
-    """The rows of which that is all: they have the value, or have none."""
+    """The rows for which the result is complete: they have this value, or none."""
 
 
 def flat_texts(attributes: pa.Array, key: bytes) -> Found:
@@ -69,8 +69,8 @@ def _nested(data: _Bytes, begin: int, offsets: npt.NDArray[np.int32]) -> _Longs:
 
 
 def _values(data: _Bytes, begin: int, before: _Longs, starts: _Longs) -> tuple[_Longs, _Longs, Mask]:
-    """Where the values that begin at `starts` have their texts, and which are plain. `before`: of what stands before
-    each name; `begin`: where the first row is."""
+    """The positions of the texts of values that begin at `starts`, and which of them are plain. `before`: positions
+    before each name; `begin`: position of the first row."""
     sure: Mask = (data[before] == _OPEN) | (data[before] == _COMMA)
     first = data[starts]
     ends = np.zeros(len(starts), np.int64)
@@ -90,14 +90,14 @@ def _values(data: _Bytes, begin: int, before: _Longs, starts: _Longs) -> tuple[_
 
 
 def _next(data: _Bytes, begin: int, what: int, starts: _Longs) -> _Longs:
-    """Where this byte comes next, from each start on; behind the end where it does not."""
+    """The next position of this byte from each start on; past the end if there is none."""
     places = np.append(np.flatnonzero(data[begin:] == what) + begin, len(data))
     found: _Longs = places[np.searchsorted(places, starts)]
     return found
 
 
 def _words(data: _Bytes, starts: _Longs) -> tuple[_Longs, Mask]:
-    """The ends of numbers and words, and which of them are texts as they stand."""
+    """The ends of numbers and words, and which of them are used as they are."""
     window = data[np.minimum(starts[:, None] + np.arange(_WORD_MAX), len(data) - 1)]
     is_end = (window == _COMMA) | (window == _CLOSE)
     lengths = is_end.argmax(axis=1)

@@ -1,7 +1,7 @@
 """The JSON form of events, written for whole Arrow batches: what streams and edges carry.
 
 Knows the columns of an event and JSON's rules for texts. Must not know places, records or readers. Texts are put
-together column by column; a value is looked at by itself only where JSON has to escape something in it.
+together column by column; single values are processed only if JSON has to escape something in them.
 """
 
 from typing import Any, Final
@@ -27,7 +27,7 @@ Longs = npt.NDArray[np.int64]
 def event_texts(events: pa.RecordBatch, weights: npt.NDArray[np.float64] | None) -> pa.Array:
     """One JSON object per row as a string array; columns that are null are left out. `weights`: None for 1 each.
 
-    Attributes are spliced in as the text they are: no need to read them only to write them again.
+    Attributes are copied as text, without decoding and encoding them again.
     """
     attributes = pc.fill_null(events.column("attributes"), "{}")
     parts: list[Any] = ['{"attributes":', attributes]
@@ -38,7 +38,8 @@ def event_texts(events: pa.RecordBatch, weights: npt.NDArray[np.float64] | None)
 
 
 def json_values(events: pa.RecordBatch) -> pa.Array:
-    """Events as sinks get them: JSON as bytes, by row. They have the columns of LIVE_SCHEMA, and perhaps more."""
+    """Events as sinks receive them: JSON as bytes, by row. The batch has the columns of LIVE_SCHEMA, and perhaps
+    more."""
     weights = pc.fill_null(events.column("weight"), 1.0).to_numpy(zero_copy_only=False)
     return event_texts(events, weights).cast(pa.binary())
 
@@ -66,7 +67,7 @@ def _weight_parts(weights: npt.NDArray[np.float64] | None) -> list[Any]:
 
 
 def joined(parts: list[Any]) -> pa.Array:
-    """Neighbouring constants are made one: each part costs a step per row."""
+    """Joins neighbouring constants, since each part costs a step per row."""
     merged: list[Any] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):
@@ -77,7 +78,7 @@ def joined(parts: list[Any]) -> pa.Array:
 
 
 def _member(name: str, kind: str, column: pa.Array) -> list[Any]:
-    """The parts of `,"name":value`; of nothing at all where the column is null."""
+    """The parts of `,"name":value`; empty if the column is null."""
     if column.null_count == len(column):
         return []
     head = f',"{name}":'
@@ -104,7 +105,7 @@ def escaped(column: pa.Array) -> pa.Array:
 
 
 def _has_special(column: pa.Array) -> bool:
-    """Whether any byte of the column's texts needs an escape: asked of the whole buffer at once."""
+    """Whether any byte of the column's texts needs an escape; checks the whole buffer at once."""
     offsets, data = column.buffers()[1:3]
     if data is None:
         return False
@@ -156,7 +157,7 @@ def _date_digits(days: Longs) -> npt.NDArray[np.uint8]:
 
 
 def _cut(digits: npt.NDArray[np.uint8], fraction: Longs, column: pa.Array) -> pa.Array:
-    """The texts without the zeros at the end of a fraction, the point included where nothing is left of it."""
+    """The texts without trailing zeros of a fraction; without the point too if no digits are left."""
     needed = sum((fraction % 10**power != 0).astype(np.int64) for power in range(1, 7))
     lengths = np.where(needed == 0, _WHOLE_BYTES, _FRACTION_AT + needed)
     digits[np.arange(len(lengths)), lengths] = ord("Z")

@@ -1,6 +1,6 @@
-"""How attributes of an event are named, and one is found by its name (`attributes.py` says the rule).
+"""How attributes of an event are named and found by name (`attributes.py` says the rule).
 
-Knows decoded JSON alone.
+Knows only decoded JSON.
 """
 
 from functools import lru_cache
@@ -9,7 +9,7 @@ from typing import Any
 
 @lru_cache(maxsize=4096)
 def spellings(name: str) -> tuple[tuple[str, ...], ...]:
-    """The ways in which an attribute may stand in an event, in the order in which they are tried.
+    """The paths at which an attribute may be in an event, in the order in which they are tried.
 
     >>> spellings("a.b.c")
     (('a.b.c',), ('a', 'b.c'), ('a', 'b', 'c'))
@@ -19,7 +19,7 @@ def spellings(name: str) -> tuple[tuple[str, ...], ...]:
 
 
 def find_attribute(tree: Any, name: str) -> Any:
-    """The value of an attribute of a decoded event; None where it has none."""
+    """The value of an attribute of a decoded event; None if it has none."""
     for path in spellings(name):
         found = tree
         for part in path:

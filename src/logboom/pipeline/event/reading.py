@@ -1,8 +1,8 @@
 """The JSON of events read back: columns for those that are events, a reason for each of the others.
 
-Nearly all rows are cut into columns (`spans`). What does not have the form that `event.json` writes, and every row of a
-batch too small for columns to pay, is decoded into an object. Work is done on pieces of a batch of bounded size, so
-that what is needed beside the batch does not grow with it.
+Nearly all rows are cut into columns (`spans`). Rows that do not have the form that `event.json` writes, and all rows of
+a batch that is too small to benefit, are decoded into objects. A batch is processed in pieces of bounded size, so that
+the additional memory does not grow with the batch.
 
 Knows the JSON form of events. Must not know where events come from or go.
 """
@@ -22,13 +22,14 @@ from logboom.pipeline.event.schema import LIVE_SCHEMA, MICROSECONDS
 from logboom.pipeline.event.spans import Index, cut_events, joined_list
 
 PIECE_MAX_BYTES: Final = 2 * MIB
-"""JSON that is read in one go; one event may be more. What is worked out beside it stays in the processor's caches."""
+"""How much JSON is read at once; a single event may be larger. Intermediate results then fit into the processor's
+caches."""
 
 
 _ONE: Final = msgspec.json.Decoder(EventRecord)
 _MANY: Final = msgspec.json.Decoder(list[EventRecord])
 _NO_COLUMN: Final = (pa.ArrowInvalid, OverflowError)
-"""A value that its column cannot hold: no time, or a number that is too large."""
+"""A value that its column cannot hold: an invalid time, or a number that is too large."""
 _COLUMNS: Final = tuple((field.name, field.type, attrgetter(field.name)) for field in LIVE_SCHEMA)
 
 
@@ -79,7 +80,7 @@ def _read_piece(values: pa.Array) -> EventRows:
 
 
 def read_objects(values: pa.Array) -> EventRows:
-    """The same for all rows at once, by way of an object for each event."""
+    """The same for all rows, by decoding an object for each event."""
     if not values.null_count:
         try:
             events = _MANY.decode(joined_list(values))

@@ -1,4 +1,4 @@
-"""One event as an object: what its JSON form holds, and its attributes when they are asked for.
+"""One event as an object decoded from its JSON form; its attributes are decoded on demand.
 
 Knows the JSON form of events. Must not know where events come from or go.
 """
@@ -39,10 +39,10 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 def read_event(value: bytes) -> EventRecord:
     """The event of a record's value; one of `NOT_JSON` where it is none.
 
-    Its attributes are not looked into: `attributes_of` may still raise one of `NOT_JSON`.
+    Its attributes are not decoded: `attributes_of` may still raise one of `NOT_JSON`.
     """
     if not value.isascii():
-        value.decode()  # what is left raw is not looked at by msgspec
+        value.decode()  # msgspec does not check raw values
     return _ONE.decode(value)
 
 

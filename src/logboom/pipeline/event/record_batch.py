@@ -1,4 +1,4 @@
-"""Record batches made of tables, and with other columns. Knows Arrow alone."""
+"""Record batches made of tables, and with other columns. Knows only Arrow."""
 
 import pyarrow as pa
 
@@ -8,16 +8,16 @@ from logboom.pipeline.errors import PipelineError
 def whole_batch(table: pa.Table) -> pa.RecordBatch:
     """All rows of a table as one record batch.
 
-    :raises PipelineError: a column has more than the 2 GiB of text that one array can hold. Arrow then gives several
-        batches, of which none may be left out.
+    :raises PipelineError: a column has more than the 2 GiB of text that one array can hold. Arrow would then return
+    several batches.
     """
     batches = table.combine_chunks().to_batches()
     if not batches:
         return pa.RecordBatch.from_pylist([], schema=table.schema)
     if len(batches) > 1:
         raise PipelineError(
-            f"{table.num_rows:,} events of one batch have more than 2 GiB in one column, which cannot be worked on at "
-            "once: lower batch.max_records, or max_bytes of what holds events"
+            f"{table.num_rows:,} events of one batch have more than 2 GiB in one column, which is too much for one "
+            "batch: lower batch.max_records, or max_bytes of the transform that holds events"
         )
     return batches[0]
 

@@ -1,6 +1,6 @@
 """The Arrow types of the pipeline's columns, from the SQL types that the plan gives them.
 
-Between kernels `attributes` (a VARIANT to SQL) is text that holds one JSON object. Knows the plan's columns alone.
+Between kernels `attributes` (a VARIANT to SQL) is text that holds one JSON object. Knows only the plan's columns.
 """
 
 from collections.abc import Mapping

@@ -2,9 +2,9 @@
 
 `event.json` writes the members of an event in one order with nothing between them, so the text of a whole Arrow batch
 can be read column by column, backwards: the last member is `weight`, before it stand `offset`, `partition` and so on up
-to `attributes`, which is the first because it alone may hold any number of quotes. Where the quotes of the whole batch
-are is found in one pass; from then on each member is one step for all rows: does `,"name":"` stand in front of the
-value that ends here? A member that may be absent is skipped in the rows that lack it.
+to `attributes`, which is the first because it alone may hold any number of quotes. One pass finds the quotes of the
+whole batch. After that each member takes one step for all rows: is `,"name":"` before the value that ends here? An
+optional member is skipped in the rows that lack it.
 
 A row is taken only if its text is proven to be JSON: the names and punctuation are compared byte by byte, `attributes`
 is decoded as one JSON value, texts with escapes are decoded one by one, and texts without have neither quotes nor
@@ -34,7 +34,7 @@ _ZERO: Final = np.uint8(ord("0"))
 _BRACE: Final = ord("}")
 _WORD_BYTES: Final = 8
 _WHOLE_DIGITS_MAX: Final = 18
-"""Whole numbers of this many digits fit 64 bits whatever they are."""
+"""All whole numbers with this many digits fit into 64 bits."""
 _OPENING: Final = b'{"attributes":'
 _OPTIONAL: Final = frozenset(
     (
@@ -63,13 +63,13 @@ class _Member(NamedTuple):
     name: str
     kind: str
     head: bytes
-    """What stands in front of its value, from the comma on."""
+    """The text before its value, from the comma on."""
     quoted: bool
     optional: bool
 
 
 def _members() -> tuple[_Member, ...]:
-    """In the order in which they are written; `weight` is put behind all others."""
+    """In the order in which they are written; `weight` comes last."""
     kinds = {name: kind for name, kind in EVENT_COLUMNS if kind != "variant"}
     found = []
     for name in (*(name for name in kinds if name != "weight"), "weight"):
@@ -82,7 +82,7 @@ def _members() -> tuple[_Member, ...]:
 _MEMBERS: Final = _members()
 _SHORTEST: Final = len(_OPENING) + sum(len(member.head) for member in _MEMBERS if not member.optional)
 _PARTS: Final = 2 * (len(_MEMBERS) + 1)
-"""Offsets of a row: where `attributes` and each member's value begin and end."""
+"""Offsets in a row: start and end of `attributes` and of each member's value."""
 
 
 class CutEvents(NamedTuple):
@@ -94,7 +94,7 @@ class CutEvents(NamedTuple):
 
 
 def cut_events(values: pa.Array) -> CutEvents | None:
-    """Those rows of a binary array that are written as `event.json` writes them; None where hardly any is."""
+    """The rows of a binary array that have the form of `event.json`; None if hardly any has."""
     if len(values) < ROWS_MIN:
         return None
     try:
@@ -109,7 +109,7 @@ def cut_events(values: pa.Array) -> CutEvents | None:
         return None
     try:
         events, readable = _Columns(text, found).events()
-    except pa.ArrowInvalid:  # a time that is none: rare enough to look at all rows singly
+    except pa.ArrowInvalid:  # an invalid time: rare enough to decode all rows one by one
         return None
     if readable.all():
         return CutEvents(events, found.rows)
@@ -117,7 +117,7 @@ def cut_events(values: pa.Array) -> CutEvents | None:
 
 
 class _Text:
-    """The bytes of all rows, one behind another, and where their quotes are."""
+    """The bytes of all rows, concatenated, and the positions of their quotes."""
 
     def __init__(self, lines: pa.Array) -> None:
         offsets = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + len(lines) + 1]
@@ -130,17 +130,17 @@ class _Text:
         self.stops: Index = ends[1:]
         self.slashes: Index = np.flatnonzero(self.bytes == _BACKSLASH)
         self.quotes: Index = self._structural(np.flatnonzero(self.bytes == _QUOTE))
-        # An item of eight bytes at every byte: literals are compared as a few numbers and not byte by byte.
+        # An item of eight bytes at every byte: literals are compared as a few integers instead of byte by byte.
         self._words = np.ndarray((max(self.size - _WORD_BYTES + 1, 0),), "V8", self.data, strides=(1,))
 
     def _structural(self, quotes: Index) -> Index:
-        """The quotes that are not escaped: those behind an even number of backslashes (RFC 8259, section 7)."""
+        """The unescaped quotes: those after an even number of backslashes (RFC 8259, section 7)."""
         if not len(self.slashes):
             return quotes
         number = np.arange(len(self.slashes))
         begins = np.concatenate(([True], np.diff(self.slashes) != 1))
         place_in_run = number - np.maximum.accumulate(np.where(begins, number, 0))
-        behind = self.slashes[place_in_run % 2 == 0] + 1  # bytes that are escaped
+        behind = self.slashes[place_in_run % 2 == 0] + 1  # escaped bytes
         places = np.searchsorted(quotes, behind)
         inside = places < len(quotes)
         escaped = places[inside][quotes[places[inside]] == behind[inside]]
@@ -156,14 +156,14 @@ class _Text:
         found = np.ones(len(at), np.bool_)
         last = len(literal) - _WORD_BYTES
         for shift in (*range(0, last, _WORD_BYTES), last):
-            # A row that is not an event may lead anywhere; it only must not lead out of the buffer.
+            # For a row that is not an event the position may be arbitrary, but must stay inside the buffer.
             places = np.clip(at + shift, 0, len(self._words) - 1)
             found &= self._words[places].view(np.uint64) == np.frombuffer(literal, np.uint64, 1, shift)[0]
         return found
 
 
 class _Spans(NamedTuple):
-    """Where the values of some rows stand."""
+    """The positions of the values of some rows."""
 
     rows: Index
     offsets: npt.NDArray[np.int32]
@@ -174,13 +174,13 @@ class _Spans(NamedTuple):
 
 def _spans(text: _Text) -> _Spans:
     """The rows that have the form of an event."""
-    quotes = np.concatenate((np.zeros(1, np.int64), text.quotes))  # so that there is always one to look at
+    quotes = np.concatenate((np.zeros(1, np.int64), text.quotes))  # so that there is always an element
     count = len(text.starts)
     offsets = np.empty((count, _PARTS), np.int32)
     absent: dict[str, Mask] = {}
     fits: Mask = (text.stops - text.starts >= _SHORTEST) & text.has(_OPENING, text.starts)
     fits &= text.bytes[np.maximum(text.stops - 1, 0)] == _BRACE
-    if int(text.bytes.min(initial=_BLANK)) < _BLANK:  # JSON allows them between values; this form has none
+    if int(text.bytes.min(initial=_BLANK)) < _BLANK:  # JSON allows whitespace between values; this form has none
         fits[text.rows_of(np.flatnonzero(text.bytes < _BLANK))] = False
     stop = text.stops - 1
     at = np.searchsorted(text.quotes, text.stops)  # the last quote of each row, in the array that is one longer
@@ -194,7 +194,7 @@ def _spans(text: _Text) -> _Spans:
         before = begin - len(member.head)
         if member.optional and not there.all():
             absent[member.name] = ~there
-            # Its value is empty and stands in front of the next member: offsets never go down.
+            # Its value is empty and is placed before the next member: offsets never decrease.
             begin, end, before = (np.where(there, where, stop) for where in (begin, end, before))
             passed = passed * there
         else:
@@ -202,7 +202,7 @@ def _spans(text: _Text) -> _Spans:
         offsets[:, 2 * number], offsets[:, 2 * number + 1] = begin, end
         stop, at = before, at - passed
     offsets[:, 0], offsets[:, 1] = text.starts + len(_OPENING), stop
-    fits &= offsets[:, 1] > offsets[:, 0]  # else what was read belongs to rows before
+    fits &= offsets[:, 1] > offsets[:, 0]  # else the bytes belong to earlier rows
     rows = np.flatnonzero(fits)
     if len(rows) == count:
         return _Spans(rows, offsets, absent)
@@ -214,14 +214,14 @@ class _Columns:
 
     def __init__(self, text: _Text, spans: _Spans) -> None:
         self._spans = spans
-        # Every value and every piece between two values is an element of one array; columns are taken out of it.
+        # Every value and every piece between two values is an element of one array; columns are selected from it.
         flat = spans.offsets.ravel()
         self._parts = pa.StringArray.from_buffers(len(flat) - 1, pa.py_buffer(flat), text.data)
         self._readable = np.ones(len(spans.rows), np.bool_)
         self._may_escape = self._has_slashes(text)
 
     def _has_slashes(self, text: _Text) -> bool:
-        """Whether a backslash stands anywhere behind the attributes, which are not unescaped."""
+        """Whether there is a backslash after the attributes (the attributes themselves are not unescaped)."""
         if not len(text.slashes):
             return False
         ends = np.full(len(text.starts), np.iinfo(np.int64).max)
@@ -229,7 +229,7 @@ class _Columns:
         return bool((text.slashes >= ends[text.rows_of(text.slashes)]).any())
 
     def events(self) -> tuple[pa.RecordBatch, Mask]:
-        """The columns, and which rows could be read; what the others hold has no meaning."""
+        """The columns, and which rows could be read; the values of other rows are undefined."""
         columns = {"attributes": self._attributes()}
         for number, member in enumerate(_MEMBERS, start=1):
             texts = self._texts(number, self._spans.absent.get(member.name))
@@ -238,16 +238,16 @@ class _Columns:
         return pa.RecordBatch.from_arrays(ordered, schema=LIVE_SCHEMA), self._readable
 
     def _texts(self, number: int, absent: Mask | None = None) -> pa.Array:
-        """One value by row; null where it is absent."""
+        """One value by row; null if it is absent."""
         places = np.arange(2 * number, self._spans.offsets.size, _PARTS)
         return self._parts.take(pa.array(places, mask=absent))
 
     def _attributes(self) -> pa.Array:
-        """The attributes as they are written, once it is known that each is one JSON value."""
+        """The attributes as text, after checking that each is one JSON value."""
         texts = self._texts(0)
         lengths = np.diff(self._spans.offsets[:, :2]).ravel().tolist()
         try:
-            # Their lengths too: `{"a":1},"b":2` of one row could make up for what is missing in another.
+            # Check the lengths too: `{"a":1},"b":2` of one row could compensate for a missing value in another.
             if list(map(len, _raw_list.decode(joined_list(texts)))) == lengths:
                 return texts
         except _NOT_JSON:
@@ -287,7 +287,7 @@ class _Columns:
         return pc.replace_with_mask(texts, hits, pa.array(written, pa.string()))
 
     def _numbers(self, texts: pa.Array, kind: str, wanted: pa.DataType) -> pa.Array:
-        """Numbers of which few are different."""
+        """A column of numbers with few distinct values."""
         coded = texts.dictionary_encode()
         values = [_number(text, kind, wanted) for text in coded.dictionary.to_pylist()]
         numbers = pa.array(values, wanted).take(coded.indices)
@@ -296,7 +296,7 @@ class _Columns:
         return numbers
 
     def _whole_numbers(self, texts: pa.Array) -> pa.Array:
-        """Numbers of which most are different: digits as JSON writes them, no sign and no zeros in front."""
+        """A column of numbers with many distinct values: digits as JSON writes them, without sign and leading zeros."""
         ends = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
         lengths = np.diff(ends)
         digits = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[: ends[-1]] - _ZERO
@@ -313,7 +313,7 @@ class _Columns:
 
 
 def _number(text: str, kind: str, wanted: pa.DataType) -> Any:
-    """What a number's text is worth; None for what is none, or too large for its column."""
+    """The value of a number's text; None if it is not a number, or too large for its column."""
     try:
         return pa.scalar(_DECODERS[kind].decode(text), wanted).as_py()
     except (*_NOT_JSON, pa.ArrowInvalid, OverflowError):

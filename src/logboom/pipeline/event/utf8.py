@@ -1,4 +1,4 @@
-"""Bytes of records as text. Knows Arrow alone."""
+"""Bytes of records as text. Knows only Arrow."""
 
 import pyarrow as pa
 

@@ -1,10 +1,10 @@
-"""Runs the examples in a pipeline's own file, through the very steps that production takes.
+"""Runs the examples in a pipeline's own file through the same steps as production.
 
-All records of all tests go through together; each is identified by its offset. An edge that a test names gets a sink of
-its own, a tap. The records are processed here (`collecting_here`), or in a Spark session (`execute.on_spark`) where one
-is asked for.
+The records of all tests are processed together; each is identified by its offset. An edge that a test names gets an
+additional sink, a tap. The records are processed in this process (`collecting_here`), or in a Spark session
+(`execute.on_spark`) on request.
 
-Knows plans and how a record is compared with what was expected of it. Must not know the log, nor Spark.
+Knows plans and how a record is compared with an expectation. Must not know the log, nor Spark.
 """
 
 import contextlib
@@ -38,28 +38,28 @@ from logboom.pipeline.route.rows import AT
 from logboom.pipeline.state.memory import Memory
 
 ARRIVAL: Final = datetime(2026, 1, 1, tzinfo=UTC)
-"""The timestamp of a test's record that has none in the file."""
+"""The timestamp of test records that have none in the file."""
 _TAP: Final = "tap of "
 _SHOWN_MAX: Final = 3
 
 
 Row = Mapping[str, Any]
-"""A record where it ended: its columns, `attributes` as JSON text, and `at`."""
+"""A record at its final place: its columns, `attributes` as JSON text, and `at`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Where records ended."""
+    """The final places of records."""
 
     rows: Sequence[Row]
     met: Sequence[Sequence[bool]]
     """By condition and row: whether it is true of the row."""
     dropped: Mapping[int, int] = field(default_factory=dict)
-    """By place: how many events were dropped there of which there is no row, since they had been held."""
+    """By place: the number of held events that were dropped there, which have no row."""
 
 
 Collect = Callable[[Layout, Mapping[str, bytes], pa.RecordBatch, Sequence[str]], Collected]
-"""Takes raw records through a layout, and asks conditions of what comes out."""
+"""Processes raw records by a layout, and evaluates conditions on the results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,35 +70,34 @@ class Failure:
     line: int
     message: str
     file: str | None = None
-    """The included file that the test stands in."""
+    """The included file that has the test."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A record where it ended."""
+    """A record and its final place."""
 
     place: Place
     input: int
     columns: Mapping[str, Any]
-    """Those of the record alone, not where it is."""
+    """The differences of the record itself, without its place."""
     conditions: tuple[bool, ...]
-    """For every condition of the file in order."""
+    """The results of the file's conditions, in order."""
 
     @property
     def copy(self) -> tuple[object, ...]:
-        """Equal for one event that came by one output to several readers of it."""
+        """Equal for copies of an event that one output sent to several readers."""
         return (self.place.edge or self.place.code, self.input, str(self.columns))
 
 
 def run_examples(plan: Plan, keys: Mapping[str, bytes], collect: Collect | None = None) -> list[Failure]:
-    """What was not as expected, in the order of the file. `collect` takes the records through the pipeline; where none
-    is given, that is done in this process."""
+    """The unmet expectations, in the order of the file. `collect` processes the records; by default in this process."""
     if collect is None:
         with collecting_here() as here:
             return run_examples(plan, keys, here)
     layout = Layout(_tapped(plan))
     tests = [test for test in plan.tests if test.inputs]
-    # Records of one test must not meet those of another in a state.
+    # A state must not combine records of different tests.
     runs = [[test] for test in tests] if layout.stateful() else [tests] if tests else []
     return [failure for run in runs for failure in _run_together(plan, layout, run, keys, collect)]
 
@@ -125,7 +124,7 @@ def _run_together(
 
 
 def _tapped(plan: Plan) -> Plan:
-    """The plan with a sink at every edge that an expectation names and that flows on into a transform."""
+    """The plan with an additional sink at every edge that an expectation names and that leads to a transform."""
     sinks = {sink.name for sink in plan.sinks}
     edges = {want.at for test in plan.tests for want in test.expect} - sinks
     known = {edge for node in (*plan.sources, *plan.transforms) for edge in node.outputs}
@@ -162,7 +161,7 @@ def _stream_of(source: StreamSource) -> str:
 
 @contextlib.contextmanager
 def collecting_here() -> Iterator[Collect]:
-    """The way through this process. All that is collected in the block is evaluated by one JVM, where one is needed."""
+    """Processes records in this process. Inside the block one JVM evaluates all conditions, if one is needed."""
     with LazyCatalyst() as spark:
 
         def collect(
@@ -179,13 +178,13 @@ def collecting_here() -> Iterator[Collect]:
 
 
 def example_batches(layout: Layout, raw: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, StatefulBatch | None]]:
-    """The batches in which examples go through a layout, each to be run to its end before the next is taken: one, and
-    where the layout has a state a second one without records, behind which nothing comes."""
+    """The batches for the examples; each must end before the next begins. There is one batch, and a second one without
+    records if the layout has a state; it is marked as the last."""
     if not layout.stateful():
         yield raw, None
         return
     latest_ms = max((int(ARRIVAL.timestamp() * 1_000), *_milliseconds(raw.column("timestamp"))))
-    wall_ms = min(latest_ms, WALL_MS_MAX - 1)  # a record from a later year has come from a clock that is wrong
+    wall_ms = min(latest_ms, WALL_MS_MAX - 1)  # a record from a later year comes from a wrong clock
     with TemporaryDirectory(prefix="logboom-test-") as name:
         directories = Directories(Path(name, "exchange"), Path(name, "segments"))
         for node in layout.stateful():
@@ -200,7 +199,7 @@ def example_batches(layout: Layout, raw: pa.RecordBatch) -> Iterator[tuple[pa.Re
 
 
 def dropped_without_rows(batch: StatefulBatch | None) -> Counter[int]:
-    """By place how many events a batch of `example_batches` has dropped of which it has no row."""
+    """By place the number of held events that a batch of `example_batches` has dropped, which have no row."""
     counts = {} if batch is None else batch.counts
     kinds = ((key.partition(":"), count) for key, count in counts.items())
     return Counter({int(code): count for (kind, _, code), count in kinds if kind == PLACE})
@@ -240,7 +239,7 @@ def _fault(
     lost: Sequence[tuple[Place, int]],
     condition: int | None,
 ) -> str | None:
-    """What is wrong at a place, or None. `lost`: events of the test of which there is no record."""
+    """The fault at a place, or None. `lost`: events of the test without a record."""
     here = [record for record in records if _is_at(plan, record.place, want.at)]
     here = list({record.copy: record for record in here}.values())
     fitting = sum(1 for record in here if not _differences(want, record, condition))

@@ -1,11 +1,11 @@
-"""Rows on their way through transforms with a state: kept in files between the jobs of one batch.
+"""Rows on their way through transforms with a state are kept in files between the jobs of one batch.
 
-A part is what one task of the job before has: whole partitions of origin, in order. `PartWriter` keeps the part's rows
-and what the transforms ask about them, by shard. `advance_shard` lets one shard answer all parts and writes what leaves
-from the shard. `resumed_part` gives the part's rows with the answers, in their old order, and `made_rows` those of the
-shards. Every file is written whole before its name is reported, under a name of its own, so that a task of Spark's that
-is tried again, or runs twice, does no harm. The files need not survive a crash, only the machines of one batch; reports
-carry their checksums, and a file that does not fit fails the batch, which is done again with new ones.
+A part holds the rows of one task of the previous job: whole partitions of origin, in order. `PartWriter` stores the
+part's rows and the transforms' requests about them, by shard. `advance_shard` lets one shard answer all parts and
+writes the rows that leave from the shard. `resumed_part` gives the part's rows with the answers, in their old order,
+and `made_rows` the rows of the shards. Every file is completely written under a unique name before its name is
+reported, so a Spark task that is retried or runs twice does no harm. The files need not survive a crash. Reports carry
+their checksums; a file that does not match fails the batch, which is repeated with new files.
 
 Knows Arrow, places and the interface of stateful transforms. Must not know Spark, or which state belongs to a batch.
 """
@@ -31,20 +31,20 @@ from logboom.pipeline.route.rows import AT, Rows
 from logboom.pipeline.state.segments import file_checksum
 
 _ROW: Final = "row"
-"""Which of the transform's rows in an Arrow batch was asked about."""
+"""The position of the row in the Arrow batch to which a request belongs."""
 _SHARD: Final = "shard"
 _PARTS: Final = b"parts"
 _ORIGINS_IN_MS: Final = 1 << 22
 _EPOCH_MS: Final = 1_577_836_800_000
 """2020-01-01: offsets of rows that leave from shards count milliseconds from here, times `_ORIGINS_IN_MS`."""
 WALL_MS_MAX: Final = _EPOCH_MS + (1 << 63) // _ORIGINS_IN_MS - 1
-"""The last moment for which there are such offsets, in milliseconds since 1970: in the year 2089."""
+"""The last time for which there are such offsets, in milliseconds since 1970: in the year 2089."""
 
 Positions = npt.NDArray[np.int64]
 
 
 class PartReport(msgspec.Struct, frozen=True):
-    """What a part has left for the next job."""
+    """The report of a part for the next job."""
 
     part: int
     token: str
@@ -53,20 +53,20 @@ class PartReport(msgspec.Struct, frozen=True):
     seen: dict[str, dict[str, int]]
     """By transform and partition of origin: the highest time, in microseconds."""
     asks: dict[str, int]
-    """The transforms that it asked something, with the checksums of the files in which that is."""
+    """The transforms to which it has requests, with the checksums of the request files."""
     rows: int | None
-    """The checksum of its rows; None where none are left."""
+    """The checksum of its rows; None if no rows remain."""
     first: tuple[str, int, int] | None = None
-    """Stream, partition and offset of its first row; None where it has none."""
+    """Stream, partition and offset of its first row; None if it has none."""
 
     @property
     def order(self) -> tuple[tuple[str, int, int], int]:
-        """What parts are sorted by. Spark may number them otherwise when a batch is done again."""
+        """The sort key of parts. Spark may number them differently when a batch is repeated."""
         return self.first or ("", -1, -1), self.part
 
 
 class ShardReport(msgspec.Struct, frozen=True):
-    """What one shard of one transform has made of a batch."""
+    """The report of one shard of one transform for a batch."""
 
     transform: str
     shard: int
@@ -79,7 +79,7 @@ class ShardReport(msgspec.Struct, frozen=True):
     """Rows that leave from it, of these `new` were not events of the input."""
     new: int
     answers_sum: int | None
-    """The checksum of its answers; None where it gives none."""
+    """The checksum of its answers; None if it gives none."""
     made_sum: int | None
     """The checksum of the rows that leave."""
     counts: dict[str, int]
@@ -87,7 +87,7 @@ class ShardReport(msgspec.Struct, frozen=True):
 
 
 class Segments(Protocol):
-    """Where the tables of a transform's state are kept."""
+    """The directory with the tables of a transform's state."""
 
     def open(self, names: Sequence[str]) -> State: ...
 
@@ -98,7 +98,7 @@ class Segments(Protocol):
 
 
 class PartWriter:
-    """Takes the rows of a part that has come to a step with a state; a `stages.TaskEmitter`."""
+    """Writes the rows of a part that has reached a step with a state; a `stages.TaskEmitter`."""
 
     def __init__(
         self,
@@ -110,8 +110,8 @@ class PartWriter:
         *,
         keeps_dropped: bool = False,
     ) -> None:
-        """`contexts`: by transform. `keeps_dropped`: whether rows that are dropped go on, so that they can be looked
-        at behind the last step; they are counted and left here otherwise."""
+        """`contexts`: by transform. `keeps_dropped`: whether dropped rows continue, so that they can be examined after
+        the last step; otherwise they are only counted."""
         self._step, self._contexts = step, contexts
         self._part, self._shards, self._keeps_dropped = part, shards, keeps_dropped
         self._token = uuid.uuid4().hex[:12]
@@ -137,14 +137,14 @@ class PartWriter:
             self._rows.write(batch)
 
     def finish(self, counts: Counts) -> bytes:
-        """Ends all files; gives the part's report."""
+        """Closes all files; returns the part's report."""
         rows = self._rows.close()
         sums = {name: writer.close() for name, writer in self._asked.items()}
         asks = {name: checksum for name, checksum in sums.items() if checksum is not None}
         return msgspec.json.encode(PartReport(self._part, self._token, counts, self._seen, asks, rows, self._first))
 
     def _ask(self, node: StatefulNode, batch: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
-        """The batch with those of the transform's rows at their exits that need no answer."""
+        """The batch after moving rows that need no answer to their exits."""
         at = batch.column(AT).to_numpy()
         mine = np.flatnonzero(np.isin(at, node.places))
         if not len(mine):
@@ -175,7 +175,7 @@ class PartWriter:
 
 
 class _Writer:
-    """An Arrow file that is begun with the first batch."""
+    """An Arrow file that is created with the first batch."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -187,7 +187,7 @@ class _Writer:
         self._writer.write_batch(batch)
 
     def close(self) -> int | None:
-        """Ends the file; its checksum, None where nothing was written."""
+        """Closes the file; returns its checksum, or None if nothing was written."""
         if self._writer is None:
             return None
         self._writer.close()
@@ -204,20 +204,20 @@ def _asked_file(directory: Path, part: int, token: str, transform: str) -> Path:
 
 @functools.lru_cache(maxsize=4_096)
 def _whole(path: Path, checksum: int) -> Path:
-    """The file, looked at once by each process: its name is of no other. Arrow would take what it holds as it is.
+    """The file, checked once by each process: names are unique. Arrow itself would not detect damage.
 
     :raises PipelineError: it does not hold what was written.
     """
     if file_checksum(path) != checksum:
         raise PipelineError(
-            f"{path} is damaged: it does not hold what another task of the batch wrote. The batch is done again; where "
-            "this comes again, look for a fault of the disk or of the machine's memory"
+            f"{path} is damaged: it does not hold what another task of the batch wrote. The batch is repeated; if "
+            "this happens again, check the disk and the machine's memory for faults"
         )
     return path
 
 
 def _see(seen: dict[str, int], events: pa.RecordBatch, time_column: str | None) -> None:
-    """Notes the highest time of each partition of origin."""
+    """Records the highest time of each partition of origin."""
     if time_column is None:
         return
     columns = [events.column(name) for name in ("stream", "partition")]
@@ -229,7 +229,7 @@ def _see(seen: dict[str, int], events: pa.RecordBatch, time_column: str | None) 
 
 
 def _moved(batch: pa.RecordBatch, mine: Positions, node: StatefulNode, exits: npt.NDArray[np.int8]) -> pa.RecordBatch:
-    """The batch with these rows of it at the places behind their exits, without those that were taken."""
+    """The batch with these rows at the places after their exits, without rows that a shard has taken over."""
     at = batch.column(AT).to_numpy().copy()
     places = dict(node.exits)
     for code in np.unique(exits).tolist():
@@ -262,7 +262,7 @@ def advance_shard(
     context: BatchContext,
     pipeline: str,
 ) -> ShardReport:
-    """Lets one shard of a transform answer what the parts asked it. `state`: files of the state that it has."""
+    """Lets one shard of a transform answer the requests of the parts. `state`: files of its current state."""
     name = node.transform.name
     asked = [
         (part.part, rows) for part in parts if name in part.asks for rows in _asked_of(directory, part, name, shard)
@@ -300,7 +300,7 @@ def _shard_file(directory: Path, transform: str, shard: int, token: str, what: s
 
 
 def _asked_of(directory: Path, part: PartReport, transform: str, shard: int) -> list[pa.RecordBatch]:
-    """What a part asked one shard: one batch, but for more text than one column can hold."""
+    """The requests of a part to one shard: one batch, unless the text exceeds what one column can hold."""
     pieces = [piece for piece, _ in _shard_slices(_asked_by(directory, part, transform), shard)]
     whole: pa.Table = pa.Table.from_batches(pieces).drop_columns([_ROW]).combine_chunks()
     return [batch for batch in whole.to_batches() if batch.num_rows]
@@ -311,7 +311,7 @@ def _asked_by(directory: Path, part: PartReport, transform: str) -> Path:
 
 
 def _shard_slices(path: Path, shard: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """By Arrow batch of the part: the rows that were asked of a shard, without copying, and how many there are."""
+    """By Arrow batch of the part: the rows of requests to a shard, without copying, and their number."""
     with pa.memory_map(str(path)) as file:
         reader = pa.ipc.open_file(file)
         for number in range(reader.num_record_batches):
@@ -321,7 +321,7 @@ def _shard_slices(path: Path, shard: int) -> Iterator[tuple[pa.RecordBatch, int]
 
 
 def _one_batch(pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """All rows of some batches of which at least one has rows."""
+    """All rows of some batches, at least one of which has rows."""
     (whole,) = pa.Table.from_batches(pieces).combine_chunks().to_batches()
     return whole
 
@@ -338,9 +338,9 @@ def _write_answers(path: Path, parts: Sequence[int], answers: Sequence[pa.Record
 def _with_origins(
     done: Advanced, node: StatefulNode, stream: str, shard: int, wall_ms: int
 ) -> tuple[pa.RecordBatch | None, int]:
-    """Flat rows of what leaves from a shard, and how many of them are new events.
+    """The rows that leave from a shard, and how many of them are new events.
 
-    The origin they are given grows for ever: readers of the edges drop what is not above the highest they have seen.
+    Their origin must always grow: readers of the edges drop records that are not above the highest origin seen.
     """
     if done.made is None or not done.made.num_rows:
         return None, 0
@@ -375,7 +375,7 @@ def resumed_part(
     directory: Path, step: StatefulStep, part: PartReport, answers: Sequence[ShardReport]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a part behind a step, in their order."""
-    if part.rows is None:  # nothing was left of it
+    if part.rows is None:  # no rows remain
         return
     path = _whole(_rows_file(directory, part.part, part.token), part.rows)
     readers = [
@@ -403,7 +403,7 @@ def made_rows(directory: Path, shards: Sequence[ShardReport]) -> Iterator[pa.Rec
 
 
 class _Answers:
-    """What all shards of a transform answered a part, in the order of its rows."""
+    """The answers of all shards of a transform to a part, in the order of its rows."""
 
     def __init__(self, directory: Path, node: StatefulNode, part: PartReport, shards: Sequence[ShardReport]) -> None:
         self._node = node
@@ -433,7 +433,7 @@ class _Answers:
         return _moved(both.take(pa.array(order)), mine, self._node, exits)
 
     def _next(self, rows: int) -> pa.RecordBatch:
-        """The answers about the next this many rows, which were asked as one Arrow batch."""
+        """The answers for the next rows, as many as one Arrow batch requested."""
         pieces, positions = [], []
         for number, (found, asked) in enumerate(self._by_shard):
             batch, length = next(asked)

@@ -1,8 +1,9 @@
-"""The steps of a layout as one lazy DataFrame: raw records in, rows at their last place, or what became of them, out.
+"""The steps of a layout as one lazy DataFrame: its input is raw records; its output is rows at their final place, or
+counts of the outcomes.
 
-Knows Spark's columns and how an error in a condition is kept from stopping a batch. Must not know streams, sinks or
-checkpoints; production, tests and benchmarks all build their rows here. Spark evaluates those conditions that the
-kernels cannot; all else happens in the stages between (see `logboom.pipeline.execute.stages`).
+Knows Spark's columns and how an error in a condition is prevented from stopping a batch. Must not know streams, sinks
+or checkpoints; production, tests and benchmarks all build their rows here. Spark evaluates only the conditions that the
+kernels cannot evaluate; the stages between do everything else (see `logboom.pipeline.execute.stages`).
 """
 
 import contextlib
@@ -57,7 +58,7 @@ class Flow:
     def __init__(
         self, spark: SparkSession, layout: Layout, keys: Mapping[str, bytes], stateful: StatefulBatch | None = None
     ) -> None:
-        """`stateful`: given where transforms of the layout have a state."""
+        """`stateful`: required if transforms of the layout have a state."""
         self._spark = spark
         self._layout = layout
         self._keys = keys
@@ -104,7 +105,7 @@ class Flow:
         return self._stateful
 
     def _through_shards(self, step: StatefulStep, parts: Sequence[bytes]) -> Sequence[ResumedTask]:
-        """Lets the shards of a step answer; what gives the rows behind it."""
+        """Runs the shards of a step; returns the tasks that give the rows after it."""
         slots = self._spark.sparkContext.defaultParallelism
         tasks = self._batch.shard_tasks(step, parts, slots)
         runner = _Shards(tuple(tasks))
@@ -112,11 +113,11 @@ class Flow:
         return self._batch.resumed_tasks(step, parts, answers, slots)
 
     def _numbers(self, count: int) -> DataFrame:
-        """One task of Spark's for each number from 0; an odd one for none."""
+        """A DataFrame with one task for each number from 0; with one empty task if there are none."""
         return self._spark.range(0, max(1, count), 1, max(1, count))
 
     def _with_answers(self, rows: DataFrame, stage: ExecutionStage) -> DataFrame:
-        """The rows with the values of those conditions that Spark evaluates in front of a stage."""
+        """The rows with the values of the conditions that Spark evaluates before a stage."""
         if stage.spark_layer is not None:
             return self._with_conditions(rows, stage.spark_layer)
         if stage.values_of is not None:
@@ -136,7 +137,7 @@ class Flow:
         """The rows with a column per condition and their new weights. `attributes` is a variant meanwhile."""
         asked = [condition.sql for condition in layer.conditions] + [weight.sql for weight in layer.weights]
         as_variant = any(_ATTRIBUTES.search(sql) for sql in asked)
-        # Spark analyses the whole plan at every step of a DataFrame: one step for what does not depend on another.
+        # Spark analyses the whole plan at every step of a DataFrame: so independent columns are added in one step.
         if as_variant:
             rows = rows.withColumns({_TEXT: F.col("attributes"), "attributes": F.expr(variant_of("attributes"))})
         rows = rows.withColumns({condition.column: self._verdict(condition) for condition in layer.conditions})
@@ -152,7 +153,7 @@ class Flow:
         return rows.select(*(changed[name].alias(name) if name in changed else F.col(name) for name in names))
 
     def _with_values(self, rows: DataFrame, node: KernelNode) -> DataFrame:
-        """The rows with the values that one transform needs, where they wait for it."""
+        """The rows with the values that one transform needs, for rows that wait for it."""
         here = F.col(AT).isin(*node.arrivals)
         seen = rows.withColumns({_TEXT: F.col("attributes"), "attributes": F.expr(variant_of("attributes"))})
         values = {column: F.when(here, guarded_value(self._spark, sql)) for column, sql in node.transform.event_values}
@@ -167,19 +168,19 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class _OpenPart:
-    """Opens the writer of the part that a task of Spark's has."""
+    """Opens the writer of a Spark task's part."""
 
     open_part: OpenPart
 
     def __call__(self) -> TaskEmitter:
         context = TaskContext.get()
-        assert context is not None, "runs on executors alone"
+        assert context is not None, "runs only on executors"
         return self.open_part(context.partitionId())
 
 
 @dataclass(frozen=True, slots=True)
 class _Shards:
-    """Runs the shards of the numbers that it is given."""
+    """Runs the shards with the given numbers."""
 
     tasks: tuple[ShardTask, ...]
 
@@ -190,7 +191,7 @@ class _Shards:
 
 @dataclass(frozen=True, slots=True)
 class _Resumed:
-    """A stage over the rows behind a step with a state, by the numbers of what gives them."""
+    """A stage over the rows after a step with a state, by the numbers of the tasks that give them."""
 
     runner: StageRunner
     tasks: tuple[ResumedTask, ...]
@@ -210,13 +211,13 @@ def _reports(rows: DataFrame) -> list[bytes]:
 
 
 def guarded_condition(spark: SparkSession, sql: str, columns: Sequence[tuple[str, str]] = EVENT_COLUMNS) -> Column:
-    """TRUE, FALSE (also for null), or FAILED where evaluating raises or a part without a value leaves no answer: one
-    record must not stop a batch. `columns`: what the SQL may name."""
+    """TRUE, FALSE (also for null), or FAILED if evaluating raises or if a failed part leaves no answer: one record must
+    not stop a batch. `columns`: what the SQL may name."""
     return _column(spark, _verdict(_session_verdicts(spark.sparkContext), sql, tuple(columns)))
 
 
 def guarded_value(spark: SparkSession, sql: str, columns: Sequence[tuple[str, str]] = EVENT_COLUMNS) -> Column:
-    """The value of SQL as JSON (`KernelTransform.event_values`), null where it fails."""
+    """The value of SQL as JSON (`KernelTransform.event_values`), null if it fails."""
     return _column(spark, _value(_session_verdicts(spark.sparkContext), sql, tuple(columns)))
 
 
@@ -236,8 +237,8 @@ def _session_verdicts(context: SparkContext) -> "_SessionVerdicts":
 
 
 class _SessionVerdicts:
-    """Verdicts in the JVM of a session. Catalyst takes its settings from the session that is active in the calling
-    thread; these change, and so it gets one of its own."""
+    """Verdicts in the JVM of a session. Catalyst takes its settings from the active session of the calling thread. The
+    settings are changed here, so it gets a session of its own."""
 
     def __init__(self, context: SparkContext) -> None:
         gateway = context._gateway  # noqa: SLF001 - as below
@@ -258,7 +259,7 @@ class _SessionVerdicts:
             return self._verdicts().value(sql, columns)
 
     def _verdicts(self) -> Verdicts:
-        """For one expression: what it keeps of that is not kept as long as the session."""
+        """For one expression: its objects are released before the session ends."""
         return Verdicts(self._catalyst, (Py4JJavaError, PySparkException))
 
     @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""The steps of a layout in this process, for a few records: what `pipeline test` runs its examples through.
+"""Runs the steps of a layout in this process, for a few records: used by `pipeline test`.
 
 The kernels are those of production. Conditions that they cannot evaluate are evaluated by Spark's own analyser,
-optimiser and expressions in a bare JVM, which starts in a second where a session takes many; without such conditions
-none is started. With
-`Flow`, which does the same in a session, it shares the layout, the stages and the text of every condition.
+optimiser and expressions in a JVM without a session. It starts in a second, much faster than a session; without such
+conditions no JVM is started. With `Flow`, which does the same in a session, it shares the layout, the stages and the
+text of every condition.
 
 Knows layouts, stages and Catalyst. Must not know what is expected of the records.
 """
@@ -50,15 +50,15 @@ _TYPED: Final[Mapping[str, str]] = {
     "binary": "unhex(_text)",
     "array<struct<key:string,value:binary>>": "from_json(_text, 'array<struct<key:string,value:binary>>')",
 }
-"""How Spark makes a value of each type of the text that `_text_of` writes."""
+"""How Spark converts the text that `_text_of` writes to a value of each type."""
 
 
 _What = Literal["verdict", "value", "caught"]
-"""What an expression is for: a condition, a value as JSON, a value that is null where computing it raises."""
+"""The purpose of an expression: a condition, a value as JSON, or a value that is null if computing it raises."""
 
 
 class LazyCatalyst(contextlib.AbstractContextManager["LazyCatalyst"]):
-    """Catalyst in a JVM that starts when it is asked for. Leaving the block ends that JVM, where one was needed."""
+    """Catalyst in a JVM that starts on first use and ends with the block."""
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
@@ -79,7 +79,7 @@ class LocalFlow:
     """Moves records through the steps of one layout."""
 
     def __init__(self, layout: Layout, keys: Mapping[str, bytes], spark: LazyCatalyst) -> None:
-        """`spark`: evaluates what the kernels cannot."""
+        """`spark`: evaluates the expressions that the kernels cannot evaluate."""
         self._layout = layout
         self._keys = keys
         self._spark = spark
@@ -87,7 +87,7 @@ class LocalFlow:
         """Expressions in the JVM, by what they are for, their SQL and its columns."""
 
     def rows(self, raw: pa.RecordBatch, stateful: StatefulBatch | None = None) -> pa.RecordBatch:
-        """Rows with `flat_columns` at their last place, of records with RAW_COLUMNS. `stateful`: given where
+        """Rows with `flat_columns` at their final place, from records with RAW_COLUMNS. `stateful`: given where
         transforms of the layout have a state."""
         moved, found = [raw], execution_stages(self._layout.steps)
         for number, stage in enumerate(found):
@@ -170,7 +170,7 @@ class LocalFlow:
     ) -> list[float | None]:
         found: list[float | None] = rows.column("weight").to_pylist()
         for weight in weights:
-            # Where it raises its condition has failed, and the event keeps its weight among the dead letters.
+            # If it raises, its condition has failed, and the event keeps its weight as a dead letter.
             grown = self._values(rows, "caught", [weight.sql], EVENT_COLUMNS)
             for number, (place, verdict) in enumerate(zip(at, verdicts[weight.column], strict=True)):
                 if place == weight.at and verdict == TRUE:
@@ -199,7 +199,8 @@ class LocalFlow:
         self, rows: pa.RecordBatch, what: _What, sqls: Sequence[str], columns: Sequence[Column]
     ) -> list[list[Any]]:
         """By row the value of each expression, which may name these columns."""
-        # Only what is named goes to the JVM: a text of 10 MB may be the record's value, its line and the body.
+        # Only columns that the SQL names are sent to the JVM: a text of 10 MB may be in the record's value, its line
+        # and the body.
         named = [column for column in columns if any(_names(sql, column[0]) for sql in sqls)] or columns[:1]
         table = [(name, _TYPED[kind]) for name, kind in named]
         texts = [[_text_of(value) for value in _plain(rows.column(name))] for name, _ in named]
@@ -207,7 +208,7 @@ class LocalFlow:
         return self._spark().evaluate(table, list(zip(*texts, strict=True)), expressions)
 
     def _expression(self, what: _What, sql: str, columns: tuple[Column, ...]) -> Any:
-        """Made once: it takes some hundred calls, and stays in the JVM as long as that."""
+        """Built once, since it takes some hundred calls to the JVM."""
         if (what, sql, columns) not in self._known:
             self._known[what, sql, columns] = self._made(what, sql, columns)
         return self._known[what, sql, columns]

@@ -1,6 +1,6 @@
 """Examples through a Spark session: for `pipeline test --master`, and for the test that compares both.
 
-Knows Spark and flows. Must not know what is expected of the records.
+Knows Spark and flows. Must not know expectations.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ _NAMES: Final = [name for name, kind in (*EVENT_COLUMNS, *DEAD_COLUMNS) if kind 
 
 
 def collect_on(spark: SparkSession) -> Collect:
-    """Takes records through the pipeline in one job of a session."""
+    """Processes records in one job of a session."""
 
     def collect(layout: Layout, keys: Mapping[str, bytes], raw: pa.RecordBatch, conditions: Sequence[str]) -> Collected:
         found, dropped = [], Counter[int]()
@@ -40,7 +40,7 @@ def collect_on(spark: SparkSession) -> Collect:
 
 
 def _rows(spark: SparkSession, flow: Flow, records: pa.RecordBatch, conditions: Sequence[str]) -> list[Any]:
-    """Where the records of one batch are behind all steps."""
+    """The final places of the records of one batch."""
     schema = ", ".join(f"`{name}` {kind}" for name, kind in RAW_COLUMNS)
     given = spark.createDataFrame([tuple(row[name] for name, _ in RAW_COLUMNS) for row in records.to_pylist()], schema)
     rows = flow.rows(given.coalesce(1)).withColumn("attributes_text", F.col("attributes"))

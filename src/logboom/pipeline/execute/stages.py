@@ -1,8 +1,8 @@
 """Runs the steps of a layout over Arrow batches on an executor: kernels, layers, and at the end the emitter.
 
-Knows Arrow and that transforms have kernels; no particular one. Must not know Spark. Rows keep their order, which the
-deliveries rely on. Counts leave a stage as a row of their own among the records, so that an attempt of Spark's that
-fails takes its counts with it.
+Knows Arrow and the interface of kernels, but no particular transform. Must not know Spark. Rows keep their order, which
+the deliveries rely on. Counts leave a stage as a row of their own among the records, so that the counts of a failed
+Spark attempt are discarded with it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ from logboom.pipeline.route.routing import needs_spark, route_rows
 from logboom.pipeline.route.rows import AT, Rows, rows_of
 
 REPORT_AT: Final = -1_000_000
-"""The place of the row of counts, which no record can have."""
+"""The place of the row of counts; no record has this place."""
 REPORT: Final = "report"
 IN, BYTES_IN, BYTES_OUT, COPIES, MASKED, PLACE = "in", "bytes_in", "bytes_out", "copies", "masked", "place"
 MISSED, FAILURES = "missed", "failed"
@@ -60,7 +60,7 @@ def _schema(counts: tuple[str, ...]) -> pa.Schema:
 
 
 def _count_columns(step: KernelPass) -> dict[str, str]:
-    """By the column that a transform of a pass counts in: the name of the count."""
+    """The name of each count, by the column in which a transform of a pass counts."""
     masked = {mask_column(label): f"{MASKED}:{label}" for label in step.labels}
     missed = {missed_column(label): f"{MISSED}:{label}" for label in step.misses}
     return {**masked, **missed, **{failed_column(label): f"{FAILURES}:{label}" for label in step.failures}}
@@ -76,20 +76,20 @@ def flat_schema() -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionStage:
-    """Steps that follow each other without Spark."""
+    """Consecutive steps that do not need Spark."""
 
     spark_layer: Layer | None
-    """The layer in front of them whose conditions Spark evaluates; None for the first stage."""
+    """The layer before them whose conditions Spark evaluates; None for the first stage."""
     steps: tuple[Layer | KernelPass, ...]
     values_of: KernelNode | None = None
     """The transform that begins it and for whose rows Spark computes values (`KernelTransform.event_values`)."""
     behind: StatefulStep | None = None
-    """The transforms with a state that its rows come from."""
+    """The transforms with a state before this stage."""
 
 
 def execution_stages(steps: Iterable[Step]) -> tuple[ExecutionStage, ...]:
-    """The steps of a layout, cut in front of each layer whose conditions Spark has to evaluate, and of each pass
-    that begins with values that Spark has to compute, and behind each step with a state."""
+    """The steps of a layout, cut before each layer whose conditions Spark has to evaluate, before each pass that begins
+    with values that Spark has to compute, and after each step with a state."""
     found = [ExecutionStage(None, ())]
     for step in steps:
         if isinstance(step, StatefulStep):
@@ -116,7 +116,7 @@ def _all_record_conditions(stage: ExecutionStage) -> dict[str, str]:
 
 
 def _with_record_conditions(stage: ExecutionStage, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Raw records with the answers of those conditions on them that need no Spark."""
+    """Raw records with the values of the conditions on them that do not need Spark."""
     asked = _all_record_conditions(stage)
     simple = {column: simple_condition(sql, WHEN_COLUMNS) for column, sql in asked.items()}
     if not any(simple.values()):
@@ -129,20 +129,20 @@ def _with_record_conditions(stage: ExecutionStage, batch: pa.RecordBatch) -> pa.
 
 
 class TaskEmitter(Protocol):
-    """Takes rows at their last place out of the pipeline."""
+    """Writes rows at their final place out of the pipeline."""
 
     def send(self, rows: Rows, counts: Counts) -> None:
-        """Takes the rows and counts them; may return before they have arrived."""
+        """Sends and counts the rows; may return before they have arrived."""
         ...
 
     def finish(self, counts: Counts) -> bytes:
-        """Returns when everything has arrived, with what the driver gets to know of the task; raises where that
-        cannot be. `counts` are the task's, those of `send` among them."""
+        """Returns the task's report for the driver when everything has arrived; raises if that is impossible. `counts`
+        are the task's, those of `send` among them."""
         ...
 
 
 class OpenTaskEmitter(Protocol):
-    """Makes an emitter on an executor; this is what is pickled and sent there."""
+    """Creates an emitter on an executor; this object is pickled and sent there."""
 
     def __call__(self) -> TaskEmitter: ...
 
@@ -152,13 +152,13 @@ class StageRunner:
     """A stage as executors call it: an iterator of batches to an iterator of batches.
 
     With an emitter, rows leave through it, and one row with its report comes out. Without one, the rows come out with
-    `flat_columns`, and the counts of the task behind them at REPORT_AT.
+    `flat_columns`, followed by the counts of the task at REPORT_AT.
     """
 
     stage: ExecutionStage
     keys: Mapping[str, bytes]
     entries: Mapping[str, int] | None
-    """For the first stage: where the records of each source start."""
+    """For the first stage: the start place of each source's records."""
     emitter: OpenTaskEmitter | None
     file: str = ""
     """The pipeline's file, for messages."""
@@ -168,11 +168,11 @@ class StageRunner:
         emitter = None if self.emitter is None else self.emitter()
         for batch in self._pieces(batches):
             rows = task.enter(batch)
-            if not len(rows):  # an empty partition, or a batch of counts alone
+            if not len(rows):  # an empty partition, or a batch with only counts
                 continue
             try:
                 rows = task.run(rows)
-            except Exception as error:  # not BLE001: raised on with the place that failed
+            except Exception as error:  # not BLE001: raised again with the place that failed
                 raise placed(error, self.file) from error
             if emitter is None:
                 yield conform(rows.flat(), _FLAT)
@@ -184,7 +184,7 @@ class StageRunner:
             yield pa.RecordBatch.from_pydict({REPORT: pa.array([emitter.finish(task.counts)], pa.binary())})
 
     def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches; in front of a transform that makes several events of one, in pieces of a few MiB."""
+        """The batches; before a transform that makes several events of one, in pieces of a few MiB."""
         passes = [step for step in self.stage.steps if isinstance(step, KernelPass)]
         if not any(node.transform.splits for step in passes for node in step.nodes):
             yield from batches
@@ -200,7 +200,7 @@ class _Task:
     counts: Counts = field(default_factory=dict)
 
     def enter(self, batch: pa.RecordBatch) -> Rows:
-        """The batch as rows: records counted as they enter, or rows of an earlier stage, its counts taken over."""
+        """The batch as rows: new records are counted; rows of an earlier stage keep its counts."""
         entries = self.runner.entries
         if entries is not None:
             return self._enter_records(batch, entries)
@@ -262,7 +262,7 @@ def add_counts(counts: Counts, others: Mapping[str, int]) -> None:
 
 
 def counts_report(counts: Counts) -> bytes:
-    """The report of an emitter that has nothing to say but the counts of its task."""
+    """The report of an emitter that reports only the counts of its task."""
     return _encode(counts)
 
 
@@ -280,7 +280,7 @@ def _report_row(counts: Counts) -> pa.RecordBatch:
 
 
 def run_pass(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Runs each row through the kernels of the places it is at. Rows that a kernel makes of one stand together."""
+    """Runs the kernels of each row's place. Rows that a kernel makes of one row are consecutive."""
     schema = _schema(tuple(_count_columns(kernel_pass)))
     if kernel_pass.reads_records:
         batch = _from_records(kernel_pass, keys, batch, schema)
@@ -293,8 +293,8 @@ def run_pass(kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.Recor
 def _from_records(
     kernel_pass: KernelPass, keys: Mapping[str, bytes], batch: pa.RecordBatch, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """The events of a batch of records. Every row waits for one of the transforms that read records, since nothing
-    else takes these."""
+    """The events of a batch of records. Every row waits for one of the transforms that read records, since nothing else
+    reads them."""
     pieces: list[tuple[pa.Array, pa.RecordBatch]] = []
     for node in kernel_pass.nodes:
         if node.transform.reads_records:
@@ -306,7 +306,7 @@ def _from_records(
 
 
 def _on_events(node: KernelNode, keys: Mapping[str, bytes], batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch behind a transform that reads events. Rows at other places pass it by."""
+    """The batch after a transform that reads events. Rows at other places are unchanged."""
     rows = _rows_at(batch, node.arrivals)
     if not len(rows):
         return batch
@@ -323,7 +323,7 @@ def _on_events(node: KernelNode, keys: Mapping[str, bytes], batch: pa.RecordBatc
 
 
 def _counted_once(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows that a kernel has made of fewer; what was counted by row stays with the first of each."""
+    """The rows after a kernel that splits rows; counts by row stay with the first row of each split."""
     origin = batch.column(SPLIT_FROM).to_numpy()
     is_first = pa.array(np.append(True, origin[1:] != origin[:-1]))
     for name in batch.schema.names:
@@ -347,7 +347,7 @@ def _rows_at(batch: pa.RecordBatch, codes: tuple[int, ...]) -> pa.Array:
 
 
 def _placed(node: KernelNode, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows at the place behind the kernel, the dead ones among the dead."""
+    """The rows at the place after the kernel; dead rows at the place of dead letters."""
     reasons = batch.column("dead_reason")
     if reasons.null_count == len(reasons):
         at: pa.Array = pa.repeat(pa.scalar(node.leaves, pa.int32()), batch.num_rows)
@@ -360,7 +360,7 @@ def _placed(node: KernelNode, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _in_order(pieces: list[tuple[pa.Array, pa.RecordBatch]]) -> pa.RecordBatch:
-    """The rows of all pieces in the order they had before they were split."""
+    """The rows of all pieces, in their order before the split."""
     if len(pieces) == 1:
         return pieces[0][1]
     rows = pa.concat_arrays([rows for rows, _ in pieces])

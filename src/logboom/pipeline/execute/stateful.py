@@ -1,8 +1,8 @@
-"""One batch's way through the steps with a state of a layout: what their transforms remember before it and behind it.
+"""Processes one batch in the steps with a state: from the memory before the batch to the memory after it.
 
-`StatefulBatch` is on the driver. It hands out the parts of the work, which run anywhere (`OpenPart` with the rows in
-front of a step, `ShardTask` for the shards, `ResumedTask` for the rows behind it), and takes their reports, of which it
-makes the next memory and the counts. `flow` and `local` decide where the work is done.
+`StatefulBatch` is on the driver. It creates the tasks, which run anywhere (`OpenPart` with the rows before a step,
+`ShardTask` for the shards, `ResumedTask` for the rows after it), and computes the next memory and the counts from their
+reports. `flow` and `local` decide where the tasks run.
 
 Knows layouts, memories and the files between jobs. Must not know Spark, nor which memory is durable.
 """
@@ -49,7 +49,7 @@ _shard_reports: Final = msgspec.json.Decoder(list[ShardReport])
 
 @dataclass(frozen=True, slots=True)
 class Directories:
-    """Where a batch keeps files; all machines of the pipeline see them."""
+    """The directories of a batch's files, shared by all machines of the pipeline."""
 
     exchange: Path
     """For the files between jobs; emptied before each batch."""
@@ -59,7 +59,7 @@ class Directories:
 
 @dataclass(frozen=True, slots=True)
 class OpenPart:
-    """Opens the writer of a part. It travels to executors."""
+    """Opens the writer of a part. It is sent to executors."""
 
     directory: Path
     step: StatefulStep
@@ -73,7 +73,7 @@ class OpenPart:
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """Some shards of all transforms of a step, each of which answers what the parts asked. It travels to executors."""
+    """Runs some shards of all transforms of a step; each answers the requests of the parts. It is sent to executors."""
 
     directory: Path
     segments: Path
@@ -84,26 +84,26 @@ class ShardTask:
     parts: tuple[PartReport, ...]
 
     def __call__(self) -> bytes:
-        """The reports of all of them."""
+        """The reports of all shards."""
         return msgspec.json.encode([self._advance(*one) for one in self.work])
 
     def _advance(self, node: StatefulNode, shard: int, state: tuple[str, ...], context: BatchContext) -> ShardReport:
         segments = SegmentDirectory(self.segments / node.transform.name)
         try:
             return advance_shard(self.directory, node, shard, self.parts, state, segments, context, self.pipeline)
-        except Exception as error:  # not BLE001: raised on with the place that failed
+        except Exception as error:  # not BLE001: raised again with the place that failed
             raise placed(error, self.file) from error
 
 
 @dataclass(frozen=True, slots=True)
 class ResumedTask:
-    """Rows behind a step: those of one part, or of some shards. It travels to executors."""
+    """Reads the rows after a step: those of one part, or of some shards. It is sent to executors."""
 
     directory: Path
     step: StatefulStep
     part: PartReport | None
     shards: tuple[ShardReport, ...]
-    """Of a part: all, with their answers; else those whose rows leave."""
+    """For a part: all transforms, with their answers; else those whose shards have leaving rows."""
 
     def __call__(self) -> Iterator[pa.RecordBatch]:
         if self.part is None:
@@ -125,13 +125,13 @@ class StatefulBatch:
     ends: bool = False
     """See `BatchContext.ends`."""
     counts: Counts = field(default_factory=dict)
-    """What parts and shards have counted, and what was held before and behind."""
+    """Counts of parts and shards, and of events held before and after the batch."""
     _after: dict[str, TransformMemory] = field(default_factory=dict)
     _directory: Path = field(init=False)
 
     def __post_init__(self) -> None:
         shutil.rmtree(self.directories.exchange, ignore_errors=True)
-        # A name of its own: a task of an attempt that has failed may still be writing.
+        # A unique name: a task of a failed attempt may still be writing.
         self._directory = self.directories.exchange / f"{self.batch}-{uuid.uuid4().hex[:12]}"
         self._directory.mkdir(parents=True)
         carried = self._carried()
@@ -141,7 +141,7 @@ class StatefulBatch:
                 count(self.counts, f"{ABANDONED}:{name}", memory.held)
 
     def _carried(self) -> dict[str, TransformMemory]:
-        """The memories that transforms of this plan go on with."""
+        """The memories from which transforms of this plan continue."""
         forms = {node.name: node.state_form for node in self.layout.stateful()}
         return {name: memory for name, memory in self.before.transforms.items() if forms.get(name) == memory.form}
 
@@ -150,7 +150,7 @@ class StatefulBatch:
         return self._carried().get(node.transform.name, empty)
 
     def open_part(self, step: StatefulStep) -> OpenPart:
-        """What takes the rows in front of a step."""
+        """Opens writers for the rows before a step."""
         contexts = {}
         for node in step.nodes:
             mark = self._memory_of(node).progress.mark_us
@@ -184,7 +184,7 @@ class StatefulBatch:
     def resumed_tasks(
         self, step: StatefulStep, parts: Sequence[bytes], shards: Sequence[bytes], tasks: int
     ) -> list[ResumedTask]:
-        """What gives the rows behind a step: one task for each part, and at most `tasks` for rows of shards."""
+        """The tasks that give the rows after a step: one for each part, and at most `tasks` for rows of shards."""
         found = sorted(
             (report for reports in shards for report in _shard_reports.decode(reports)),
             key=lambda report: (report.transform, report.shard),
@@ -195,8 +195,8 @@ class StatefulBatch:
         answering = tuple(report for report in found if report.answers_sum is not None)
         resumed = [ResumedTask(self._directory, step, report, answering) for report in reports]
         making = [report for report in found if report.made_sum is not None]
-        # Shards that follow each other stay together: sorted by their first rows, the parts of the next step with a
-        # state then have all rows in one order, however many tasks there are.
+        # Consecutive shards stay together. Sorted by their first rows, the parts of the next step with a state then
+        # have all rows in the same order, whatever the number of tasks.
         each = -(-len(making) // tasks)
         resumed += [
             ResumedTask(self._directory, step, None, tuple(making[first : first + each]))
@@ -219,7 +219,7 @@ class StatefulBatch:
         self._after[name] = msgspec.structs.replace(self._after[name], shards=shards)
 
     def memory(self) -> Memory:
-        """What is remembered behind the batch, when all steps are done."""
+        """What is remembered after the batch, when all steps are done."""
         return Memory(self.before.shards, dict(self._after))
 
     def close(self) -> None:
@@ -228,5 +228,5 @@ class StatefulBatch:
 
 
 def run_shards(tasks: Iterable[ShardTask]) -> list[bytes]:
-    """Runs them here, one after the other."""
+    """Runs the tasks in this process, one after the other."""
     return [task() for task in tasks]

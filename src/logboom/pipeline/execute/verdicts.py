@@ -1,10 +1,10 @@
-"""The expressions that judge a condition and compute a value, for a session and for a bare JVM alike.
+"""The expressions that evaluate a condition or compute a value, for a session and for a JVM without one.
 
 What fails inside an expression (a division by 0, a cast of a text that is not a number, an element that an array does
-not have) is null there, so that `coalesce` and `IS NULL` can say what it means. An expression that is null itself has
-no answer: it is asked again as under Spark's ANSI mode, where what fails raises. That happens for such rows alone, and
-only where the two modes differ for the expression at all; null without a failure stays null, which for a condition is
-FALSE, as everywhere in SQL.
+not have) is null there, so that `coalesce` and `IS NULL` can handle it. If the whole expression is null, it is
+evaluated again in Spark's ANSI mode, in which failures raise. That happens only for such rows, and only if the two
+modes differ for the expression. Null without a failure stays null, which for a condition is FALSE, as everywhere in
+SQL.
 
 Knows Catalyst's trees. Must not know rows or layouts.
 """
@@ -27,11 +27,11 @@ _TIMES: Final = r"yyyy-MM-dd\'T\'HH:mm:ss.SSSSSSXXX"
 
 
 class Verdicts:
-    """Judges conditions and computes values over the same columns in one JVM; what it gives is not resolved yet. Life:
+    """Builds expressions for conditions and values over the same columns in one JVM; they are not resolved yet. Life:
     that of its `Tree`."""
 
     def __init__(self, catalyst: Catalyst, refusals: tuple[type[Exception], ...] = (Py4JJavaError,)) -> None:
-        """`refusals`: what is raised in this process where Spark refuses an expression."""
+        """`refusals`: the exceptions raised in this process if Spark refuses an expression."""
         self._catalyst = catalyst
         self._tree = Tree(catalyst.classes)
         self._refusals = refusals
@@ -51,7 +51,7 @@ class Verdicts:
         return self._bounded(caught, str(FAILED), sql, columns)
 
     def value(self, sql: str, columns: tuple[Column, ...]) -> Any:
-        """The expression for a value over these columns, as `KernelTransform.event_values` has it; null where it
+        """The expression for a value over these columns, as `KernelTransform.event_values` has it; null if it
         failed. Times have their microseconds."""
         raising = self._raising(sql, columns)
         if raising is None:
@@ -63,7 +63,7 @@ class Verdicts:
         return self._bounded(self._caught(value), "NULL", f"to_json({sql})", columns)
 
     def caught(self, sql: str) -> Any:
-        """The expression for a value, null where computing it raises."""
+        """The expression for a value, null if computing it raises."""
         return self._caught(self._expression(sql))
 
     def _bounded(self, expression: Any, failed: str, sql: str, columns: tuple[Column, ...]) -> Any:
@@ -87,8 +87,8 @@ class Verdicts:
         return str(alias.dataType().sql())
 
     def _raising(self, sql: str, columns: tuple[Column, ...]) -> Any | None:
-        """The expression as ANSI has it; None where that is the same, or where ANSI has no such expression: it takes
-        fewer types side by side."""
+        """The expression in ANSI mode; None if it is the same, or if ANSI mode does not allow it: ANSI mode combines
+        fewer types."""
         catalyst = self._catalyst
         usual = catalyst.folded(catalyst.project(plain_expression(self._tree, sql), columns))
         try:

@@ -82,7 +82,7 @@ class WebHdfs:
         self._user = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
 
     def status(self, path: str) -> Status | None:
-        """None where there is nothing."""
+        """None if there is nothing."""
         try:
             return _status(path, self._named("GET", path, "GETFILESTATUS")["FileStatus"])
         except FileNotFoundError:
@@ -109,8 +109,8 @@ class WebHdfs:
         self._named("DELETE", path, "DELETE", recursive=str(recursive).lower())
 
     def rename(self, source: str, target: str) -> bool:
-        """To a name that nothing has, in a directory that is there. False: the source is gone and the target is there,
-        so an attempt whose answer was lost has done it, or somebody else has been here.
+        """To a name that nothing has, in a directory that is there. False: the source is missing and the target is
+        there, so an attempt whose answer was lost has done it, or somebody else has been here.
 
         :raises FileExistsError: something has that name.
         """
@@ -123,7 +123,7 @@ class WebHdfs:
         return False
 
     def replace(self, source: str, target: str) -> bool:
-        """The same to a name that another file may have, which is gone then."""
+        """The same to a name that another file may have, which is missing then."""
         try:
             self._named("PUT", source, "RENAME", destination=target, renameoptions="OVERWRITE")
         except FileNotFoundError:

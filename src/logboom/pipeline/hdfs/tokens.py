@@ -38,7 +38,7 @@ class _Token(NamedTuple):
 
 
 def token() -> str | None:
-    """The token that requests go with, None where the environment names no file of one.
+    """The token that requests go with, None if the environment names no file of one.
 
     :raises TokenFileError:
     """

@@ -93,7 +93,7 @@ def times_ms(rows: pa.RecordBatch, now_ms: int) -> Longs:
 
 
 def weights_of(rows: pa.RecordBatch) -> Weights:
-    """The weights of events; 1 where there is none."""
+    """The weights of events; 1 if there is none."""
     found: Weights = pc.fill_null(rows.column("weight"), 1.0).to_numpy(zero_copy_only=False)
     return found
 

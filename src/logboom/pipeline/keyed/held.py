@@ -35,7 +35,7 @@ def still_held(tables: Sequence[pa.Table], waits: Waits) -> tuple[pa.Table, ...]
 
 
 def rows_where(tables: Sequence[pa.Table], wanted: Waits) -> pa.Table | None:
-    """The rows of all tables that are wanted, in order; None where there is no table."""
+    """The rows of all tables that are wanted, in order; None if there is no table."""
     return pa.concat_tables([_only(table, wanted(table)) for table in tables]) if tables else None
 
 

@@ -33,7 +33,7 @@ class Target:
 def advance(
     target: Target, state: pa.Table | None, keys: Words, draws: Words, now_ms: int
 ) -> tuple[Mask, Weights, pa.Table]:
-    """By row: whether it stays, and by what its weight grows then; and the state behind the batch."""
+    """By row: whether it stays, and by what its weight grows then; and the state after the batch."""
     names, index, counts = np.unique(keys, return_inverse=True, return_counts=True)
     known, averages, elapsed_ms = _averages(state, now_ms)
     step = 1 - np.exp(-elapsed_ms / target.over_ms)

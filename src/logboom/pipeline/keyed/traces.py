@@ -25,7 +25,7 @@ KEEPS: Final = "keeps"
 SIZE: Final = "size_bytes"
 TIME: Final = "time_ms"
 RARE: Final = "rare_word"
-"""The hash of what may be rare; 0 where there is nothing."""
+"""The hash of what may be rare; 0 if there is nothing."""
 
 ALONE: Final = "alone"
 """Whether the event is a trace of its own, which nothing is waited for."""

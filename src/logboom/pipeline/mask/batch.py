@@ -70,7 +70,7 @@ def _with_count(batch: pa.RecordBatch, name: str, count: Counts) -> pa.RecordBat
 
 
 def engine_fault(rules: tuple[MaskRule, ...], fields: Sequence[str]) -> str | None:
-    """Why an engine cannot run these rules, None where it can: all are applied to a batch of one row.
+    """Why an engine cannot run these rules, None if it can: all are applied to a batch of one row.
 
     RE2 has taken each rule alone; together they become one expression per column, which has a limit of its own.
     """

@@ -131,7 +131,7 @@ def candidate_rows(maskers: Sequence[Masker], name: str, column: pa.Array) -> np
 
 @lru_cache(maxsize=256)
 def _prefilter(detectors: tuple[Detector, ...], in_json: bool) -> str | None:
-    """One expression that matches every row with a find of any of these; None where every row has to be examined.
+    """One expression that matches every row with a find of any of these; None if every row has to be examined.
 
     In JSON a backslash can hide a find from an expression that depends on the text around it, and anchors mean the ends
     of a value, not those of the JSON.

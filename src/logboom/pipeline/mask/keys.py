@@ -21,7 +21,7 @@ class MaskKeyError(LogboomError):
 def load_keys(
     refs: tuple[KeyRef, ...], environ: Mapping[str, str] = os.environ, directory: Path = Path()
 ) -> dict[str, bytes]:
-    """The secret keys by `KeyRef.id`; MaskKeyError where one cannot be read. To be called on the driver.
+    """The secret keys by `KeyRef.id`; MaskKeyError if one cannot be read. To be called on the driver.
 
     Relative paths are below `directory`, that of the pipeline's file.
     """

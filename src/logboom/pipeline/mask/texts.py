@@ -31,7 +31,7 @@ class Masker(NamedTuple):
     """Whether a replacement keeps nothing of the find, and so can never be found again."""
 
     replacement_of: Callable[[bytes, bool], bytes | None]
-    """For a context-free detector: what replaces a candidate (in JSON or not), or None where it is no find."""
+    """For a context-free detector: what replaces a candidate (in JSON or not), or None if it is no find."""
 
 
 class Masked(NamedTuple):
@@ -118,7 +118,7 @@ def _gather(holder: Any, keys: list[str], values: list[bytes]) -> None:
 
 
 def _mask_written(masker: Masker, text: bytes) -> Masked | None:
-    """Masks the JSON as it is written; None where a find is not within one value, or would be found again."""
+    """Masks the JSON as it is written; None if a find is not within one value, or would be found again."""
     spans = masker.detector.find(text)
     wanted: list[Span] = []
     quotes, position = 0, 0

@@ -54,7 +54,7 @@ def _values(column: FieldColumn | None, rows: int) -> Values:
 
 
 def normalise_columns(rule: EventMapping, lines: LineColumns, batch: pa.RecordBatch) -> NormalisedColumns | None:
-    """The event columns of lines that have the same fields, which are some rows of a raw batch; None where they have to
+    """The event columns of lines that have the same fields, which are some rows of a raw batch; None if they have to
     be read as rows."""
     extractor = extractor_for(rule)
     slots = extractor.plain_slots(tuple(column.name for column in lines.columns))
@@ -95,7 +95,7 @@ def _attributes(columns: list[FieldColumn], identity: list[FieldColumn], count: 
 
 
 def _member(column: FieldColumn, before: str) -> list[Any]:
-    """The parts of `"name":value`; null where the column is."""
+    """The parts of `"name":value`; null if the column is."""
     quote = '"' if column.quoted else ""
     return [f"{before}{_encode(column.name).decode()}:{quote}", column.texts, quote]
 

@@ -168,7 +168,7 @@ def _otel_number(value: object) -> int | None:
 
 
 def _strings(values: Values) -> pa.Array | None:
-    """The values as a string array; None where some are not texts."""
+    """The values as a string array; None if some are not texts."""
     if isinstance(values, pa.Array):
         return values
     try:

@@ -87,7 +87,7 @@ class _Shape(NamedTuple):
 
 
 class SlotValues(Protocol):
-    """Raw values by slot and row, None where there is none."""
+    """Raw values by slot and row, None if there is none."""
 
     @property
     def values(self) -> Mapping[str, Values]:

@@ -33,13 +33,13 @@ class Origins:
         stamps = batch.column("timestamp")
         micros = pc.fill_null(stamps.cast(MICROSECONDS).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
         self.reference_us: npt.NDArray[np.int64] = micros
-        """The record's timestamp, 0 where it has none. Values within 1970 and before say nothing of a line's year."""
+        """The record's timestamp, 0 if it has none. Values within 1970 and before say nothing of a line's year."""
         missing = stamps.is_null().to_numpy(zero_copy_only=False) | (micros == _NO_TIMESTAMP_US)
         self.arrival: pa.Array = pa.array(micros, mask=missing).cast(MICROSECONDS)
-        """The record's timestamp, whatever it is; null where the record has none."""
+        """The record's timestamp, whatever it is; null if the record has none."""
 
     def header(self, name: str) -> pa.Array | None:
-        """A header as text by row, or None where no row has it."""
+        """A header as text by row, or None if no row has it."""
         return self._headers.get(name)
 
     def line_identity(self) -> list[FieldColumn]:

@@ -65,7 +65,7 @@ class SeverityReader:
         self._memory: dict[object, tuple[int, str | None]] = {}
 
     def read(self, value: object) -> tuple[int, str | None]:
-        """Number 0 where nothing is known; the text as it was written. A bool or a nested value is not a severity."""
+        """Number 0 if nothing is known; the text as it was written. A bool or a nested value is not a severity."""
         kind = type(value)
         if kind is not str and kind is not int and kind is not float:
             return UNSPECIFIED, None

@@ -117,7 +117,7 @@ def _parse(
 
 
 def _dropped(batch: pa.RecordBatch, columns: Sequence[str], first: int) -> npt.NDArray[np.int32]:
-    """By row the number of the first rule that drops it, counted from `first`; 0 where none does."""
+    """By row the number of the first rule that drops it, counted from `first`; 0 if none does."""
     dropped = np.zeros(batch.num_rows, np.int32)
     for number, column in enumerate(columns, start=first):
         dropped[_true(batch.column(column)) & (dropped == 0)] = number

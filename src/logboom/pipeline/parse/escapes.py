@@ -1,4 +1,4 @@
-"""Backslash escapes, as logfmt and quoted values of pairs have them. Knows text alone."""
+"""Backslash escapes, as logfmt and quoted values of pairs have them. Knows only text."""
 
 import re
 from typing import Final

@@ -136,7 +136,7 @@ class _ColumnReader:
         return np.flatnonzero(rows)
 
     def _columns(self, form: _Form, rows: Index) -> LineColumns | None:
-        """The rows of this form among these; None where they are too few."""
+        """The rows of this form among these; None if they are too few."""
         if len(rows) < _ROWS_MIN:
             return None
         offsets = self._offsets(form, rows)

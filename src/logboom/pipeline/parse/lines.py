@@ -17,7 +17,7 @@ _BOM = "\ufeff"
 
 
 def text_lines(values: pa.Array) -> pa.Array:
-    """A string array of the same length; null where there is no value."""
+    """A string array of the same length; null if there is no value."""
     text = decode_utf8(values)
     if pc.any(pc.starts_with(text, _BOM)).as_py():
         text = pc.replace_substring_regex(text, r"\A\x{FEFF}", "")

@@ -37,7 +37,7 @@ def with_record_fields(
 
 
 def _json_of(raw: pa.RecordBatch, part: str) -> pa.Array:
-    """The part as JSON by row; null where a record has none."""
+    """The part as JSON by row; null if a record has none."""
     if part == "key":
         return _quoted(decode_utf8(raw.column("key").cast(pa.binary())))
     if part == "timestamp":

@@ -25,7 +25,7 @@ class ParseRule(EventMapping, frozen=True, kw_only=True):
 
     @property
     def of_bodies(self) -> Format | None:
-        """What reads bodies; None where they stay as they are."""
+        """What reads bodies; None if they stay as they are."""
         if self.body_format is None:
             return None if self.body_pattern is msgspec.UNSET else self.body_pattern
         of_bodies = format_types()[self.body_format].of_bodies

@@ -44,7 +44,7 @@ class Dial(msgspec.Struct, frozen=True, kw_only=True):
     """Unique in the pipeline."""
 
     def problem(self, value: Value) -> str | None:
-        """What is wrong with a value, as the end of a sentence; None where the dial takes it."""
+        """What is wrong with a value, as the end of a sentence; None if the dial takes it."""
         if (self.kind == "switch") != isinstance(value, bool):
             return "should be on or off" if self.kind == "switch" else "should be a number"
         if self.kind == "switch":

@@ -1,4 +1,4 @@
-"""Paths and addresses as a pipeline's file names them: what is wrong with one as text. Knows text alone."""
+"""Paths and addresses as a pipeline's file names them: what is wrong with one as text. Knows only text."""
 
 import ipaddress
 import os

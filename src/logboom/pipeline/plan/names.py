@@ -58,7 +58,7 @@ offset that a reader saw of that attempt does not determine which of them it has
 
 
 def stream_name_problem(name: str) -> str | None:
-    """What is wrong with the name of a stream; None where it may be used.
+    """What is wrong with the name of a stream; None if it may be used.
 
     >>> stream_name_problem("web"), stream_name_problem("..")
     (None, "'..' is not a valid name for a stream (letters, digits, '.', '_', '-'; at most 249)")
@@ -69,7 +69,7 @@ def stream_name_problem(name: str) -> str | None:
 
 
 def written_stream_problem(name: str) -> str | None:
-    """Why a sink may not write a stream of this name; None where it may. Brokers refuse such records.
+    """Why a sink may not write a stream of this name; None if it may. Brokers refuse such records.
 
     >>> written_stream_problem("__consumer_offsets"), written_stream_problem("__mine")
     ("'__consumer_offsets' is internal to the brokers, which take no records for it from a client", None)

@@ -228,13 +228,13 @@ class KernelTransform(Transform, frozen=True, kw_only=True):
     @property
     def record_conditions(self) -> tuple[tuple[str, str], ...]:
         """Boolean columns that it needs beside raw records: the name of each, and the SQL over WHEN_COLUMNS that Spark
-        fills it with. What Spark evaluates is null where it failed, and false where it is null."""
+        fills it with. What Spark evaluates is null if it failed, and false where it is null."""
         return ()
 
     @property
     def event_values(self) -> tuple[tuple[str, str], ...]:
         """Text columns that it needs beside events: the name of each, and the SQL over EVENT_COLUMNS whose value
-        Spark puts there as JSON, `{"v": value}`, without `v` for null; null where computing it failed, or gave null for
+        Spark puts there as JSON, `{"v": value}`, without `v` for null; null if computing it failed, or gave null for
         a part that failed. With any, it is the first of its pass."""
         return ()
 
@@ -306,7 +306,7 @@ class Sink(Consumer, frozen=True, kw_only=True):
 
     @property
     def log_output(self) -> LogOutput | None:
-        """Set where the router writes the sink itself; None where a delivery reads the sink's edges from the log."""
+        """Set where the router writes the sink itself; None if a delivery reads the sink's edges from the log."""
         return None
 
     @property
@@ -316,7 +316,7 @@ class Sink(Consumer, frozen=True, kw_only=True):
 
     @property
     def output_directory(self) -> str | None:
-        """The directory whose files are the sink's alone, as the pipeline's file names it; None where it has none."""
+        """The directory whose files are the sink's alone, as the pipeline's file names it; None if it has none."""
         return None
 
     @property
@@ -326,7 +326,7 @@ class Sink(Consumer, frozen=True, kw_only=True):
 
     @property
     def output_url(self) -> str | None:
-        """The place in an object store whose objects are the sink's alone; None where it has none."""
+        """The place in an object store whose objects are the sink's alone; None if it has none."""
         return None
 
     @property

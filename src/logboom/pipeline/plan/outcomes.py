@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from logboom.pipeline.plan.sampling import Sampling
 
 TRUE, FALSE, FAILED = 1, 0, 2
-"""What a condition's column holds; FAILED where it has no answer because a part of it failed on this record."""
+"""What a condition's column holds; FAILED if it has no answer because a part of it failed on this record."""
 _SHOWN_MAX_CHARS: Final = 200
 
 

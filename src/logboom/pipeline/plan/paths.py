@@ -1,4 +1,4 @@
-"""Paths that a pipeline's file names. Knows plans and paths alone."""
+"""Paths that a pipeline's file names. Knows only plans and paths."""
 
 import hashlib
 import os

@@ -20,7 +20,7 @@ SEED: Final = 42
 BITS: Final = 53
 SPACE: Final = 1 << BITS
 CAUGHT: Final = "_caught"
-"""Stands in SQL of our own for a function of one argument: its value, null where computing it raises. No file can name
+"""Stands in SQL of our own for a function of one argument: its value, null if computing it raises. No file can name
 it, since `sql.review` refuses functions that it does not know."""
 
 _MASK: Final = (1 << 64) - 1
@@ -45,7 +45,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_condition(sampling: Sampling) -> str:
-    """SQL over an event's columns: true where the event stays; null where it does not and `exclude` is null."""
+    """SQL over an event's columns: true where the event stays; null if it does not and `exclude` is null."""
     kept = f"shiftrightunsigned(xxhash64({_key(sampling)}), {64 - BITS}) < {_threshold_sql(sampling)}"
     if sampling.exclude is None:
         return kept

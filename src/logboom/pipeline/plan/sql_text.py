@@ -1,4 +1,4 @@
-"""SQL of a file as a part of other SQL. Knows text alone."""
+"""SQL of a file as a part of other SQL. Knows only text."""
 
 
 def bracketed(sql: str) -> str:

@@ -11,10 +11,10 @@ A batch is done in three steps at such a transform, all on executors:
 3. `answered`, over the rows of each part again: their columns with what the shards answered. By the answer's exit each
    row goes on, is dropped by a named rule, or has been taken over by its shard.
 
-All three must depend on nothing but their arguments: a batch that is done again, with other cores, must come out the
+All three must depend on nothing but their arguments: a batch that is repeated, with other cores, must come out the
 same. Rows keep their part and their order; so what is known of repeats by the order of origins holds behind them.
 
-Knows Arrow's names alone. Must not know Spark, files, shards' places or any particular transform.
+Knows only Arrow's names. Must not know Spark, files, shards' places or any particular transform.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def dropped_by(rule: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What a batch may depend on beside its rows and the state: all of it is the same when the batch is done again."""
+    """What a batch may depend on beside its rows and the state: all of it is the same when the batch is repeated."""
 
     batch: int
     wall_ms: int
@@ -113,7 +113,7 @@ class StatefulTransform(Transform, frozen=True, kw_only=True):
 
     @property
     def time_column(self) -> str | None:
-        """The column of times whose progress `BatchContext.watermark_us` follows; None where it needs none."""
+        """The column of times whose progress `BatchContext.watermark_us` follows; None if it needs none."""
         return None
 
     drops_held: ClassVar[bool] = False

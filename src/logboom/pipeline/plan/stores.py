@@ -53,7 +53,7 @@ def is_in_hdfs(path: str) -> bool:
 
 
 def store_fault(store: StoreRef, owner: str = "archive") -> str | None:
-    """What is wrong with a place, as the end of a sentence; None where it can be one. `owner`: what is kept there."""
+    """What is wrong with a place, as the end of a sentence; None if it can be one. `owner`: what is kept there."""
     try:
         parts = urlsplit(store.url)
         secret = parts.password is not None

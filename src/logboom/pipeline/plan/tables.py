@@ -1,4 +1,4 @@
-"""A table as a plan names it. Knows settings alone."""
+"""A table as a plan names it. Knows only settings."""
 
 from typing import Literal
 

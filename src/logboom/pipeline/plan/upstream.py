@@ -1,4 +1,4 @@
-"""Parts of a plan: what leads to some of its outputs, from its sources or from one of them. Knows the graph alone."""
+"""Parts of a plan: what leads to some of its outputs, from its sources or from one of them. Knows only the graph."""
 
 from collections.abc import Container, Iterable
 from typing import TypeVar

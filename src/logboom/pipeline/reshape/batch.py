@@ -42,7 +42,7 @@ class SetValues(NamedTuple):
     target: str
     sql: str
     values: Sequence[Any]
-    """By row: plain data, None where the value is null."""
+    """By row: plain data, None if the value is null."""
     failed: Sequence[int]
     """The rows for which it could not be computed."""
     counted_as: str = ""
@@ -202,7 +202,7 @@ def _failure(one: SetValues) -> str:
 
 
 def _field_value(target: str, value: Any) -> Any:
-    """The value as its field holds it; ValueError where it cannot."""
+    """The value as its field holds it; ValueError if it cannot."""
     if value is None:
         return None
     if target == "time":

@@ -1,7 +1,7 @@
 """Changes to the attributes of one event, given as a decoded JSON object that is changed in place.
 
 An attribute is found by its name as `event.attributes` says; one that is made gets its whole name, dots included, at
-the top. Knows plain data alone.
+the top. Knows only plain data.
 """
 
 import re

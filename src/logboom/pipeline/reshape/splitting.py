@@ -51,7 +51,7 @@ class _Parts(NamedTuple):
 
     attributes: Sequence[str]
     bodies: Sequence[str | None] | None
-    """None where they have the body that it had."""
+    """None if they have the body that it had."""
     reasons: Sequence[str | None]
 
 
@@ -100,7 +100,7 @@ class _Splitting:
     # --- one event ---------------------------------------------------------------------------------------------------
 
     def _parts(self, row: int, elements: Sequence[Any]) -> _Parts | None:
-        """The events of one event; None where it dies instead."""
+        """The events of one event; None if it dies instead."""
         text = self._batch.column("attributes")[row].as_py()
         body: str | None = self._batch.column(BODY)[row].as_py()
         tree = {} if text is None else _decode(text)

@@ -80,7 +80,7 @@ class _Operand:
 
 @lru_cache(maxsize=1024)
 def simple_condition(sql: str, columns: tuple[Column, ...] = EVENT_COLUMNS) -> Answer | None:
-    """The condition over these columns as a function of batches, or None where Spark has to evaluate it."""
+    """The condition over these columns as a function of batches, or None if Spark has to evaluate it."""
     try:
         return Reader(tokens(sql), dict(columns)).whole()
     except OtherSqlError:

@@ -28,7 +28,7 @@ class Rows:
     """Without `at`."""
     at: Places
     index: Index | None = None
-    """By row: which of the batch's; None where it is each of them once."""
+    """By row: which of the batch's; None if it is each of them once."""
     own_weights: Weights | None = None
     """By row, where they differ from the batch's."""
 

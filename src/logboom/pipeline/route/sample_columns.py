@@ -45,7 +45,7 @@ class Sampler(NamedTuple):
 
 @lru_cache(maxsize=256)
 def sampler(sampling: Sampling) -> Sampler | None:
-    """The sample as functions of batches, or None where Spark has to evaluate it."""
+    """The sample as functions of batches, or None if Spark has to evaluate it."""
     exclude = None if sampling.exclude is None else simple_condition(sampling.exclude)
     if sampling.key.strip() not in _TEXTS or (exclude is None) != (sampling.exclude is None):
         return None

@@ -29,7 +29,7 @@ _DEPTH_MAX: Final = 20
 
 @lru_cache(maxsize=1024)
 def simple_value(sql: str) -> Values | None:
-    """The expression as a function of batches, or None where Spark has to compute it."""
+    """The expression as a function of batches, or None if Spark has to compute it."""
     try:
         return _ValueReader(tokens(sql), dict(EVENT_COLUMNS)).value()
     except OtherSqlError:
@@ -38,7 +38,7 @@ def simple_value(sql: str) -> Values | None:
 
 @lru_cache(maxsize=1024)
 def simple_texts(sql: str) -> Answer | None:
-    """The same as one Arrow column of texts, null where there is none; None where Spark has to compute it."""
+    """The same as one Arrow column of texts, null if there is none; None if Spark has to compute it."""
     try:
         return _ValueReader(tokens(sql), dict(EVENT_COLUMNS)).texts()
     except OtherSqlError:

@@ -93,7 +93,7 @@ def room_of(replay: Replay) -> int:
 
 
 def seam_of(replay: Replay, query: Path) -> dict[Origin, int] | None:
-    """Up to where an archive is read where the rest comes from the log; None where all comes from the archive.
+    """Up to where an archive is read where the rest comes from the log; None if all comes from the archive.
 
     `query`: that of the part from the log. Records that were deleted between the choice and its first look come from
     the archive too.
@@ -175,7 +175,7 @@ class ArchiveLoader:
         return not loaded.is_last
 
     def _attempted(self, spark: SparkSession, load: _Load, stop: threading.Event) -> _Load | None:
-        """None where it was stopped."""
+        """None if it was stopped."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with _cancelled_by(stop, spark):

@@ -69,7 +69,7 @@ class ArchivePart:
     def events(self, file: int, upto: Position | None = None) -> Iterator[pa.RecordBatch]:
         """The events of a file from `begin` on, those of origins in `upto` up to there, no others; None for all.
 
-        FileNotFoundError where the file was merged with others since its archive was listed.
+        FileNotFoundError if the file was merged with others since its archive was listed.
         """
         names, upto = LIVE_SCHEMA.names, self._within_end(upto)
         for batch in self.reader.batches(self.files[file], names, self.from_ms, self.to_ms, self.ids):

@@ -53,7 +53,7 @@ class BatchDials:
         self._is_open = True
 
     def _snapshot(self) -> Snapshot | None:
-        """None where nothing was kept, or nothing that can be read: the stream has it all."""
+        """None if nothing was kept, or nothing that can be read: the stream has it all."""
         with suppress(FileNotFoundError, DamagedError):
             return read_checked(self._kept, Snapshot, "remove it")
         return None

@@ -31,7 +31,7 @@ _LARGE_BYTES: Final = ARROW_BYTES_MAX // ARROW_ROWS
 
 
 def poll_records(record_bytes: float, starts: int) -> int:
-    """How many records a query takes of the log at once. `record_bytes`: of one on the average, 0 where that is not
+    """How many records a query takes of the log at once. `record_bytes`: of one on the average, 0 if that is not
     known. `starts`: that found the same batch unfinished; from the second on they are taken for a want of memory.
 
     >>> poll_records(500, 0), poll_records(1_000_000, 0), poll_records(500, 2), poll_records(500, 4)
@@ -46,7 +46,7 @@ def poll_records(record_bytes: float, starts: int) -> int:
 
 
 def bytes_of_record(ledger: Ledger | None) -> float:
-    """Of a record that came in, on the average; 0 where there was none."""
+    """Of a record that came in, on the average; 0 if there was none."""
     records = 0 if ledger is None else sum(ledger.records_in.values())
     return 0.0 if ledger is None or not records else ledger.bytes_in / records
 

@@ -96,7 +96,7 @@ class BatchPlanner:
         tables: TableStore | None = None,
         dials: BatchDials | None = None,
     ) -> None:
-        """`tables`: None for a plan that has none. `dials`: None where all stand as the file says."""
+        """`tables`: None for a plan that has none. `dials`: None if all stand as the file says."""
         self._plan = plan
         self._tables = tables
         self._dials = dials
@@ -110,7 +110,7 @@ class BatchPlanner:
     def choose(self, batch: int, outputs: Mapping[str, int]) -> PinnedPlan:
         """The plan that the batch runs with, durably pinned. `outputs`: partitions of the streams of today's plan.
 
-        KeyChangedError where the batch was partly written and a mask had another key then.
+        KeyChangedError if the batch was partly written and a mask had another key then.
         """
         pin = self._plans.pinned(batch)
         if pin is None:
@@ -149,7 +149,7 @@ class BatchPlanner:
         return replace(pin, tables={**pin.tables, **self._tables.current(refs)})
 
     def unfinished(self) -> Written | None:
-        """What the batch that runs next has written already; None where there is none or it has never run."""
+        """What the batch that runs next has written already; None if there is none or it has never run."""
         batch = unfinished_batch(self._query)
         pin = None if batch is None else self._plans.pinned(batch)
         if batch is None or pin is None:

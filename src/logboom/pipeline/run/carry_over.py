@@ -17,7 +17,7 @@ from logboom.pipeline.state.memory import Memory
 
 
 def check_state_is_whole(checkpoint: Path, dropped: Collection[str]) -> None:
-    """DamagedError where a file of what the next batch begins with is not as it was written. The damaged state of a
+    """DamagedError if a file of what the next batch begins with is not as it was written. The damaged state of a
     transform that is to be `dropped` is given up."""
     query = checkpoint / "router"
     unfinished, done = unfinished_batch(query), last_committed(query)
@@ -26,7 +26,7 @@ def check_state_is_whole(checkpoint: Path, dropped: Collection[str]) -> None:
 
 
 def check_state_carries_over(checkpoint: Path, plan: Plan, dropped: Collection[str]) -> None:
-    """PipelineError where the plan cannot go on with a state that is not among those to be `dropped`, by name."""
+    """PipelineError if the plan cannot go on with a state that is not among those to be `dropped`, by name."""
     memory = StateStore(checkpoint / "state").last()
     problem = lost_state(memory, plan, dropped)
     if problem is not None:
@@ -43,7 +43,7 @@ def still_given_up(checkpoint: Path, running: Plan, names: Collection[str]) -> t
 
 
 def lost_state(memory: Memory, plan: Plan, dropped: Collection[str]) -> str | None:
-    """What would be lost, with what to do about it; None where nothing would be."""
+    """What would be lost, with what to do about it; None if nothing would be."""
     forms = {node.name: node.state_form for node in plan.transforms if isinstance(node, StatefulTransform)}
     lost, flags = [], []
     for name, remembered in memory.transforms.items():

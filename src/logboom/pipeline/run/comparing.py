@@ -23,7 +23,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     lacking: tuple[str, ...]
     """Ids of the first of these."""
     latency_p50_ms: int | None
-    """From where an event was seen first to its arrival; None where the sink does not tell when events came."""
+    """From where an event was seen first to its arrival; None if the sink does not tell when events came."""
     latency_p99_ms: int | None
     latency_max_ms: int | None
 

@@ -65,7 +65,7 @@ class DeletedRecords:
         self._notify(f"the stream {stream} was deleted: it was read up to offset {read}, and what came behind is lost")
 
     def _source(self, stream: str) -> str | None:
-        """The name of the source that reads a stream; None where that one ends for lost records."""
+        """The name of the source that reads a stream; None if that one ends for lost records."""
         for source in self._sources:
             if stream in source.streams or (source.pattern is not None and re.fullmatch(source.pattern, stream)):
                 return source.name

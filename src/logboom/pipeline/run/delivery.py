@@ -68,7 +68,7 @@ class Delivery:
     once: bool = False
     """Whether it runs to come to an end: then no batch is tried for ever."""
     event_bytes: Callable[[], float] = lambda: 0.0
-    """Of an event of the edges, on the average; 0 where that is not known."""
+    """Of an event of the edges, on the average; 0 if that is not known."""
     unfinished: int | None = None
     """The batch that the query found begun when it started."""
 

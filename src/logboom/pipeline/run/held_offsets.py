@@ -53,7 +53,7 @@ class HeldOffsets:
             self._add_run(run, bits)
 
     def missing(self, first: int, end: int) -> Missing | None:
-        """What was not seen of the offsets from `first` on and before `end`; None where all were."""
+        """What was not seen of the offsets from `first` on and before `end`; None if all were."""
         count, longest, open_from, reached = 0, (0, 0), -1, -1
         for begin, behind in self._absent(first, end):
             count += behind - begin

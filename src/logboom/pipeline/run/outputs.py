@@ -1,4 +1,4 @@
-"""Which streams a plan writes, and how the records of each place of its layout leave. Knows layouts and names alone."""
+"""Which streams a plan writes, and how the records of each place of its layout leave. Knows only layouts and names."""
 
 from collections.abc import Mapping
 

@@ -100,7 +100,7 @@ class Progress:
             self._sinks.setdefault(name, SinkProgress())
 
     def resume(self, last: BatchRecord | None) -> None:
-        """Totals of earlier runs with this checkpoint; None where there are none."""
+        """Totals of earlier runs with this checkpoint; None if there are none."""
         with self._lock:
             self._total = EMPTY if last is None else last.total
 

@@ -42,7 +42,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     problem: str | None
-    """Why the pipeline goes on as it was; None where it goes on with the edited file."""
+    """Why the pipeline goes on as it was; None if it goes on with the edited file."""
     message: str
 
 
@@ -145,7 +145,7 @@ def _not_reloadable(running: Plan, plan: Plan) -> str | None:
 
 
 def ask_running(checkpoint: Path, timeout_s: float, drop_state: Sequence[str] = ()) -> Answer:
-    """Asks the run of a checkpoint to read its file again, and waits; PipelineError where none does. `drop_state`:
+    """Asks the run of a checkpoint to read its file again, and waits; PipelineError if none does. `drop_state`:
     transforms whose state it may give up."""
     request, answer = checkpoint / _REQUEST, checkpoint / _ANSWER
     if not is_locked(checkpoint / LOCK):

@@ -118,7 +118,7 @@ def remember(checkpoint: Path, replay: Replay) -> None:
 
 
 def remembered(checkpoint: Path, name: str) -> Replay:
-    """A replay that was begun; PipelineError where there is none of this name."""
+    """A replay that was begun; PipelineError if there is none of this name."""
     path = directory_of(checkpoint, name) / _FILE
     if not path.exists():
         known = sorted(each.parent.name for each in (checkpoint / "replays").glob(f"*/{_FILE}"))
@@ -132,7 +132,7 @@ def at_rate(replay: Replay, events_per_s: int | None) -> Replay:
 
 
 def archive_of(plan: Plan, sink: str, into: Plan, at: str | None) -> ArchiveRef:
-    """The archive of a sink, for a replay into a pipeline, which may be the same; PipelineError where that cannot be.
+    """The archive of a sink, for a replay into a pipeline, which may be the same; PipelineError if that cannot be.
 
     `at`: the output of `into` as whose events they go on. Default: the one input of the archive in its own pipeline,
     the output of the one parse in another.
@@ -165,7 +165,7 @@ def _kind(sink: Sink) -> str:
 
 
 def replay_plan(plan: Plan, replay: Replay) -> Plan:
-    """The pipeline that replays; PipelineError where the plan has no such sink or output."""
+    """The pipeline that replays; PipelineError if the plan has no such sink or output."""
     whole = _from_archive(plan, replay, replay.archive) if replay.archive and replay.reads_archive else plan
     sinks = _chosen_sinks(plan, whole, replay)
     added: list[Transform] = []

@@ -52,7 +52,7 @@ class HeldPart:
     after: int | None = None
     """The lowest offset of an event that was seen behind it."""
     offsets: HeldOffsets | None = None
-    """All of them; None where they were not looked at."""
+    """All of them; None if they were not looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +63,9 @@ class ArchiveState:
     unfit: str | None = None
     """Why the events that are asked for cannot come from it, whatever it holds."""
     held: Mapping[Origin, HeldPart] | None = None
-    """None where it was not looked at."""
+    """None if it was not looked at."""
     lost_max: int | None = None
-    """How many records the pipeline has dropped or given up on the way to it; None where nobody has counted them."""
+    """How many records the pipeline has dropped or given up on the way to it; None if nobody has counted them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ def chosen_origin(
     plan: Plan, asked: Replay, admin: StreamAdmin, totals: Callable[[], Ledger | None], *, partial: bool
 ) -> tuple[Replay, Choice] | Incomplete:
     """What was asked for with where it is read from, and why. `asked`: from the log. `totals`: what the ledgers of the
-    pipeline have counted, None where there are none; asked for once at most."""
+    pipeline have counted, None if there are none; asked for once at most."""
     replayed = replay_plan(plan, asked)
     log = log_parts(replayed, asked, admin)
     archives = [sink for sink in plan.sinks if isinstance(sink, ParquetSink)]
@@ -141,7 +141,7 @@ def _reached_without(plan: Plan, at: str) -> set[str]:
 
 
 def lost_max(plan: Plan, at: str, counted: Ledger | None) -> int | None:
-    """How many records, at most, have not become events of an output since the pipeline began; None where the ledgers
+    """How many records, at most, have not become events of an output since the pipeline began; None if the ledgers
     do not say it."""
     if counted is None:
         return None
@@ -154,7 +154,7 @@ def lost_max(plan: Plan, at: str, counted: Ledger | None) -> int | None:
 
 
 def _sent_elsewhere(way: Plan, at: str, counted: Ledger) -> int | None:
-    """Behind a route: the records that came in less the events that were at the output. None where a record may have
+    """Behind a route: the records that came in less the events that were at the output. None if a record may have
     several there: split, or by two ways."""
     ways = {edge: 1 for source in way.sources for edge in source.outputs}
     for node in way.transforms:  # inputs come first

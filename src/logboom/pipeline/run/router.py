@@ -73,7 +73,7 @@ class Router:
         dials: BatchDials | None,
         save: Callable[[], None],
     ) -> None:
-        """`dials`: None where all stand as the plan says. `save`: makes what is in the checkpoint now durable, wherever
+        """`dials`: None if all stand as the plan says. `save`: makes what is in the checkpoint now durable, wherever
         it is kept."""
         self._save = save
         self._spark = spark
@@ -109,7 +109,7 @@ class Router:
         return self._prepared(self._plan).layout
 
     def event_bytes(self) -> float:
-        """Of an event that went out with the last batch, on the average; 0 where there was none."""
+        """Of an event that went out with the last batch, on the average; 0 if there was none."""
         last = self.ledgers.last()
         return bytes_of_event(None if last is None else last.ledger)
 

@@ -152,7 +152,7 @@ class Runner:
         self._reloading.ask()
 
     def run(self) -> None:
-        """Until stopped, or with `once` until all there is has gone through. PipelineError where it cannot go on."""
+        """Until stopped, or with `once` until all there is has gone through. PipelineError if it cannot go on."""
         # Spark takes seconds to start, so keys and the checkpoint are looked at before.
         self._load_keys(self._plan.key_refs())
         check_work_dir(self._plan, self._options.session)
@@ -174,7 +174,7 @@ class Runner:
             self.run_in(spark, counts)
             has_ended = self._options.once and not self.stopping.is_set()
         except (Py4JError, PySparkException, PipelineError, OSError) as error:
-            # py4j reports a JVM that is gone as whatever its socket says, or as a call that failed, and a query one
+            # py4j reports a JVM that is missing as whatever its socket says, or as a call that failed, and a query one
             # that is about to end as whatever it lacks by then.
             end = jvm_end(spark, _JVM_END_S)
             if end is None and is_full(self._checkpoint):
@@ -189,7 +189,7 @@ class Runner:
                 spark.stop()
 
     def next_start(self, ended: JvmEndedError, *beside: Path) -> Restarts | None:
-        """Behind a run whose JVM ended: what the process that goes on has to know, once it is time for it; None where a
+        """Behind a run whose JVM ended: what the process that goes on has to know, once it is time for it; None if a
         stop is asked for first. PipelineError where another start would not help. `beside`: checkpoints of other runs
         in the same JVM."""
         before = self._options.restarts
@@ -265,7 +265,7 @@ class Runner:
             self._halt.set()
 
     def _wait(self) -> Mapping[str, int]:
-        """Until every source stream is there; with `once`, which must end, PipelineError where one is not."""
+        """Until every source stream is there; with `once`, which must end, PipelineError if one is not."""
         wanted = [name for source in self._plan.sources for name in source.streams]
         patterns = [source.pattern for source in self._plan.sources if source.pattern is not None]
         if self._options.once:
@@ -287,14 +287,14 @@ class Runner:
         )
 
     def _is_renamed(self) -> bool:
-        """Whether the checkpoint is this pipeline's under a former name; PipelineError where it is another's."""
+        """Whether the checkpoint is this pipeline's under a former name; PipelineError if it is another's."""
         pins = self._checkpoint / "pins"
         last_name = BatchPlans(pins, read_plan).last_name() if pins.exists() else None
         owner = owner_of(self._checkpoint, last_name)
         return check_owner(self._checkpoint, owner, self._plan.name, self._options.renamed_from)
 
     def _prepare_or_wait(self, spark: SparkSession, partitions: int) -> tuple[Router, list[Delivery], Trimmer] | None:
-        """Everything made ready to run; None where it was stopped first.
+        """Everything made ready to run; None if it was stopped first.
 
         A broker or a bucket that goes away meanwhile is waited for, unless the run is one that has to end.
         """
@@ -398,7 +398,7 @@ class Runner:
                 delivery.writer.finish()
 
     def _await(self, queries: list[_SupervisedQuery], router: Router) -> None:
-        """Until all queries have ended; PipelineError where one failed. A stop request ends them early."""
+        """Until all queries have ended; PipelineError if one failed. A stop request ends them early."""
         while any(each.query.isActive for each in queries) and not self.stopping.wait(_END_POLL_S):
             self._display.show(self.progress.snapshot())
             self._check_keeping([each.query for each in queries])
@@ -412,7 +412,7 @@ class Runner:
                 raise fatal or PipelineError(f"{each.name} failed: {cause_of(error)}")
 
     def _check_keeping(self, queries: list[StreamingQuery]) -> None:
-        """PipelineError where this run may not go on: its queries are stopped in the midst of their batches."""
+        """PipelineError if this run may not go on: its queries are stopped in the midst of their batches."""
         if self._keeping.fatal is not None:
             self._halt.set()
             for query in queries:

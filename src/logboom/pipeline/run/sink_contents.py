@@ -52,7 +52,7 @@ def is_open(sink: Sink) -> bool:
 
 
 def hindrance(sink: Sink) -> str | None:
-    """Why what a sink holds cannot be read back, as the end of a sentence about it; None where it can."""
+    """Why what a sink holds cannot be read back, as the end of a sentence about it; None if it can."""
     if is_open(sink):
         return None
     read_back = type_of(sink).read_back

@@ -30,7 +30,7 @@ class SourceIdentity:
         self._may_go = [pattern for source, pattern in patterns if source.on_data_loss == "continue"]
 
     def check(self, ids: dict[str, str]) -> None:
-        """PipelineError where one of these streams was made again since the checkpoint knows it."""
+        """PipelineError if one of these streams was recreated since the checkpoint knows it."""
         check_ids(self._known, ids, {name for name in ids if self._may_be_gone(name)})
 
     def ids(self, batch: int) -> dict[str, str]:

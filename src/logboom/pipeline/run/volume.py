@@ -30,7 +30,7 @@ class RouteVolume(msgspec.Struct, frozen=True, kw_only=True):
     """What left the pipeline by one output."""
 
     route: str | None
-    """The output, as `split.errors`; None where a ledger of an earlier version does not say which of several it was."""
+    """The output, as `split.errors`; None if a ledger of an earlier version does not say which of several it was."""
     sinks: tuple[str, ...]
     """That got it: one that the router wrote, or those that are delivered from its edge."""
     events: int
@@ -55,7 +55,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
     since_ms: int
     covered_since_ms: int | None
-    """The start of the first batch that is counted; ledgers of older ones may be gone. None where there is none."""
+    """The start of the first batch that is counted; ledgers of older ones may be gone. None if there is none."""
     seconds: float
     """From there to the end of the last batch."""
     ledger: Ledger

@@ -1,13 +1,13 @@
 """One value as a text that only the holder of a key reads: AES-256-GCM (NIST SP 800-38D).
 
 The text is `enc:v1:KEY_NAME:DATA`, DATA being base64url without padding of 12 bytes of nonce, the encrypted JSON of
-the value, and the 16 bytes of the tag. The name is authenticated with it. A batch that is done again has to give the
+the value, and the 16 bytes of the tag. The name is authenticated with it. A batch that is repeated has to give the
 same bytes, so the nonce is no random number but an HMAC-SHA-256, under a key of its own, of what makes the value unique
 (event id and field) and of the value itself, as in SIV modes (RFC 5297): two different values have different nonces, up
 to the chance of 96 bits. Both keys come out of the given one by HKDF-SHA-256 (RFC 5869), so it may be any text of 16
 bytes or more.
 
-Knows bytes alone.
+Knows only bytes.
 """
 
 import base64
@@ -50,7 +50,7 @@ class Cipher:
         return self._head + base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
     def open(self, text: str) -> Any:
-        """The value again; ValueError where the text is not whole, or was sealed under another key."""
+        """The value again; ValueError if the text is not whole, or was sealed under another key."""
         from cryptography.exceptions import InvalidTag
 
         match = SEALED.fullmatch(text)

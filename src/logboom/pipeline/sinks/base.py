@@ -192,4 +192,4 @@ class SinkType(Generic[Model, Node]):
     """Tries once whether the sink would take events, and writes none; raises what is wrong. None: there is nothing to
     try that `check` has not looked at."""
     read_back: ReadBack[Node] | None = None
-    """How what it holds is read back for `compare`; None where nothing there can be asked."""
+    """How what it holds is read back for `compare`; None if nothing there can be asked."""

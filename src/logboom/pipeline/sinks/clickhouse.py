@@ -224,7 +224,7 @@ def _value(value: Any, *, as_text: bool) -> Any:
 
 
 def code_of(answer: HttpAnswer) -> int | None:
-    """The code of an answer's error; None where it has none.
+    """The code of an answer's error; None if it has none.
 
     >>> code_of(HttpAnswer(500, "", {}, b"Code: 27, e.displayText() = DB::Exception: ..."))
     27

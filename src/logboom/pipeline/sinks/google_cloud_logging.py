@@ -144,7 +144,7 @@ class GoogleCloudLoggingTarget(HttpTarget):
 
 
 def _partial(answer: HttpAnswer, count: int) -> Answer | None:
-    """What an answer says of single entries (`WriteLogEntriesPartialErrors`); None where it says nothing of them."""
+    """What an answer says of single entries (`WriteLogEntriesPartialErrors`); None if it says nothing of them."""
     if answer.status < 400:
         return None
     try:

@@ -20,12 +20,12 @@ class Held(NamedTuple):
     observed_ms: int
     """When it was seen first, in milliseconds since 1970."""
     arrived_ms: int | None = None
-    """When it came to the sink; None where the sink does not say."""
+    """When it came to the sink; None if the sink does not say."""
     size_bytes: int | None = None
     """None where events have no size of their own there."""
     weight: float = 1.0
     time_ms: int | None = None
-    """Its own time; None where it has none, or the sink does not tell."""
+    """Its own time; None if it has none, or the sink does not tell."""
 
 
 class Since(NamedTuple):
@@ -48,7 +48,7 @@ class ReadBack(Generic[Node]):
     """How the server of a sink is asked for what it holds."""
 
     events: Callable[[Node, Mapping[str, str], Since], Iterator[Held]]
-    """With the texts of the sink's credentials by `KeyRef.id`; LogboomError where the server does not tell."""
+    """With the texts of the sink's credentials by `KeyRef.id`; LogboomError if the server does not tell."""
     hindrance: Callable[[Node], str | None] = _always
     """Why a sink of this kind, as it is set, cannot be asked; the end of a sentence about it. None: it can."""
     is_by_time: Callable[[Node], bool] = lambda _: False
@@ -56,7 +56,7 @@ class ReadBack(Generic[Node]):
 
 
 def milliseconds_of(text: str | None) -> int | None:
-    """Milliseconds since 1970 of a time as events have it; None where it is none.
+    """Milliseconds since 1970 of a time as events have it; None if it is none.
 
     >>> milliseconds_of("1970-01-01T00:00:01.5Z"), milliseconds_of("soon")
     (1500, None)

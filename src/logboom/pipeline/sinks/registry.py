@@ -31,7 +31,7 @@ def type_of(sink: Sink) -> SinkType[Any, Any]:
 
 
 def read_sink(tree: Mapping[str, Any]) -> Sink:
-    """A node from its plain data in a written plan; ValueError where this version has no such sink."""
+    """A node from its plain data in a written plan; ValueError if this version has no such sink."""
     kind = sink_types().get(str(tree.get("type")))
     if kind is None:
         raise ValueError(f"this version of logboom has no sink of type {tree.get('type')!r}")

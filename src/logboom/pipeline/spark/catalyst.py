@@ -70,7 +70,7 @@ class CatalystJvm:
     """The JVM of one `Catalyst`, which comes up beside what its starter does next."""
 
     def __init__(self) -> None:
-        """Starts it and returns at once. JavaMissingError where no Java can be found."""
+        """Starts it and returns at once. JavaMissingError if no Java can be found."""
         self._class_path = spark_jars()
         self._java = find_java()
         self._archive = ClassArchive(cache_dir().parent, "check", self._java, self._class_path)
@@ -129,7 +129,7 @@ class CatalystJvm:
 
 @contextlib.contextmanager
 def open_catalyst(jvm: CatalystJvm | None = None) -> Iterator["Catalyst"]:
-    """Catalyst in a JVM, a new one where none is given; it ends with the block. JavaMissingError where no Java can be
+    """Catalyst in a JVM, a new one where none is given; it ends with the block. JavaMissingError if no Java can be
     found."""
     jvm = CatalystJvm() if jvm is None else jvm
     gateway = jvm.connect()

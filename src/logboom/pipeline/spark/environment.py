@@ -72,7 +72,7 @@ def _add_contents(archive: tarfile.TarFile, found: Sequence[Distribution]) -> No
 
 
 def environment_settings(archive: str) -> dict[str, str]:
-    """Spark's settings that bring an archive to the executors. PipelineError where a local one cannot be read."""
+    """Spark's settings that bring an archive to the executors. PipelineError if a local one cannot be read."""
     settings = {"spark.archives": f"{archive}#{_DIRECTORY}"}
     if _has_interpreter(archive):
         return settings

@@ -63,7 +63,7 @@ class SparkJvm:
         return self._process.pid
 
     def attach(self) -> None:
-        """Waits until it is up and makes it the JVM of PySpark; JvmEndedError where it has ended."""
+        """Waits until it is up and makes it the JVM of PySpark; JvmEndedError if it has ended."""
         from pyspark import SparkContext
         from pyspark.java_gateway import launch_gateway
         from pyspark.serializers import UTF8Deserializer, read_int

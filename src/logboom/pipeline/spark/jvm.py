@@ -25,7 +25,7 @@ class JavaMissingError(LogboomError):
 
 
 def pyspark_dir() -> Path:
-    """Where the installed pyspark lies, found without importing it; PipelineError where it is not installed.
+    """Where the installed pyspark lies, found without importing it; PipelineError if it is not installed.
 
     Symbolic links are followed: a JVM refuses an archive of classes where one path of its class path is spelled
     otherwise, and a virtual environment may be reached by several.
@@ -42,14 +42,14 @@ def spark_jars() -> list[str]:
 
 
 def java_command() -> str:
-    """Path of a `java` of version 17 or newer, from JAVA_HOME or PATH; JavaMissingError where there is none."""
+    """Path of a `java` of version 17 or newer, from JAVA_HOME or PATH; JavaMissingError if there is none."""
     command = find_java()
     check_java_version(command)
     return command
 
 
 def find_java() -> str:
-    """Path of a `java` of any version, from JAVA_HOME or PATH; JavaMissingError where there is none."""
+    """Path of a `java` of any version, from JAVA_HOME or PATH; JavaMissingError if there is none."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if command is None or not Path(command).is_file():
@@ -58,7 +58,7 @@ def find_java() -> str:
 
 
 def check_java_version(command: str) -> None:
-    """JavaMissingError where a `java` is too old or does not run. It starts a JVM, which takes some 50 ms."""
+    """JavaMissingError if a `java` is too old or does not run. It starts a JVM, which takes some 50 ms."""
     version = _java_version(command)
     if version is None or version < JAVA_MIN_VERSION:
         found = "cannot be run" if version is None else f"has version {version}"
@@ -76,8 +76,8 @@ def _java_version(command: str) -> int | None:
 
 
 def silence_py4j() -> None:
-    """Keeps py4j from telling of a JVM that is gone with tracebacks, of which some come through the root logger, which
-    it sets up for that: its exception says the same, and whoever gets that has a sentence for it."""
+    """Keeps py4j from telling of a JVM that is missing with tracebacks, of which some come through the root logger,
+    which it sets up for that: its exception says the same, and whoever gets that has a sentence for it."""
     for name in (None, "py4j.java_gateway"):
         logging.getLogger(name).addFilter(_is_not_py4j)
 

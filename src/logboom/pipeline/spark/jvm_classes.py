@@ -25,7 +25,7 @@ class JvmClasses:
         self._empty: Any = None
 
     def named(self, name: str) -> Any:
-        """A class by its full name, to make objects of; Py4JError where there is none."""
+        """A class by its full name, to make objects of; Py4JError if there is none."""
         if name not in self._found:
             self._found[name] = getattr(self._jvm, name)
         return self._found[name]

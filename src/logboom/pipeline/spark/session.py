@@ -203,7 +203,7 @@ def _same(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
 
 
 def missing_for(master: str, settings: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
-    """What a cluster's manager needs and does not have, as a sentence; None where it has all. Spark itself would end
+    """What a cluster's manager needs and does not have, as a sentence; None if it has all. Spark itself would end
     with a code alone, or start and never get an executor.
 
     https://spark.apache.org/docs/latest/running-on-yarn.html, .../running-on-kubernetes.html
@@ -224,7 +224,7 @@ def missing_for(master: str, settings: Mapping[str, str], environment: Mapping[s
 
 
 def _check_master(master: str) -> None:
-    """PipelineError where a standalone master cannot be connected to: Spark itself takes a minute to say less."""
+    """PipelineError if a standalone master cannot be connected to: Spark itself takes a minute to say less."""
     if not master.startswith(_STANDALONE):
         return
     faults = []

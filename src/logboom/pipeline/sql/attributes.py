@@ -4,7 +4,7 @@ To Spark `attributes` is a VARIANT, whose fields have no type: without this a fi
 `variant_get(attributes, '$["url.path"]', 'string')`. What is meant is in `logboom.pipeline.event.attributes`: a text,
 or a number where it is compared with one or reckoned with.
 
-Knows Catalyst's trees alone.
+Knows only Catalyst's trees.
 """
 
 from typing import Any, Final
@@ -108,7 +108,7 @@ def text_sql(name: str) -> str:
 
 
 def number_sql(name: str) -> str:
-    """The same for the number that the text is; null where it is none."""
+    """The same for the number that the text is; null if it is none."""
     text = text_sql(name)
     return f"CASE WHEN regexp_like({text}, '{NUMBER}') THEN try_cast({text} AS DOUBLE) END"
 

@@ -49,7 +49,7 @@ def written_fault(tree: Tree, node: Any, pieces: int) -> str | None:
 
 
 def copies_fault(tree: Tree, node: Any) -> str | None:
-    """Why an expression is too large as it is evaluated, None where it is not."""
+    """Why an expression is too large as it is evaluated, None if it is not."""
     size = _size(tree, node)
     if size.times > TIMES_MAX:
         return f"evaluates a part of it {size.times:,} times, and {TIMES_MAX} times is the most: {_ADVICE}"

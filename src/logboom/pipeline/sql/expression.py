@@ -5,7 +5,7 @@ Spark resolves BETWEEN and `nullif` to an expression with a common part (`With`)
 projection of its own, in front of the expression: what raises there raises outside of the `TryEval` around the whole,
 and ends the batch. An expression with such a part cannot be resolved a second time either. So both are written out.
 
-Knows Catalyst's trees alone.
+Knows only Catalyst's trees.
 """
 
 from typing import Any, Final

@@ -66,7 +66,7 @@ def memory_factor(tree: Tree, sql: str) -> float:
 
 
 def event_bytes_max(tree: Tree, sql: str) -> int | None:
-    """How large the columns that it names may be together; None where any event may have its answer."""
+    """How large the columns that it names may be together; None if any event may have its answer."""
     factor = memory_factor(tree, sql)
     return None if factor <= _UNBOUNDED_BELOW else int(EXPRESSION_BYTES_MAX / factor)
 
@@ -126,7 +126,7 @@ class _Estimate:
 
 
 def sizes_of(tree: Tree, sql: str, columns: Sequence[tuple[str, str]]) -> Any | None:
-    """The expression for the bytes of an event that this SQL names; None where it names none that can be large."""
+    """The expression for the bytes of an event that this SQL names; None if it names none that can be large."""
     words = set(_WORD.findall(sql.lower()))
     found: Any | None = None
     for size in (size for name, kind in columns if name in words for size in _sizes(tree, name, kind)):

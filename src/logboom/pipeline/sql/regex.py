@@ -31,7 +31,7 @@ _LINEAR_SPLIT: Final = re.compile(
 
 
 def regex_fault(tree: Tree, name: str, node: Any, children: list[Any]) -> str | None:
-    """Why the call of one of REGEX_FUNCTIONS cannot be answered in bounded time, None where it can."""
+    """Why the call of one of REGEX_FUNCTIONS cannot be answered in bounded time, None if it can."""
     if name in ("like", "ilike"):
         return _like_fault(tree, node, children)
     pattern = tree.text(children[1]) if len(children) > 1 else ""
@@ -186,7 +186,7 @@ class OnRe2:
         return self._tree.new("Literal", value, self._tree.object_type(java_class))
 
     def _invoke(self, target: Any, method: str, gives: Any, arguments: list[Any]) -> Any:
-        """A call of a method of a Java object; null where the object or an argument is."""
+        """A call of a method of a Java object; null if the object or an argument is."""
         tree = self._tree
         data_type = tree.object_type(gives) if isinstance(gives, str) else gives
         given = [self._constant(text, _STRING) if isinstance(text, str) else text for text in arguments]
@@ -236,7 +236,7 @@ REGEX_FUNCTIONS: Final = frozenset((*_MAKERS, "split"))
 
 
 def like_expression(pattern: str, escape: str) -> str:
-    r"""The RE2 expression that finds what a LIKE pattern matches. ValueError where nothing to escape is escaped.
+    r"""The RE2 expression that finds what a LIKE pattern matches. ValueError if nothing to escape is escaped.
 
     >>> like_expression(r"a.%\_", "\\")
     '(?s)\\Aa\\..*_\\z'

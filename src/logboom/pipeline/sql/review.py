@@ -35,7 +35,7 @@ class _RefusedError(Exception):
 
 
 def review(tree: Tree, node: Any) -> str | None:
-    """Why the expression may not be used, None where it may. Functions that Spark does not know are left to it."""
+    """Why the expression may not be used, None if it may. Functions that Spark does not know are left to it."""
     try:
         growth = _Review(tree).size(node, 0, None)
     except _RefusedError as refused:

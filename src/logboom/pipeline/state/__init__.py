@@ -6,5 +6,5 @@ never change, shared from batch to batch. What a stateful transform is, is said 
 one is run, in `logboom.pipeline.execute.exchange` and `.memory`; which state belongs to which batch, in
 `logboom.pipeline.checkpoint.states`.
 
-Nothing here depends on the clock, chance or the machine: a batch that is done again finds the same.
+Nothing here depends on the clock, chance or the machine: a batch that is repeated finds the same.
 """

@@ -27,7 +27,7 @@ class Columns(NamedTuple):
 
 
 def columns_of(lines: Sequence[str]) -> Columns | None:
-    """The columns of most of these lines; None where they have none."""
+    """The columns of most of these lines; None if they have none."""
     for delimiter in _DELIMITERS:
         (count, agreeing) = Counter(line.count(delimiter) for line in lines).most_common(1)[0]
         if count >= _LEAST and agreeing >= _MOST * len(lines):

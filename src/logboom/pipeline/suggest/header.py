@@ -65,7 +65,7 @@ class Header(NamedTuple):
 
 
 def header_of(lines: Sequence[str]) -> Header | None:
-    """The header of most of these lines; None where they have no time among their first words."""
+    """The header of most of these lines; None if they have no time among their first words."""
     for lead in range(_LEAD_MOST + 1):
         found = [one for time in TIMES if (one := _header(lines, time, lead)) is not None]
         count, best = max(found, key=lambda one: one[0], default=(0, None))  # of several as frequent, the first
@@ -91,7 +91,7 @@ def _leading(words: int) -> str:
 
 
 def words_behind(header: Header | None, line: str) -> list[str] | None:
-    """The words of a line behind its header; None where the line does not begin so."""
+    """The words of a line behind its header; None if the line does not begin so."""
     if header is None:
         return line.split(" ")
     start = f"{_leading(header.lead)}{re.escape(header.before)}(?:{header.time.expression}){re.escape(header.behind)}"
@@ -100,7 +100,7 @@ def words_behind(header: Header | None, line: str) -> list[str] | None:
 
 
 def level_place(lines: Sequence[Sequence[str]]) -> int | None:
-    """The place of the word that is a severity in most lines, among the first few; None where there is none."""
+    """The place of the word that is a severity in most lines, among the first few; None if there is none."""
     for place in range(_LEVEL_PLACES):
         words = [line[place] for line in lines if len(line) > place]
         if words and sum(map(is_level, words)) >= _MOST * len(lines):

@@ -2,7 +2,7 @@
 
 This is Drain (He, Zhu, Zheng, Lyu: "Drain: An Online Log Parsing Approach with Fixed Depth Tree", ICWS 2017) with a
 tree of two levels, the number of words and the first word. The library drain3 does the same and pins old versions of
-packages that read objects out of JSON, so it is not used. Knows words alone.
+packages that read objects out of JSON, so it is not used. Knows only words.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ class Template:
     """Lines with the same words but for some places."""
 
     words: list[str | None]
-    """None where the word changes."""
+    """None if the word changes."""
     count: int = 0
     samples: list[Sequence[str]] = field(default_factory=list)
     """The words of some of its lines."""

@@ -5,7 +5,7 @@ tree are the number of words and the first word; at its leaves a line belongs to
 words, if these are at least `SIMILAR` of all, and opens the words that differ. The library drain3 does the same and
 pins old versions of packages that read objects out of JSON, so it is not used.
 
-Knows words alone. A template keeps its id as it opens; the least recently used one makes room for a new one.
+Knows only words. A template keeps its id as it opens; the least recently used one makes room for a new one.
 """
 
 from collections import OrderedDict

@@ -34,7 +34,7 @@ class Learnt(NamedTuple):
     """The templates of the lines of a batch."""
 
     ids: pa.Array
-    """By row; null where there is no line."""
+    """By row; null if there is no line."""
     texts: pa.Array
     state: pa.Table
     evicted: int
@@ -68,7 +68,7 @@ def advance(limits: TemplateLimits, state: pa.Table | None, groups: pa.Array, li
 
 
 def _spread(count: int, rows: pa.Array, index: pa.Array) -> pa.Array:
-    """By row, the index of its line; null where there is none."""
+    """By row, the index of its line; null if there is none."""
     places = np.full(count, -1, np.int64)
     places[rows.to_numpy()] = index.to_numpy()
     return pa.array(places, mask=places < 0)

@@ -1,4 +1,4 @@
-"""Lines as words, and what of a line a template leaves open. Knows texts alone.
+"""Lines as words, and what of a line a template leaves open. Knows only texts.
 
 A line counts up to its first line break, 4,096 characters and 100 words; what is behind belongs to no template.
 """

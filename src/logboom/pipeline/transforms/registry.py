@@ -29,7 +29,7 @@ def type_of(node: Transform) -> TransformType[Any, Any]:
 
 
 def read_transform(tree: Mapping[str, Any]) -> Transform:
-    """A node from its plain data in a written plan; ValueError where this version has no such transform."""
+    """A node from its plain data in a written plan; ValueError if this version has no such transform."""
     tag = str(tree.get("type"))
     kind = next((kind for kind in transform_types().values() if tag in kind.nodes), None)
     if kind is None:

@@ -74,7 +74,7 @@ class TailSampleModel(TransformModel):
 
 
 class TailSampleTransform(StatefulTransform, frozen=True, kw_only=True, tag="tail_sample"):
-    """Holds the events of a trace until it is decided. `rate` is 0 where nothing but the rules keeps a trace."""
+    """Holds the events of a trace until it is decided. `rate` is 0 if nothing but the rules keeps a trace."""
 
     drops_held: ClassVar[bool] = True
 

@@ -28,7 +28,7 @@ def format_types() -> Mapping[str, FormatType[Any]]:
 
 
 def read_format(tree: object) -> Format:
-    """The node of a format from its plain data in a written plan; ValueError where there is no such format."""
+    """The node of a format from its plain data in a written plan; ValueError if there is no such format."""
     nodes = dict.fromkeys(kind.node for kind in format_types().values())
     any_node: Any = reduce(or_, nodes)
     node: Format = msgspec.convert(tree, type=any_node)

@@ -1,4 +1,4 @@
-"""Tries a sink once, for `pipeline check --connect`. Knows targets alone."""
+"""Tries a sink once, for `pipeline check --connect`. Knows only targets."""
 
 from logboom.base.errors import LogboomError
 from logboom.pipeline.errors import PipelineError

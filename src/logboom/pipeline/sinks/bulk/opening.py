@@ -26,7 +26,7 @@ def bulk_sink_type(
     writer: Callable[[Node, SinkContext], SinkWriter] | None = None,
     read_back: ReadBack[Node] | None = None,
 ) -> SinkType[Model, Node]:
-    """What the module of such a sink registers. `needs` raises PipelineError where a library that the sink needs is not
+    """What the module of such a sink registers. `needs` raises PipelineError if a library that the sink needs is not
     installed. `writer` opens the sink where it is not delivered by a `BulkWriter`."""
 
     def open_sink(sink: Node, context: SinkContext) -> SinkWriter:

@@ -63,7 +63,7 @@ class PartialBatches:
         return self._noted
 
     def note(self, batch: int, done: Done) -> bool:
-        """Durably: so much is done. False where that is nothing more than was noted before."""
+        """Durably: so much is done. False if that is nothing more than was noted before."""
         if done == self._noted:
             return False
         make_dir(self.path.parent)

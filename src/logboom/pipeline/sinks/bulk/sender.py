@@ -48,7 +48,7 @@ class Sent:
     """How many `taken` has."""
     repeats: int = 0
     error: str | None = None
-    """Why the rest was not sent; None where all was."""
+    """Why the rest was not sent; None if all was."""
 
 
 @dataclass(slots=True, order=True)

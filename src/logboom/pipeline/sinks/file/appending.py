@@ -3,7 +3,7 @@
 Every step is in a durable journal before it is taken: the length that a file had before it was added to, and each file
 that is moved aside. A batch is committed by one durable file, which also holds what was delivered by then; a journal of
 a batch that was not committed is undone, last step first. So a file never keeps half a line, or a line of a batch that
-is done again.
+is repeated.
 
 Knows files. Must not know Spark, events or what is in a piece.
 """
@@ -33,7 +33,7 @@ Kept = TypeVar("Kept")
 
 
 class _Extended(msgspec.Struct, frozen=True, tag="extended"):
-    """A file that is added to; `length` is what it had before, None where it was not there."""
+    """A file that is added to; `length` is what it had before, None if it was not there."""
 
     path: str
     length: int | None

@@ -1,4 +1,4 @@
-"""Which file an event belongs to: the parts that a path may have in braces. Knows text alone.
+"""Which file an event belongs to: the parts that a path may have in braces. Knows only text.
 
 Whoever writes events chooses their services and hosts, so a value never leads out of its place in the path and is
 never too long for a file system.

@@ -68,7 +68,7 @@ def meaning(place: str, code: str, details: str, status: bytes | None) -> Logboo
 
 
 def retry_delay(status: bytes | None) -> float | None:
-    """The seconds that a google.rpc.RetryInfo in a status asks to wait, at most an hour; None where there is none."""
+    """The seconds that a google.rpc.RetryInfo in a status asks to wait, at most an hour; None if there is none."""
     try:
         for field, detail in fields_of(status or b""):
             if field != 3 or not isinstance(detail, bytes):

@@ -1,4 +1,4 @@
-"""What the status of an answer means: taken, try again, refused, or of no use as things are. Knows HTTP alone.
+"""What the status of an answer means: taken, try again, refused, or of no use as things are. Knows only HTTP.
 
 RFC 9110, section 15. Products differ in little; each says so in its own file.
 """
@@ -59,7 +59,7 @@ def described(answer: HttpAnswer) -> str:
 
 
 def retry_after(answer: HttpAnswer) -> float | None:
-    """Seconds that the server asks to wait (RFC 9110, 10.2.3), at most an hour; None where it does not ask.
+    """Seconds that the server asks to wait (RFC 9110, 10.2.3), at most an hour; None if it does not ask.
 
     >>> retry_after(HttpAnswer(429, "", {"retry-after": "7"}, b""))
     7.0

@@ -166,7 +166,7 @@ def http_way(
 
 
 def header_name_fault(name: str) -> str | None:
-    """What is wrong with the name of a header, as the end of a sentence; None where it may be set."""
+    """What is wrong with the name of a header, as the end of a sentence; None if it may be set."""
     if not _HEADER_NAME.fullmatch(name):
         return "is not a valid name of a header"
     return "is set by the sink itself" if name.lower() in _OWN_HEADERS else None

@@ -81,7 +81,7 @@ class Template:
         return any(not isinstance(part, str) and part[0].startswith("attributes.") for part in self._parts)
 
     def render(self, event: EventRecord, attributes: dict[str, Any] | None = None) -> str | None:
-        """Its text for an event; None where the event has no value for one of its fields. `attributes`: where they are
+        """Its text for an event; None if the event has no value for one of its fields. `attributes`: where they are
         decoded already."""
         if attributes is None and self.reads_attributes:
             attributes = attributes_of(event)

@@ -104,7 +104,7 @@ def missing_columns(sink: IcebergSink, table: Table) -> dict[str, IcebergType]:
 
 
 def with_columns(events: pa.Table, columns: Sequence[IcebergColumn]) -> pa.Table:
-    """Events with a column for each of these attributes: null where an event has none, or one of another type."""
+    """Events with a column for each of these attributes: null if an event has none, or one of another type."""
     if not columns:
         return events
     values: list[list[Any]] = [[] for _ in columns]

@@ -137,7 +137,7 @@ class Compactor:
 
 
 def exchange(left: Path, right: Path) -> None:
-    """Swaps two directories in one step; OSError where the file system cannot."""
+    """Swaps two directories in one step; OSError if the file system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     arguments = (_AT_FDCWD, os.fsencode(left), _AT_FDCWD, os.fsencode(right), _RENAME_EXCHANGE)
     if libc.renameat2(*arguments) != 0:

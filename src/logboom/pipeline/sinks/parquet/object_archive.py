@@ -5,7 +5,7 @@ As on a file system a batch is committed by one manifest that names its files, a
 all. Tasks write below `_logboom`, which readers leave alone; behind the manifest the store itself copies each object
 to its own name, and the staged ones are removed. A crash before the manifest leaves nothing that a reader sees; one
 behind it is made good at the next start, since copying again puts the same bytes under the same name. So a reader never
-sees an event twice, and none of a batch that is done again.
+sees an event twice, and none of a batch that is repeated.
 
 Knows Arrow's file systems and manifests. Must not know Spark.
 """

@@ -56,7 +56,7 @@ class ArchiveReader:
         """These columns of LIVE_SCHEMA of a file's events. Only of those that were seen first (`observed_time`) at
         `from_ms` or later and before `to_ms`, in milliseconds since 1970, and, with any `ids`, that have one of them.
 
-        FileNotFoundError where the file has been merged with others since `files` named it.
+        FileNotFoundError if the file has been merged with others since `files` named it.
         """
         files, root = self._opened()
         named, chosen = _values_of(file), _chosen(from_ms, to_ms, ids)

@@ -31,7 +31,7 @@ def omit_checksum_trailers() -> None:
 
 @lru_cache(maxsize=16)
 def open_store(store: StoreRef) -> tuple[FileSystem, str]:
-    """The file system, and the path of the place in it; OSError where it cannot be had. Cached in each process."""
+    """The file system, and the path of the place in it; OSError if it cannot be had. Cached in each process."""
     from pyarrow import fs
 
     parts = urlsplit(store.url)

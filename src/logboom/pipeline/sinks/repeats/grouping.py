@@ -1,4 +1,4 @@
-"""Groups of rows that have the same values in some columns. Knows Arrow columns alone."""
+"""Groups of rows that have the same values in some columns. Knows only Arrow columns."""
 
 from collections.abc import Sequence
 from typing import Any

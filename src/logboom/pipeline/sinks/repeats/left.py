@@ -1,4 +1,4 @@
-"""Executor side: the records of a batch that are not done yet. Knows Arrow and ranges of offsets alone."""
+"""Executor side: the records of a batch that are not done yet. Knows only Arrow and ranges of offsets."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

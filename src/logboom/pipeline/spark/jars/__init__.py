@@ -87,7 +87,7 @@ def cached_jars() -> tuple[Path, ...] | None:
 
 
 def fetch_jars(on_file: Callable[[str], None] | None = None) -> tuple[Path, ...]:
-    """The copies, fetched by Maven where they are not there yet; JarsError where that fails. `on_file` is told the name
+    """The copies, fetched by Maven where they are not there yet; JarsError if that fails. `on_file` is told the name
     of every file that Maven downloads."""
     if (cached := cached_jars()) is not None:
         return cached
