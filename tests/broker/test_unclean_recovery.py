@@ -34,6 +34,18 @@ async def left_behind(cluster: Cluster, *, unclean: bool = False) -> None:
     assert cluster.assignment("orders").leader == NO_BROKER
 
 
+async def kill_all(cluster: Cluster) -> None:
+    await asyncio.gather(*(cluster.crash(one, Random(one)) for one in (1, 2, 3)))
+
+
+async def killed_in_sync(cluster: Cluster) -> None:
+    """All three were in sync, with one record, when they were killed at once."""
+    await cluster.create("orders", [1, 2, 3])
+    await append(cluster.leader("orders"), b"all have it")
+    await cluster.in_sync("orders")
+    await kill_all(cluster)
+
+
 def has_shown(copy: Partition, records: int) -> bool:
     return copy.high_watermark == records
 
@@ -125,7 +137,7 @@ async def put_back_older(cluster: Cluster, broker: int) -> None:
     older = cluster.disk(broker).copy()
     for value in (b"acked", b"acked too"):
         await append(cluster.leader("orders"), value)
-    await asyncio.gather(*(cluster.crash(one, Random(one)) for one in (1, 2, 3)))
+    await kill_all(cluster)
     replace_disk(str(cluster.path / str(broker)), older)
 
 
@@ -151,10 +163,7 @@ def test_an_older_copy_never_leads_where_another_one_has_what_was_acked(
 def test_the_others_are_waited_for_but_not_for_ever(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_of(tmp_path, 3, minimum=2) as cluster:
-            await cluster.create("orders", [1, 2, 3])
-            await append(cluster.leader("orders"), b"all have it")
-            await cluster.in_sync("orders")
-            await asyncio.gather(*(cluster.crash(one, Random(one)) for one in (1, 2, 3)))
+            await killed_in_sync(cluster)
             for one in (1, 2, 3):
                 await cluster.start(one)
                 if one < 3:
@@ -171,10 +180,7 @@ def test_the_last_one_in_sync_is_waited_for_without_end(tmp_path: Path) -> None:
 
     async def body() -> None:
         async with cluster_of(tmp_path, 3, minimum=2) as cluster:
-            await cluster.create("orders", [1, 2, 3])
-            await append(cluster.leader("orders"), b"all have it")
-            await cluster.in_sync("orders")
-            await asyncio.gather(*(cluster.crash(one, Random(one)) for one in (1, 2, 3)))
+            await killed_in_sync(cluster)
             await cluster.start(1)
             await cluster.start(2)
             assert cluster.assignment("orders").relied_on == (3,)

@@ -41,6 +41,19 @@ def copied(cluster: ClusterBrokers, number: int, to: Path) -> Path:
     return to
 
 
+def stream_with_older_copy(cluster: ClusterBrokers, to: Path, *, minimum: int) -> Path:
+    """A stream on brokers 2 and RESTORED, both in sync, with 300 records, and a copy of RESTORED's disk that has 100."""
+    cluster.create(STREAM, min_insync_replicas=str(minimum))
+    ok("cluster", "reassign", STREAM, "--to", f"{RESTORED},2", bootstrap=cluster.bootstrap)
+    cluster.wait_for(lambda: in_sync(cluster) == {2, RESTORED}, "replicas on two brokers")
+    publish(cluster, range(100))
+    copy = copied(cluster, RESTORED, to)
+    cluster.wait_in_sync(STREAM)
+    publish(cluster, range(100, 300))
+    cluster.wait_in_sync(STREAM)
+    return copy
+
+
 def put_back(cluster: ClusterBrokers, number: int, copy: Path) -> None:
     shutil.rmtree(cluster[number].data)
     shutil.copytree(copy, cluster[number].data)
@@ -75,14 +88,7 @@ def remove_and_rejoin(cluster: ClusterBrokers) -> None:
 def test_the_last_one_in_sync_was_put_back_where_one_is_enough(tmp_path: Path) -> None:
     """What it alone had is lost with its disk; what another replica has is not."""
     with ClusterBrokers(tmp_path) as cluster:
-        cluster.create(STREAM, min_insync_replicas="1")
-        ok("cluster", "reassign", STREAM, "--to", f"{RESTORED},2", bootstrap=cluster.bootstrap)
-        cluster.wait_for(lambda: in_sync(cluster) == {2, RESTORED}, "replicas on two brokers")
-        publish(cluster, range(100))
-        copy = copied(cluster, RESTORED, tmp_path / "copy")
-        cluster.wait_in_sync(STREAM)
-        publish(cluster, range(100, 300))
-        cluster.wait_in_sync(STREAM)
+        copy = stream_with_older_copy(cluster, tmp_path / "copy", minimum=1)
         cluster[2].kill9()
         cluster.wait_for(lambda: in_sync(cluster) == {RESTORED}, "one in sync")
         publish(cluster, range(300, 310))
@@ -129,13 +135,7 @@ def test_the_copy_leads_where_nobody_else_who_had_everything_is_there_in_time(tm
     """Both replicas were killed. The whole one was back, has said so, and is away again before the copy is started: it
     is waited for, and not for ever. What the copy lacks is lost then, and the log of the other says so."""
     with ClusterBrokers(tmp_path) as cluster:
-        cluster.create(STREAM, min_insync_replicas="2")
-        ok("cluster", "reassign", STREAM, "--to", f"{RESTORED},2", bootstrap=cluster.bootstrap)
-        cluster.wait_for(lambda: in_sync(cluster) == {2, RESTORED}, "replicas on two brokers")
-        publish(cluster, range(100))
-        copy = copied(cluster, RESTORED, tmp_path / "copy")
-        cluster.wait_in_sync(STREAM)
-        publish(cluster, range(100, 300))
+        copy = stream_with_older_copy(cluster, tmp_path / "copy", minimum=2)
         cluster.kill_all()
         put_back(cluster, RESTORED, copy)
         cluster.start(1, 2)
