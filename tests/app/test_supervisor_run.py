@@ -36,6 +36,7 @@ class Show:
     def log_line(self, node_id, line): tell("log", node_id, line)
     def event(self, node_id, words): tell("event", node_id, words)
     def node_ready(self, node_id, seconds): tell("node", node_id)
+    def progress(self, what, seconds): tell("progress", what)
     def ready(self, processes): tell("ready", list(processes.values()))
     def stopping(self, why): tell("stopping", why)
 
@@ -146,6 +147,12 @@ def test_a_second_signal_ends_everything_at_once(started: Any) -> None:
     for file in files:
         assert select.select([file], [], [], WAIT_S)[0]
         os.close(file)
+
+
+def test_a_slow_start_reports_what_it_waits_for(started: Any) -> None:
+    never_ready = NODE.replace("print(json.dumps", "0 and print(json.dumps")
+    run = started([never_ready, NODE])
+    assert run.until("progress") == ["progress", "waiting for node 1, which founds the cluster"]
 
 
 def test_a_stop_during_the_start_is_heard(started: Any) -> None:

@@ -199,6 +199,13 @@ class Shown:
         """Progress of the start."""
         self.event(node_id, f"is ready after {seconds:.1f} s")
 
+    def progress(self, what: str, seconds: float) -> None:
+        """A line for a start that takes long."""
+        if self._log is None:
+            note(f"{what} ({seconds:.0f} s)")
+        else:
+            self._log.info(what, seconds=round(seconds))
+
     def ready(self, processes: dict[int, int]) -> None:
         """The addresses, and what can be done next."""
         places = self._folder.places

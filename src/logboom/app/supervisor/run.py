@@ -24,6 +24,9 @@ from logboom.base.errors import LogboomError
 _FORMED_MAX_S: Final = 120.0
 """The longest time from the readiness of all nodes until they are one cluster."""
 _FORMED_EVERY_S: Final = 0.2
+_PROGRESS_FIRST_S: Final = 2.0
+_PROGRESS_EVERY_S: Final = 5.0
+"""A start that takes longer than the first time reports what it waits for, and again after each further interval."""
 
 
 class ClusterStartError(LogboomError):
@@ -65,6 +68,9 @@ class Show(Protocol):
     def node_ready(self, node_id: int, seconds: float) -> None:
         """A node is ready, so long after its start."""
 
+    def progress(self, what: str, seconds: float) -> None:
+        """The start has taken so long; what it waits for."""
+
     def ready(self, processes: dict[int, int]) -> None:
         """All nodes are one cluster; their process ids."""
 
@@ -76,6 +82,10 @@ def run_nodes(plan: ClusterPlan, show: Show) -> None:
     """Run until a signal or a command stops it. Raises LogboomError or OSError where it cannot start; the nodes that
     had started are stopped by then."""
     asyncio.run(_Run(plan, show).live())
+
+
+def _named(node_ids: Sequence[int]) -> str:
+    return f"{'node' if len(node_ids) == 1 else 'nodes'} {', '.join(map(str, node_ids))}"
 
 
 class _Run:
@@ -91,6 +101,8 @@ class _Run:
             restarts=plan.restarts,
             ready_max_s=plan.ready_max_s,
         )
+        self._waits_for = "starting the nodes"
+        """For progress messages."""
         self._stop_requested = asyncio.Event()
         self._stopped = asyncio.Event()
 
@@ -98,7 +110,7 @@ class _Run:
         self._take_signals()
         async with answering(self._plan.folder.path, self._asked):
             try:
-                if await self._unless_stopped(self._start()):
+                if await self._unless_stopped(self._start_with_progress()):
                     notify_systemd("READY=1")
                     self._show.ready({each.node_id: each.pid for each in self._members() if each.pid is not None})
                     await self._stop_requested.wait()
@@ -121,20 +133,39 @@ class _Run:
         await asyncio.wait([task])
         return False
 
+    async def _start_with_progress(self) -> None:
+        progress = asyncio.create_task(self._report_progress())
+        try:
+            await self._start()
+        finally:
+            progress.cancel()
+
+    async def _report_progress(self) -> None:
+        began, pause_s = time.monotonic(), _PROGRESS_FIRST_S
+        while True:
+            await asyncio.sleep(pause_s)
+            self._show.progress(self._waits_for, time.monotonic() - began)
+            pause_s = _PROGRESS_EVERY_S
+
     async def _start(self) -> None:
         if self._plan.nats is not None:
+            self._waits_for = "waiting for nats-server"
             await self._plan.nats.start()
         first, *others = self._plan.node_ids
         if not self._plan.folder.founded:
+            self._waits_for = f"waiting for node {first}, which founds the cluster"
             await self._start_node(first)
             self._plan.folder.founded = True
             self._write()
+            self._waits_for = f"waiting for {_named(others)}"
             await asyncio.gather(*map(self._start_node, others))
         else:
+            self._waits_for = f"waiting for {_named(self._plan.node_ids)}"
             await asyncio.gather(*map(self._start_node, self._plan.node_ids))
         missing = await self._plan.missing()
         deadline = time.monotonic() + _FORMED_MAX_S
         while missing is not None:
+            self._waits_for = f"waiting until the nodes form a cluster: {missing}"
             if time.monotonic() > deadline:
                 raise ClusterStartError(f"the nodes run but are no cluster after {_FORMED_MAX_S:.0f} s: {missing}")
             await asyncio.sleep(_FORMED_EVERY_S)

@@ -66,12 +66,23 @@ async def register_broker(
     await context.commit([*first, *records])
     broker = context.image.brokers[wanted.id]
     if records:
-        was_clean = before is not None and wanted.clean_epoch == before.epoch
-        context.log.info("broker registered", broker=broker.id, epoch=broker.epoch, clean=was_clean)
+        context.log.info(
+            "broker registered",
+            broker=broker.id,
+            epoch=broker.epoch,
+            previous_shutdown=_previous_shutdown(before, wanted),
+        )
     members: dict[int, tuple[str, tuple[str, int] | None]] = {
         one.id: (one.directory_id, one.listeners.get(PEER_LISTENER)) for one in context.image.brokers.values()
     }
     return Registered(epoch=broker.epoch, cluster_id=context.identity.cluster_id, members=members)
+
+
+def _previous_shutdown(before: Broker | None, wanted: RegistrationRequest) -> str:
+    """How the previous process of the broker ended, for the log; `none` if this is its first one."""
+    if before is None:
+        return "none"
+    return "clean" if wanted.clean_epoch == before.epoch else "unclean"
 
 
 def _registration(command: commands.RegisterBroker) -> RegistrationRequest:
