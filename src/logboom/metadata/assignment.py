@@ -1,23 +1,24 @@
-"""The state of one partition in the image: its replicas, which of them are in sync, who leads, who
-observes, and how that changes.
+"""The state of one partition in the image: its replicas, which of them are in sync, its leader and its observers, and
+how these change.
 
 `Assignment` is what the image holds, `PartitionChange` what a record says about it, `PartitionUpdate` what a command
-wants. `decide` turns the wish into the change, by these rules:
+requests. `decide` turns the request into a change, by these rules:
 
-- The leader is an active member of the ISR. Where there is none, an active member of the ELR becomes leader and the
-  whole ISR (KIP-966); where there is none of those either, the partition has no leader, unless an unclean election is
-  asked for in so many words.
+- The leader is an active member of the ISR. If there is none, an active member of the ELR becomes the leader and the
+  only ISR member (KIP-966). If there is none of those either, the partition has no leader, unless an unclean election
+  is explicitly requested.
 - A member that leaves the ISR while that is below the minimum becomes an eligible leader replica (ELR): nothing was
   committed since, so it holds every committed record. With the ISR back at its minimum the ELR is forgotten.
 - A member whose process ended without a clean shutdown is neither in the ISR nor in the ELR any more: its disk may have
-  lost what was not synced, or be an older copy that somebody put back. It is remembered as `last_known` until the ISR
-  is at its minimum again.
-- Where that was the last one, nobody leads until those of the last known that are there have told how far their logs go
-  (`leadership.recover`): the longest has everything, unless all of them lost something. The only replica of a partition
-  stays in its ISR whatever happened to it.
-- A reassignment ends in two steps where it removes the leader: first one that stays leads, then those that go leave the
-  ISR and the replicas. So who led before follows, and knows it, before anything is committed without it.
-- An observer is nobody of all these. It becomes a replica by a reassignment that names it, and an observer no more.
+  lost what was not synced, or be a restored older copy. It is remembered as `last_known` until the ISR is at its
+  minimum again.
+- If that was the last one, the partition has no leader until the last known members that are up have reported the ends
+  of their logs (`leadership.recover`): the longest log has everything, unless all of them lost something. The only
+  replica of a partition always stays in its ISR.
+- If a reassignment removes the leader, it ends in two steps: first a remaining replica becomes leader, then the removed
+  ones leave the ISR and the replicas. So the previous leader is a follower, and knows it, before anything is committed
+  without it.
+- An observer has none of these roles. A reassignment that names it makes it a replica instead.
 - A leader's epoch rises with every change of the leader, the partition's epoch with every change at all.
 
 Pure values and functions. Which brokers are active and how large the minimum is are arguments.
@@ -50,11 +51,11 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     replicas: Replicas
     isr: Replicas
     leader: BrokerId
-    """NO_BROKER where nobody may lead."""
+    """NO_BROKER if no broker may lead."""
     leader_epoch: Epoch = _FIRST_EPOCH
     partition_epoch: PartitionEpoch = _FIRST_PARTITION_EPOCH
     elr: Replicas = ()
-    """Eligible leader replicas (KIP-966): they hold all that is committed, and are not in the ISR."""
+    """Eligible leader replicas (KIP-966): they hold every committed record, and are not in the ISR."""
     last_known: Replicas = ()
     """Members of ISR or ELR whose processes ended without a clean shutdown while the ISR was below its minimum."""
     adding: Replicas = ()
@@ -62,8 +63,8 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     removing: Replicas = ()
     """Replicas that a reassignment removes once all others of `replicas` are in the ISR."""
     observers: Replicas = ()
-    """Brokers that copy the partition for readers alone: none of them is among `replicas`, is ever in ISR or ELR, is
-    elected, or counts for anything that is promised."""
+    """Brokers whose copies only serve readers: they are never among `replicas`, in ISR or ELR, or elected, and no
+    guarantee depends on them."""
 
     @property
     def holders(self) -> Replicas:
@@ -72,13 +73,14 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def relied_on(self) -> Replicas:
-        """The replicas that are relied on to hold what is committed: ISR and ELR, or where none of those is left, the
-        last ones that were among them."""
+        """The replicas that are relied on to hold what is committed: ISR and ELR, or if both are empty, their last
+        known members."""
         return self.isr + self.elr or self.last_known
 
     @property
     def in_doubt(self) -> bool:
-        """Whether all who held what is committed ended without a clean shutdown: `leadership.recover` elects one."""
+        """Whether all brokers that held the committed records ended without a clean shutdown: `leadership.recover`
+        elects one."""
         return self.leader == NO_BROKER and bool(self.last_known) and not (self.isr or self.elr)
 
     @property
@@ -93,7 +95,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def preferred_leader(self) -> BrokerId:
-        """The replica that should lead when nothing is wrong."""
+        """The replica that should lead if it can."""
         return self.replicas[0]
 
     def after(self, change: "PartitionChange") -> "Assignment":
@@ -134,19 +136,19 @@ _CHANGED_FIELDS: Final = ("replicas", "isr", "leader", "elr", "last_known", "add
 
 
 class Election(Enum):
-    """When a partition gets another leader."""
+    """When a partition gets a new leader."""
 
     IF_NEEDED = "if needed"
-    """Only where the present one cannot lead."""
+    """Only if the current leader cannot lead."""
     PREFERRED = "preferred"
-    """The preferred leader, where it is an active member of the ISR."""
+    """The preferred leader, if it is an active member of the ISR."""
     UNCLEAN = "unclean"
-    """Where nobody is eligible, any active replica; committed records may be lost."""
+    """If no replica is eligible, any active replica; committed records may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """What `decide` has to know besides the assignment."""
+    """Input of `decide` besides the assignment."""
 
     is_active: Callable[[BrokerId], bool]
     """Whether a broker may lead and be in an ISR: registered, not fenced, not shutting down."""
@@ -156,7 +158,7 @@ class Eligibility:
 
 @dataclass(frozen=True, slots=True)
 class PartitionUpdate:
-    """What a command asks for one partition; a field that is left out stays as it is."""
+    """A command's request for one partition; omitted fields stay as they are."""
 
     isr: Replicas | None = None
     replicas: Replicas | None = None
@@ -166,12 +168,12 @@ class PartitionUpdate:
     lost: frozenset[BrokerId] = field(default_factory=frozenset)
     """Replicas whose processes ended without a clean shutdown."""
     wiped: frozenset[BrokerId] = field(default_factory=frozenset)
-    """Replicas that have none of their records any more."""
+    """Replicas that have lost all of their records."""
     leader: BrokerId | None = None
     """A leader chosen by the caller, which guarantees that it holds all that is committed; it alone becomes the ISR."""
     election: Election = Election.IF_NEEDED
     hands_over: bool = False
-    """Whether a leader that is to be removed leads no longer, even if not all that stay are in sync."""
+    """Whether a leader that is being removed stops leading, even if not all remaining replicas are in sync."""
 
 
 def decide(index: int, before: Assignment, wish: PartitionUpdate, rules: Eligibility) -> PartitionChange | None:
@@ -209,7 +211,7 @@ def _only_replicas(after: Assignment) -> Assignment:
 
 
 def _without(one: Assignment, gone: frozenset[BrokerId]) -> Assignment:
-    """Nobody of `gone` holds what is committed."""
+    """No replica of `gone` holds the committed records."""
     if not gone:
         return one
     isr, elr, last_known = (tuple(b for b in group if b not in gone) for group in (one.isr, one.elr, one.last_known))
@@ -217,9 +219,9 @@ def _without(one: Assignment, gone: frozenset[BrokerId]) -> Assignment:
 
 
 def _with_completed_reassignment(after: Assignment) -> Assignment:
-    """A reassignment ends when every replica that stays is in the ISR, and none that goes: until then nothing may be
-    taken away, since the records would be on fewer disks than they were. Those that go leave the ISR as the leader
-    proposes, which knows when they may."""
+    """A reassignment ends when every replica that stays is in the ISR, and none that goes: until then no copy may be
+    removed, since the records would be on fewer disks than before. Replicas to be removed leave the ISR when the leader
+    proposes it, which knows when that is safe."""
     if not after.reassigning or not _all_that_stay_are_in_sync(after) or set(after.removing) & set(after.isr):
         return after
     return _only_replicas(replace(after, replicas=after.target, adding=(), removing=()))

@@ -103,7 +103,7 @@ class _Plan:
         self._held[target][partition] = None
 
     def move_one(self) -> bool:
-        """Move a replica from a broker with many to one with at least two fewer. False where none can move."""
+        """Move a replica from a broker with many to one with at least two fewer. False if none can move."""
         by_load = sorted(self._held, key=lambda one: (len(self._held[one]), one))
         targets = [one for one in by_load if one in self._rooms and self._rooms[one].takes_more]
         for source in reversed(by_load):
@@ -124,7 +124,7 @@ class _Plan:
         return None
 
     def turn_one(self) -> bool:
-        """Let another replica of a partition come first, one that should lead at least two fewer. False where none
+        """Let another replica of a partition come first, one that should lead at least two fewer. False if none
         can."""
         for source in sorted(self._held, key=lambda one: (-self._preferred[one], one)):
             for partition in self._held[source]:

@@ -41,7 +41,7 @@ class Broker:
     observer: bool = False
     """It only observes: holds no replica that counts, leads nothing, and does not vote on the metadata."""
     levels: tuple[int, int] | None = None
-    """The metadata levels that its program speaks; None where it registered before the cluster wrote them down."""
+    """The metadata levels that its program speaks; None if it registered before the cluster wrote them down."""
 
     @property
     def active(self) -> bool:

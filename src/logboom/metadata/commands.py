@@ -96,7 +96,7 @@ def create_stream(image: Image, command: CreateStream, stream_id: StreamId, limi
     """Create a stream. `stream_id` must be new and random.
 
     Raises StreamExistsError, InvalidStreamNameError, InvalidPartitionsError, InvalidReplicationFactorError,
-    InvalidConfigError, or PolicyViolationError where a limit is reached.
+    InvalidConfigError, or PolicyViolationError if a limit is reached.
     """
     name = check_name(command.name, internal=command.internal)
     if name in image.by_name:

@@ -66,7 +66,7 @@ def change_isr(
     """Set the ISR of a partition as its leader proposes. One without the leader has another of its members lead.
 
     Raises StaleBrokerEpochError, UnknownStreamIdError, NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError,
-    InvalidUpdateVersionError where the partition was changed meanwhile, IneligibleReplicaError for a member that is
+    InvalidUpdateVersionError if the partition was changed meanwhile, IneligibleReplicaError for a member that is
     fenced, shuts down or is another process by now, or where nobody is left to lead. Then nothing changes.
     """
     checked_epoch(image, leader, epoch)
@@ -141,7 +141,7 @@ def rebalance(image: Image, minimum_of: MinimumOf, *, most: int) -> tuple[Partit
 
 
 def recovery_candidates(assignment: Assignment) -> frozenset[BrokerId]:
-    """Replicas that held all committed records when the partition lost its last leader; empty where it has one.
+    """Replicas that held all committed records when the partition lost its last leader; empty if it has one.
 
     A member of the last ISR or ELR whose process was killed is not trusted to have what it had not synced, so it is not
     elected like others. Where nobody else is left, these are all there is (KIP-966, "last known ELR").

@@ -43,7 +43,7 @@ ADVISORIES_FROM: Final = 3
 
 
 def check_speaks(image: Image, broker: BrokerId, software: str, levels: Levels) -> None:
-    """Raises UnsupportedLevelError where a program cannot be part of the cluster as it is."""
+    """Raises UnsupportedLevelError if a program cannot be part of the cluster as it is."""
     program = f"the program of broker {broker} (Logboom {software or 'of an unknown version'})"
     spoken = f"speaks levels {levels.oldest} to {levels.newest}"
     if levels.newest < image.level:
@@ -62,7 +62,7 @@ def set_level(
 ) -> tuple[MetadataLevelSet, ...]:
     """Raise the level of the cluster, or lower it as far as nothing is lost. `told`: what running brokers speak.
 
-    Raises InvalidUpdateVersionError where some broker does not speak it, or is not known to.
+    Raises InvalidUpdateVersionError if some broker does not speak it, or is not known to.
     """
     if level == image.level:
         return ()

@@ -8,7 +8,7 @@ What each does, by KIP-841 and KIP-966:
     unfence         it has recovered its logs: partitions without a leader may get one
     fence           its lease is over: it leaves every ISR, others lead
     begin_shutdown  as fence, while it still serves; it keeps what nobody else could lead
-    unregister      it is gone for good, with its disk
+    unregister      it is missing for good, with its disk
 
 Each reads the image and returns records, or raises one typed error. `minimum_of` gives `min.insync.replicas` of a
 stream, which depends on defaults that the image does not know.
@@ -60,21 +60,21 @@ class RegistrationRequest:
     levels: Levels = OWN_LEVELS
     """The metadata levels that its program speaks."""
     clean_epoch: BrokerEpoch | None = None
-    """The epoch under which its last process was shut down cleanly; None where it was not, or never ran."""
+    """The epoch under which its last process was shut down cleanly; None if it was not, or never ran."""
     returning: bool = False
     """Whether it was registered before with this directory, as far as it knows."""
     earlier: tuple[str, ...] = ()
-    """Incarnations of all processes that may have been registered with this directory; empty where it says none."""
+    """Incarnations of all processes that may have been registered with this directory; empty if it says none."""
 
 
 def register(image: Image, wanted: RegistrationRequest, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
     """A process of a broker begins. Its epoch is `image.next_broker_epoch`, and it is fenced.
 
     A process with the same data directory takes over at once, since the directory's lock shows that the earlier one
-    has ended. Raises DuplicateBrokerError where the id belongs to another directory, or where the directory is an older
-    copy of it: another process was registered since that it knows nothing of. UnknownBrokerError where a broker
-    comes back that was removed, UnsupportedLevelError where its program does not speak the cluster's metadata level,
-    InvalidRequestError where a broker would become an observer or cease to be one.
+    has ended. Raises DuplicateBrokerError if the id belongs to another directory, or where the directory is an older
+    copy of it: another process was registered since that it knows nothing of. UnknownBrokerError if a broker
+    comes back that was removed, UnsupportedLevelError if its program does not speak the cluster's metadata level,
+    InvalidRequestError if a broker would become an observer or cease to be one.
     """
     check_speaks(image, wanted.id, wanted.software, wanted.levels)
     before = image.brokers.get(wanted.id)
@@ -197,7 +197,7 @@ def drain(image: Image, broker: BrokerId, *, draining: bool) -> tuple[MetadataRe
 
 
 def unregister(image: Image, broker: BrokerId, minimum_of: MinimumOf) -> tuple[MetadataRecord, ...]:
-    """A broker is gone for good: none of its replicas has anything any more.
+    """A broker is missing for good: none of its replicas has anything any more.
 
     Raises UnknownBrokerError, or InvalidRequestError while it serves.
     """

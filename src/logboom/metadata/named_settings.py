@@ -36,7 +36,7 @@ class StreamSetting:
     default_value: Value
     doc: str
     field: str | None = None
-    """The attribute of StreamConfig; None where the setting is none of its."""
+    """The attribute of StreamConfig; None if the setting is none of its."""
     acts: bool = False
     """Whether it changes anything here."""
 

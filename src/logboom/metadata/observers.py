@@ -94,7 +94,7 @@ def reconfigured(
     image: Image, name: str, wanted: str | None, observers_of: ObserversOf, minimum_of: MinimumOf
 ) -> tuple[PartitionsChanged, ...]:
     """The observers of a stream whose settings have just changed. `wanted`: the number that was asked for in so many
-    words, if one was. Raises InvalidConfigError where there are not as many brokers."""
+    words, if one was. Raises InvalidConfigError if there are not as many brokers."""
     stream = image.by_name[StreamName(name)]
     records = observe(image, stream, copies(image), observers_of, minimum_of)
     if wanted is not None:
@@ -110,7 +110,7 @@ def reconfigured(
 def check_enough(
     wanted: str, assignments: "list[Assignment] | tuple[Assignment, ...]", brokers: Mapping[BrokerId, Broker]
 ) -> None:
-    """Raises InvalidConfigError where a partition has fewer observers than were asked for."""
+    """Raises InvalidConfigError if a partition has fewer observers than were asked for."""
     for index, one in enumerate(assignments):
         if len(one.observers) < int(wanted):
             raise InvalidConfigError(

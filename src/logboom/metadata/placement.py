@@ -58,7 +58,7 @@ def place(
 
     `own`: what of it is the stream's own, where it has partitions already; added to as well.
 
-    Raises InvalidReplicationFactorError where there are not as many failure domains as replicas.
+    Raises InvalidReplicationFactorError if there are not as many failure domains as replicas.
     """
     candidates = _candidates(brokers)
     domains = {one.domain for one in candidates}

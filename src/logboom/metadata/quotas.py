@@ -1,6 +1,6 @@
 """Client quotas: which entities can have one, what can be limited, and how quotas are changed (KIP-546).
 
-Knows names and rules alone. How a rate is measured and which client is throttled is decided where requests are served.
+Knows only names and rules. How a rate is measured and which client is throttled is decided where requests are served.
 """
 
 import math
@@ -45,7 +45,7 @@ class QuotaKind:
     """What `fits` accepts, in words."""
 
     def check(self, value: float) -> float:
-        """Return the value. Raises InvalidRequestError where it does not fit."""
+        """Return the value. Raises InvalidRequestError if it does not fit."""
         if not (math.isfinite(value) and self.fits(value)):
             raise InvalidRequestError(f"{self.name}={value:g}: expected {self.expected}")
         return value

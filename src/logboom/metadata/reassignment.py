@@ -95,7 +95,7 @@ def cancel(image: Image, name: str, index: int, minimum_of: MinimumOf) -> tuple[
     ISR and this is asked for again. While it may not have heard, asking again changes nothing: a request whose answer
     was lost with the controller is sent again.
 
-    Raises UnknownStreamError, NoReassignmentInProgressError, or InvalidAssignmentError where only new replicas are in
+    Raises UnknownStreamError, NoReassignmentInProgressError, or InvalidAssignmentError if only new replicas are in
     sync by now.
     """
     before = _existing(image, name, index)

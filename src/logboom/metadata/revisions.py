@@ -67,8 +67,8 @@ class ModRevisions:
         self._complete_from = self._last = index
 
     def check(self, records: Sequence[MetadataRecord], revision: int) -> None:
-        """Raises ConcurrentChangeError where these records change something that an entry behind `revision` has changed
-        already, or may have; InvalidRequestError where there is no such entry yet."""
+        """Raises ConcurrentChangeError if these records change something that an entry behind `revision` has changed
+        already, or may have; InvalidRequestError if there is no such entry yet."""
         if revision > self._last:
             raise InvalidRequestError(
                 f"the command names entry {revision} of the metadata log, whose last one is {self._last}"

@@ -83,7 +83,7 @@ class Declared(NamedTuple):
 
     name: str
     broker_name: str | None
-    """None where all brokers have to have the same value, so that none has a default of its own."""
+    """None if all brokers have to have the same value, so that none has a default of its own."""
     rule: ValueRule
     doc: str
 

@@ -129,7 +129,7 @@ class Persist:
     entries: tuple[Entry, ...]
     snapshot: Snapshot | None
     must_sync: bool
-    """False where only the commit index has moved: then `Persisted` may follow the write without a sync."""
+    """False if only the commit index has moved: then `Persisted` may follow the write without a sync."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class Follower:
         core.send(Message(type=MessageType.APP_RESP, to=message.sender, index=acknowledged))
 
     def _restore(self, snapshot: Snapshot) -> bool:
-        """Take log and configuration from a snapshot; False where it holds nothing new or is not for this node."""
+        """Take log and configuration from a snapshot; False if it holds nothing new or is not for this node."""
         core = self._core
         if snapshot.index <= core.log.committed:
             return False

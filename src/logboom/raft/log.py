@@ -53,7 +53,7 @@ class RaftLog:
         return self._storage.term(index)
 
     def known_term(self, index: Index) -> Term | None:
-        """As `term`, None where the entry is not here."""
+        """As `term`, None if the entry is not here."""
         try:
             return self.term(index)
         except (CompactedError, UnavailableError):

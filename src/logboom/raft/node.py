@@ -132,7 +132,7 @@ class Node:
         """How many ticks were to pass, at most, until this step."""
         self.due_ms: int | None = now_ms
         """When time alone does something next: heartbeats of a leader, a campaign of a voter that hears of none. Before
-        that no `TimePassed` is needed, since each other event takes notice of the time, too. None where it does
+        that no `TimePassed` is needed, since each other event takes notice of the time, too. None if it does
         nothing."""
         self._catch_up_entries = catch_up_entries
         self._writes: deque[tuple[int, Message]] = deque()
@@ -163,7 +163,7 @@ class Node:
     def snapshot_point(self) -> Snapshot | None:
         """Index, term and members of what is applied now; with the state machine's data it is a snapshot.
 
-        None where there is nothing new since the last one, or a leader's is on its way to the disk.
+        None if there is nothing new since the last one, or a leader's is on its way to the disk.
         """
         log = self._raw.raft.log
         applied = log.applying.applied

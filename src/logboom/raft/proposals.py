@@ -28,7 +28,7 @@ class Proposals:
         return tuple(self._checked(entry, Index(first + number)) for number, entry in enumerate(entries))
 
     def append(self, entries: tuple[Entry, ...]) -> None:
-        """Append entries with this term. Raises ProposalDroppedError where the uncommitted log would be too long."""
+        """Append entries with this term. Raises ProposalDroppedError if the uncommitted log would be too long."""
         core = self._core
         size = payload_size(entries)
         limit = core.config.max_uncommitted_bytes

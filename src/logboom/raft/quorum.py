@@ -15,7 +15,7 @@ NO_BOUND: Final = Index(2**64 - 1)
 """The committed index of a configuration without voters: it does not bound the one it is joined with."""
 
 AckedIndex = Callable[[NodeId], Index | None]
-"""Up to where a voter has acknowledged, None where it has not said anything."""
+"""Up to where a voter has acknowledged, None if it has not said anything."""
 
 
 class VoteResult(Enum):

@@ -263,7 +263,7 @@ class Raft:
             self.step(Message(type=MessageType.PROP, entries=(Entry(Term(0), Index(0), kind, data),)))
 
     def apply_conf_change(self, change: ConfChangeV2) -> ConfState:
-        """A committed change takes effect. Raises ConfChangeError where it cannot, on every node alike."""
+        """A committed change takes effect. Raises ConfChangeError if it cannot, on every node alike."""
         return self.switch_to(*Changer(self.core.tracker, self.log.last_index()).change(change))
 
     def switch_to(self, config: Configuration, progress: ProgressMap) -> ConfState:

@@ -49,7 +49,7 @@ class ReadOnly:
 
     @property
     def heartbeat_context(self) -> bytes:
-        """What a heartbeat carries to have all requests confirmed; empty where there are none."""
+        """What a heartbeat carries to have all requests confirmed; empty if there are none."""
         if not self._unconfirmed:
             return b""
         return _COUNT.pack(self._confirmed + len(self._unconfirmed))

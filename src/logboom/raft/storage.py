@@ -16,12 +16,12 @@ class Storage(Protocol):
     """The stable log. Nothing of it changes while the core runs a step."""
 
     def initial_state(self) -> tuple[HardState, ConfState]:
-        """What was stored before the start; empty where nothing was."""
+        """What was stored before the start; empty if nothing was."""
 
     def entries(self, low: Index, high: Index, max_bytes: int) -> tuple[Entry, ...]:
         """Entries from `low` to before `high`, cut after `max_bytes` but never to nothing.
 
-        Raises CompactedError, and UnavailableError where only the snapshot is left.
+        Raises CompactedError, and UnavailableError if only the snapshot is left.
         """
 
     def term(self, index: Index) -> Term:
@@ -34,7 +34,7 @@ class Storage(Protocol):
         """Index of the last entry, or of the compacted part where none is kept."""
 
     def snapshot(self) -> Snapshot:
-        """The latest snapshot, empty where there is none. Raises SnapshotTemporarilyUnavailableError."""
+        """The latest snapshot, empty if there is none. Raises SnapshotTemporarilyUnavailableError."""
 
 
 class MemoryStorage:

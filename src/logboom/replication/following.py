@@ -132,7 +132,7 @@ class Fetch(NamedTuple):
     partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
     """The partition epoch that this replica has applied."""
     last_answer: int = 0
-    """The number of the last answer whose high-water mark counts here; 0 where none does. A leader cannot know it
+    """The number of the last answer whose high-water mark counts here; 0 if none does. A leader cannot know it
     otherwise: an answer is dropped where the follower has asked again meanwhile (KIP-1166)."""
     lacks_room: bool = False
     """Whether the disk had no room for what came last: put in by the shell, which alone knows."""

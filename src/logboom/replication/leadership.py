@@ -1,34 +1,37 @@
 """The leader's side of one partition: events in, effects out.
 
-The rules it keeps, each with its source:
+Its rules, each with its source:
 
 - The high-water mark (HW) is the smallest DURABLE end over the maximal ISR: the committed members, and those whose
-  joining or leaving is proposed and not yet decided, since either outcome must leave every committed record on every
-  member (KIP-497).
+  joining or leaving is proposed and not yet decided, since every committed record must be on every member after either
+  decision (KIP-497).
 - HW never goes back, and moves only while the committed ISR has at least `min.insync.replicas` members (KIP-966).
-- A durable end of a member of the ISR never goes back within one leadership and one process of its broker; a report
-  that arrives late changes nothing. A new process starts from what it says: its disk may have lost what the one before
-  had synced. So does a replica outside the ISR: one that found damage, or was moved away and back, begins empty.
+- The durable end of an ISR member never goes back within one leadership and one process of its broker; a late report
+  changes nothing. For a new process the leader uses the reported end, even if it is lower: its disk may have lost what
+  the previous process had synced. The same holds for a replica outside the ISR: one that found damage, or was moved
+  away and back, begins empty.
 - A new leadership has a higher epoch and records where it starts even when nothing is written in it (KIP-101).
-- A leader whose lease is over commits nothing until it is renewed. Whoever feeds the core says so before anything else.
-- One that has had none for long tells those who wait to ask elsewhere: where it is cut off from the other brokers and
-  not from its clients, they would wait for as long as they can.
-- The leader proposes, the controller decides; one proposal is under way at a time. A follower joins when its durable
-  end has reached HW and the start of this leadership; it leaves when it was not caught up for
-  `replica.lag.time.max.ms` (`followers`), or was silent for this long though nothing was written.
-- HW is held for a moment where a follower keeps pace, but is never seen with all that is committed because its disk is
-  slower than those of the ISR (`join_wait`). Kafka has no such rule: there it stays outside until the load pauses.
-- A leader whose own disk has no room proposes the ISR without itself, where enough others are left to commit: the
-  controller then has one of them lead. It is a follower that does not keep up from then on, until there is room.
-- A follower without room on its disk is proposed to leave at once, if enough others are left, since nothing can be
-  committed with it until there is room. It comes back like every other one, when it has caught up.
-- Replicas that a reassignment removes are proposed to leave when all others are in sync and they have asked this
-  leader: so one that led before knows that it does not any more, before anything is committed without it.
-- Observers fetch as followers do, and are nothing else: no mark waits for them, and none is ever proposed.
-- Records are deleted once every member of the maximal ISR has deleted them (KIP-107), and nobody joins the ISR who has
-  what this leader has deleted: else another leader would bring them back.
-- What was at the end of the log when the leadership began may be committed or not. "Latest" is not known until HW has
-  passed it (KIP-207).
+- A leader whose lease is over commits nothing until the lease is renewed. The caller reports the end of the lease
+  before any other event.
+- A leader without a lease for a longer time tells waiting clients to ask another broker. Otherwise, if it is cut off
+  from the other brokers but not from its clients, the clients would wait until their timeouts.
+- The leader proposes ISR changes, the controller decides; there is one proposal at a time. A follower joins when its
+  durable end has reached HW and the start of this leadership; it leaves when it was not caught up for
+  `replica.lag.time.max.ms` (`followers`), or sent nothing for this long even if nothing was written.
+- HW is held for a moment if a follower keeps pace but never reaches HW, because its disk is slower than those of the
+  ISR (`join_wait`). Kafka has no such rule: there the follower stays outside the ISR until the load pauses.
+- A leader whose own disk is full proposes the ISR without itself, if enough others are left to commit: the controller
+  then elects one of them. The old leader becomes a follower that does not keep up until it has space.
+- If a follower's disk is full, the leader proposes at once that it leaves, if enough others are left, since nothing can
+  be committed with it until it has space. It rejoins like any other follower, when it has caught up.
+- The leader proposes that replicas which a reassignment removes leave the ISR, when all others are in sync and these
+  replicas have fetched from this leader: so a previous leader knows that it no longer leads, before anything is
+  committed without it.
+- Observers only fetch, as followers do: HW does not wait for them, and they are never proposed for the ISR.
+- Records are deleted once every member of the maximal ISR has deleted them (KIP-107), and a replica that still has
+  records deleted by this leader does not join the ISR: as a leader it would restore them.
+- Records that were above HW when the leadership began may be committed or not. The "latest" offset is unknown until HW
+  has passed them (KIP-207).
 """
 
 from dataclasses import dataclass
@@ -53,18 +56,18 @@ class LeadershipStarted:
     log_end: Offset
     high_watermark: Offset
     replicas: frozenset[BrokerId] = frozenset()
-    """All replicas, this broker among them; empty: the ISR is all there are."""
+    """All replicas, including this broker; empty: the ISR has all replicas."""
     partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
     now_s: float = 0.0
     observers: frozenset[BrokerId] = frozenset()
-    """Copies for readers, none of which is a replica."""
+    """Copies that only serve readers; none of them is a replica."""
     removing: frozenset[BrokerId] = frozenset()
     """Replicas that a reassignment removes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeadershipEnded:
-    """Another broker leads, or none: nothing is committed here any more."""
+    """Another broker leads, or none: this broker commits nothing any more."""
 
 
 class DurableEndMoved(NamedTuple):
@@ -77,25 +80,26 @@ class DurableEndMoved(NamedTuple):
 class FollowerFetched(NamedTuple):
     """A follower has asked for records in this leadership, and says how far its log is synced.
 
-    Only where `reconciliation.divergence` has found that its log is this one's up to what it asks for.
+    Sent only after `reconciliation.divergence` has found that the follower's log matches this one up to the requested
+    offset.
     """
 
     replica: BrokerId
     broker_epoch: BrokerEpoch
-    """That of the process that fetches: only this one may be proposed (KIP-903)."""
+    """The epoch of the process that fetches: only this process may be proposed (KIP-903)."""
     durable_end: Offset
     log_end: Offset
-    """The leader's own, at that moment."""
+    """The leader's log end at that moment."""
     now_s: float
     partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
-    """The state of the partition in which the follower said it: what an earlier copy had, one that was lost, does not
-    count for the copy that takes its place."""
+    """The partition epoch under which the follower reported it: reports of an earlier copy that was lost do not count
+    for the copy that replaces it."""
     log_start: Offset = FIRST_OFFSET
     """The first offset of the follower's log."""
     leaders_start: Offset = FIRST_OFFSET
-    """That of the leader's own, at that moment."""
+    """The first offset of the leader's log at that moment."""
     lacks_room: bool = False
-    """Whether its disk had no room for what it got last."""
+    """Whether its disk had no space for the last fetched records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +109,12 @@ class Ticked:
     log_end: Offset
     now_s: float
     silent: frozenset[BrokerId] = frozenset()
-    """Followers of which nothing was heard for some time, whatever partition they were to ask for."""
+    """Followers that have not sent any request for some time, for any partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseEnded:
-    """The lease of this broker is over: nobody may rely on its leadership."""
+    """The lease of this broker is over: its leadership is no longer valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,30 +124,30 @@ class LeaseRenewed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseMissed:
-    """This broker has had no lease for long enough for others to lead, and for clients to ask them."""
+    """This broker has had no lease for so long that others may lead and clients can ask them."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsrChanged:
-    """The controller's committed ISR, and the members of a proposal it has not answered yet (none: empty)."""
+    """The controller's committed ISR, and the members of a proposal without an answer (empty if there is none)."""
 
     committed: frozenset[BrokerId]
     proposed: frozenset[BrokerId] = frozenset()
     partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
     replicas: frozenset[BrokerId] = frozenset()
-    """All replicas; empty: as they were."""
+    """All replicas; empty: unchanged."""
     observers: frozenset[BrokerId] | None = None
-    """Copies for readers; None: as they were."""
+    """Copies that only serve readers; None: unchanged."""
     removing: frozenset[BrokerId] = frozenset()
     """Replicas that a reassignment removes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalRefused:
-    """The controller refused the proposal for good: the committed ISR stands, and nothing is proposed until `Ticked`.
+    """The controller refused the proposal: the committed ISR stays, and nothing is proposed until `Ticked`.
 
-    Where the outcome is not known, or the controller knows a later state of the partition, there is no such event: the
-    proposal stays under way until `IsrChanged`, or is sent again.
+    There is no such event if the outcome is unknown, or if the controller knows a later state of the partition: the
+    proposal then stays open until `IsrChanged`, or is sent again.
     """
 
 
@@ -184,7 +188,7 @@ class EpochStarted:
 
 
 class HighWatermarkMoved(NamedTuple):
-    """Everything below `offset` is committed: answer the appends that wait for it, wake the fetches."""
+    """Everything below `offset` is committed: answer the appends and fetches that wait for it."""
 
     offset: Offset
 
@@ -225,7 +229,7 @@ NOTHING: Final[tuple[Effect, ...]] = ()
 
 
 class PartitionLeadership:
-    """State of one partition on the broker that leads it. One thread feeds it; it lives as long as the partition."""
+    """State of one partition on the broker that leads it. Used by one thread; lives as long as the partition."""
 
     __slots__ = (
         "_durable_ends",
@@ -276,7 +280,7 @@ class PartitionLeadership:
 
     @property
     def has_minimum(self) -> bool:
-        """Whether an append that waits for commit may be taken at all."""
+        """Whether an append that waits for commit may be accepted."""
         return len(self._isr) >= self.min_insync_replicas
 
     @property
@@ -286,13 +290,13 @@ class PartitionLeadership:
 
     @property
     def proposal(self) -> ProposeIsr | None:
-        """The proposal that is under way, to be sent again where its answer was lost."""
+        """The open proposal, to be sent again if its answer was lost."""
         return None if self._proposed is None else ProposeIsr(self._proposed, self._partition_epoch)
 
     @property
     def knows_latest(self) -> bool:
-        """Whether HW has passed what was in the log when this leadership began (KIP-207), and this leader has not asked
-        for an ISR without itself: whoever leads that one commits without it."""
+        """Whether HW has passed all records that were in the log when this leadership began (KIP-207), and this leader
+        has not proposed an ISR without itself: the leader of such an ISR would commit without this one."""
         stays = self._proposed is None or self.broker_id in self._proposed
         return stays and self.high_watermark >= self._start_offset
 
@@ -301,7 +305,7 @@ class PartitionLeadership:
         return self._followers.broker_epoch(replica)
 
     def durable_end(self, replica: BrokerId) -> Offset | None:
-        """Up to where a replica is synced, as far as this leadership knows; None before its first fetch."""
+        """The durable end of a replica, as far as this leadership knows; None before its first fetch."""
         return self._durable_ends.get(replica)
 
     def has_deleted(self, offset: Offset) -> bool:
@@ -310,7 +314,7 @@ class PartitionLeadership:
         return self._has_lease and self.has_minimum and self._log_starts.have_reached(offset, followers)
 
     def observer_lag(self, observer: BrokerId, now_s: float) -> Lag | None:
-        """How far an observer is behind; None where it is none, or has not fetched in this leadership."""
+        """How many records an observer lacks; None if it is none, or has not fetched in this leadership."""
         end = self._durable_ends.get(observer) if observer in self._observers else None
         if end is None:
             return None
@@ -318,7 +322,7 @@ class PartitionLeadership:
         return Lag(behind, self._followers.not_caught_up_s(observer, now_s)) if behind > 0 else Lag(0, 0.0)
 
     def step(self, event: Event) -> tuple[Effect, ...]:
-        """Take one event; give what must be done, in order."""
+        """Process one event; return the effects, in order."""
         match event:
             case DurableEndMoved():
                 return self._durable_end_moved(event.replica, event.offset)
@@ -358,7 +362,7 @@ class PartitionLeadership:
         self._removing = event.removing
         self._isr = self._maximal_isr = event.isr
         self._proposed, self._partition_epoch = None, event.partition_epoch
-        # What followers hold is unknown until each one says so in this epoch.
+        # The durable ends of followers are unknown until each one reports it in this epoch.
         self._durable_ends, self._log_starts = {self.broker_id: event.log_end}, LogStarts()
         self._join_wait, self._may_propose = JoinWait(), True
         self._followers.start((self._replicas | self._observers) - {self.broker_id}, event.now_s)
@@ -378,7 +382,7 @@ class PartitionLeadership:
             return NOTHING  # it was reassigned away, and has not applied that yet
         trusted = observes or event.replica in self._maximal_isr
         if not trusted and event.partition_epoch < self._partition_epoch:
-            return NOTHING  # it may have lost since then what it had; it says again what it has once it knows better
+            return NOTHING  # it may have lost records since; it reports its end again when it knows it
         if self._followers.broker_epoch(event.replica) not in (None, event.broker_epoch):
             self._durable_ends.pop(event.replica, None)
             self._log_starts.forget(event.replica)
@@ -397,8 +401,8 @@ class PartitionLeadership:
         return deleted + moved + (joins or self._await_join(event, behind_s)) + self._release()
 
     def _expand(self, replica: BrokerId, log_start: Offset) -> tuple[Effect, ...]:
-        """Propose a follower that has everything that is, or in this leadership may become, committed, and nothing that
-        is deleted."""
+        """Propose a follower that has every record that is committed or may become so in this leadership, and no
+        deleted record."""
         end = self._durable_ends.get(replica, Offset(0))
         if replica in self._isr or not self._can_propose or self._log_starts.of(replica) < log_start:
             return NOTHING
@@ -427,8 +431,8 @@ class PartitionLeadership:
     def _release(self) -> tuple[Effect, ...]:
         """Propose the ISR without replicas that a reassignment removes, once all others are in it.
 
-        One that has led before must know that it does not any more, as its fetch shows: until then it may tell clients
-        where the log ends, and outside the ISR it would not hear of what is committed.
+        A previous leader must know that it no longer leads, which its fetch shows. Until then it may tell clients the
+        end of its log, and outside the ISR it would not learn what is committed.
         """
         going = self._removing & self._isr
         if not going or self.broker_id in going or not self._can_propose:
@@ -437,7 +441,7 @@ class PartitionLeadership:
         return self._propose(self._isr - going) if knows and self._replicas - self._removing <= self._isr else NOTHING
 
     def _dismiss(self, replica: BrokerId) -> tuple[Effect, ...]:
-        """Propose those who can commit without this replica, if they are enough for it."""
+        """Propose the ISR without this replica, if the others are enough to commit."""
         others = self._isr - {replica}
         if replica not in self._isr or not self._can_propose or len(others) < self.min_insync_replicas:
             return NOTHING
@@ -463,7 +467,7 @@ class PartitionLeadership:
         self._observers = (self._observers if event.observers is None else event.observers) - self._replicas
         self._removing = event.removing
         for replica in self._durable_ends.keys() - event.committed - self._observers:
-            del self._durable_ends[replica]  # it may have lost everything: it counts by what it says from now on
+            del self._durable_ends[replica]  # it may have lost everything: only later reports count
             self._log_starts.forget(replica)
             self._followers.begin_anew(replica)
             self._join_wait.settled(replica)

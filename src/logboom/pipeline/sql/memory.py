@@ -1,11 +1,11 @@
-"""How much memory of the JVM an expression may take for an event, and the test of it that stands in front of the rest.
+"""How much JVM memory an expression may take for an event, and the check that is evaluated before the expression.
 
-An error inside an expression makes its event a dead letter. Memory that is full makes none: the JVM ends, and so would
-the next one at the same event. `review` bounds what an expression makes of a record, but a text of 10 MB that is split
-at each of its commas is a million objects of some hundred bytes. So an event that is too large for an expression is not
-given to it, and has no answer, like every event on which it fails.
+An error inside an expression makes its event a dead letter. Exhausted memory does not: the JVM ends, and the next JVM
+would end at the same event. `review` limits the size of an expression's result, but a text of 10 MB that is split at
+each comma becomes a million objects of some hundred bytes. So an event that is too large for an expression is not
+evaluated, and counts as one for which the expression failed.
 
-Knows Catalyst's trees, the rules of functions, and what was measured of them. Must not know rows or layouts.
+Knows Catalyst's trees, the rules of functions, and measurements of their memory. Must not know rows or layouts.
 """
 
 import re
@@ -17,13 +17,14 @@ from logboom.pipeline.sql.functions import ALLOWED
 from logboom.pipeline.sql.tree import COLUMN, LAMBDA, Tree
 
 EXPRESSION_BYTES_MAX: Final = 256 * MIB
-"""What an expression may take for one event: a quarter of the smallest heap that a run has by itself."""
+"""The most memory of an expression for one event: a quarter of the smallest default heap of a run."""
 _TEXT: Final = 4.0
-"""Bytes for each byte of a text that a function makes: of Spark's and of Java's, while one is made of the other."""
+"""Bytes for each byte of a text that a function creates: it exists as a Spark and as a Java string during
+conversion."""
 _OF_ATTRIBUTES: Final = 20.0
-"""For each byte of JSON that becomes a variant."""
+"""Bytes for each byte of JSON that becomes a variant."""
 _UNBOUNDED_BELOW: Final = _TEXT
-"""No event that a broker takes is too large for what takes no more."""
+"""An expression that takes at most this much per byte can process every event that a broker accepts."""
 _ELEMENTS: Final = 100.0
 _HEAVY: Final[Mapping[str, float]] = {
     **dict.fromkeys(("split", "split_part"), _ELEMENTS),
@@ -33,8 +34,8 @@ _HEAVY: Final[Mapping[str, float]] = {
     **dict.fromkeys(("lcase", "lower", "ucase", "upper", "initcap", "to_json"), 3 * _TEXT),
     **dict.fromkeys(("array_join", "array_compact", "map_entries", "map_keys", "map_values"), _ELEMENTS / 2),
 }
-"""For each byte of the arguments, where a result is of many objects. Measured with Spark 4.2.1 on texts of one element
-every other byte: 88 for `split`, 56 for a map out of `from_json`, 24 for `parse_json`."""
+"""Bytes for each byte of the arguments, if the result consists of many objects. Measured with Spark 4.2.1 on texts with
+an element at every second byte: 88 for `split`, 56 for a map out of `from_json`, 24 for `parse_json`."""
 _SMALL: Final = (
     "! != <> < <= <=> = == > >= and or not in between equal_null isnull isnotnull isnan like ilike rlike regexp "
     "regexp_like startswith endswith contains % * + - / div mod pmod negative positive & | ^ ~ ascii bit_length length "
@@ -43,16 +44,16 @@ _SMALL: Final = (
     "exists forall json_array_length is_valid_variant is_variant_null"
 )
 _SMALL_RESULTS: Final = frozenset(_SMALL.split())
-"""Functions whose result is a number, a truth or a few bytes, whatever their arguments."""
+"""Functions whose result is a number, a boolean or a few bytes, whatever their arguments."""
 _HARDLY_GROW: Final = frozenset(("lcase", "lower", "ucase", "upper", "initcap", "to_json"))
-"""By three or six times of characters that are rare, and not of the same ones."""
+"""Functions that may enlarge rare characters three or six times (not the same characters)."""
 _LISTS: Final = re.compile(r"\b(?:array|map|struct)\s*<", re.IGNORECASE)
 _VARIANT_GET: Final = ("variant_get", "try_variant_get")
 _GROW_BY_CONSTANTS: Final = frozenset(("replace", "regexp_replace", "concat_ws", "array_join"))
 _TELLING: Final = frozenset(
     (*_HEAVY, *_GROW_BY_CONSTANTS, *(name for name, rule in ALLOWED.items() if rule.growth != 1))
 )
-"""Words without which an expression takes no more than what it reads, and a text of it."""
+"""An expression without these words takes no more memory than the columns that it reads and one text of them."""
 _WORD: Final = re.compile(r"[a-z_][a-z_0-9]*")
 
 
@@ -66,13 +67,13 @@ def memory_factor(tree: Tree, sql: str) -> float:
 
 
 def event_bytes_max(tree: Tree, sql: str) -> int | None:
-    """How large the columns that it names may be together; None if any event may have its answer."""
+    """The largest total size of the columns that it names; None if there is no limit."""
     factor = memory_factor(tree, sql)
     return None if factor <= _UNBOUNDED_BELOW else int(EXPRESSION_BYTES_MAX / factor)
 
 
 def variant_of(text: str) -> str:
-    """The SQL for the variant of a column of JSON. One that is too large is an empty one that no event has."""
+    """The SQL for the variant of a JSON column. A column that is too large becomes JSON null, which no event has."""
     most = int(EXPRESSION_BYTES_MAX / _OF_ATTRIBUTES)
     return f"CASE WHEN octet_length({text}) > {most} THEN parse_json('null') ELSE try_parse_json({text}) END"
 
@@ -95,7 +96,7 @@ class _Estimate:
                 continue
             size, needed = self.of(child)
             memory = max(memory, done + needed)
-            done += needed if size else 0.0  # a number is all that is left of it
+            done += needed if size else 0.0  # only a number remains of it
             sizes += size
         own = sizes * self._weight(name, node)
         result = 0.0 if name in _SMALL_RESULTS else sizes * self._own_growth(name, node)
@@ -109,7 +110,7 @@ class _Estimate:
         return _TEXT if name in _SMALL_RESULTS else _TEXT * self._own_growth(name, node)
 
     def _type(self, name: str, node: Any) -> str:
-        """The type that a call gives, where it names one."""
+        """The type that a call returns, if the call names one."""
         if name == "cast":
             return str(node.dataType().sql())
         return (self._tree.text(self._tree.children(node)[-1]) or "") if name in _VARIANT_GET else ""
