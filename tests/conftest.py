@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.support.forked_workers import fork_workers
 from tests.support.jvm_options import JVM_OPTIONS
 from tests.support.spark_jvms import SparkJvms
 from tests.support.thoroughness import THOROUGH, TURN, fewer_examples, in_turn
@@ -79,6 +80,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         gc.enable()
         gc.set_threshold(*_GARBAGE_THRESHOLDS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    fork_workers(config.args)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -3,42 +3,25 @@
 Loading the program takes more CPU time than most commands do, and the tests start hundreds. So each process that runs
 tests keeps one template process, which has imported the program and does nothing else. A process that is forked off it
 runs `logboom.cli.main.main` with its own arguments, environment, directory and standard files, and ends without tearing
-the interpreter down. It becomes a child of the process that runs the tests, which signals it and waits for it as usual.
+the interpreter down.
 
 The command line from its very start to its very end, `python -m logboom.cli`, is run by tests/app/test_node.py, the
 README's page and the router's tests.
 """
 
-import atexit
-import contextlib
-import ctypes
-import json
-import os
-import select
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
-from tests.support.waiting import WAIT_S
-
-_ROOT = Path(__file__).parent.parent.parent
-REQUEST_BYTES_MAX = 1 << 17
-_PR_SET_CHILD_SUBREAPER = 36  # prctl(2): orphans below this process become its children
+from tests.support.forking import ForkedProcess, Template
 
 
-class LogboomProcess:
-    """A running command, with the methods of `subprocess.Popen` that the tests use.
-
-    `stdin`, `stdout` and `stderr` are open files or descriptors, `subprocess.PIPE`, or None for /dev/null.
-    """
+class LogboomProcess(ForkedProcess):
+    """A running command."""
 
     def __init__(
         self,
@@ -51,73 +34,16 @@ class LogboomProcess:
         env: Mapping[str, str] | None = None,
         new_session: bool = False,
     ) -> None:
-        self.returncode: int | None = None
-        self.stdin: IO[bytes] | None = None
-        self.stdout: IO[bytes] | None = None
-        self.stderr: IO[bytes] | None = None
-        request = {
-            "arguments": list(arguments),
-            "directory": str(cwd or Path.cwd()),
-            "environment": dict(os.environ if env is None else env),
-            "new_session": new_session,
-        }
-        with contextlib.ExitStack() as until_forked:
-            files = []
-            for name, given in (("stdin", stdin), ("stdout", stdout), ("stderr", stderr)):
-                if given is None:
-                    file = os.open(os.devnull, os.O_RDWR)
-                    until_forked.callback(os.close, file)
-                elif given == subprocess.PIPE:
-                    reading, writing = os.pipe()
-                    own, file = (writing, reading) if name == "stdin" else (reading, writing)
-                    setattr(self, name, os.fdopen(own, "wb" if name == "stdin" else "rb"))
-                    until_forked.callback(os.close, file)
-                else:
-                    file = given if isinstance(given, int) else given.fileno()
-                files.append(file)
-            self.pid = _template().fork(request, files)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for file in (self.stdin, self.stdout, self.stderr):
-            if file is not None:
-                file.close()
-        self.wait()
-
-    def poll(self) -> int | None:
-        """The exit code, minus the number of the signal that ended it, or None while it runs."""
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def wait(self, timeout_s: float | None = None) -> int:
-        """The exit code, once it has ended; `subprocess.TimeoutExpired` after `timeout_s`."""
-        if self.poll() is None:
-            descriptor = os.pidfd_open(self.pid)
-            try:
-                select.select([descriptor], [], [], timeout_s)
-            finally:
-                os.close(descriptor)
-        code = self.poll()
-        if code is None:
-            assert timeout_s is not None
-            raise subprocess.TimeoutExpired(f"logboom, process {self.pid}", timeout_s)
-        return code
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Nothing, where it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self.send_signal(signal.SIGKILL)
+        super().__init__(
+            _template(),
+            arguments,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=cwd,
+            env=env,
+            new_session=new_session,
+        )
 
 
 def run_logboom(
@@ -144,46 +70,6 @@ def run_logboom(
         return subprocess.CompletedProcess(["logboom", *arguments], code, out.read(), err.read())
 
 
-class _Template:
-    """The process that has loaded the program, and the socket on which it is asked to fork."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "tests.support.template_process", str(theirs.fileno())]
-        with theirs:
-            self._process = subprocess.Popen(
-                command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
-            )
-        atexit.register(self._end)
-
-    def fork(self, request: Mapping[str, object], files: Sequence[int]) -> int:
-        """Process id of a new child of this process."""
-        message = json.dumps(request).encode()
-        assert len(message) <= REQUEST_BYTES_MAX
-        with self._lock, _adopting_orphans():
-            socket.send_fds(self._socket, [message], list(files))
-            pid = int(self._socket.recv(100))
-            # Its parent has ended: from here on it is a child of this process.
-            assert self._socket.recv(100) == b"forked", "the template process has ended"
-            return pid
-
-    def _end(self) -> None:
-        self._socket.close()
-        self._process.wait(WAIT_S)
-
-
 @cache
-def _template() -> _Template:
-    return _Template()
-
-
-@contextlib.contextmanager
-def _adopting_orphans() -> Iterator[None]:
-    """Only for a moment: some tests expect that what outlives its parent is waited for by the system."""
-    prctl = ctypes.CDLL(None).prctl
-    assert prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-    try:
-        yield
-    finally:
-        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+def _template() -> Template:
+    return Template(lambda descriptor: [sys.executable, "-m", "tests.support.template_process", str(descriptor)])

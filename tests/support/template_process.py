@@ -1,26 +1,14 @@
 """The process that `tests.support.commands` forks commands off: it has loaded `logboom`, and waits for requests.
 
-A command that ended leaves as a child of `multiprocessing` does: threads are joined, what was registered for the exit
-is called, output is flushed, and the interpreter is not torn down. The teardown writes to every object of every module,
-which in a forked process copies fifty megabytes, three quarters of what a short command costs. Commands that run as
-they are installed (the README's page, tests/app/test_node.py) end in full.
-
-It is started with the number of a socket's descriptor. A request is the JSON of arguments, directory and environment,
-with the three standard files beside it. There are two answers: the process id of the command, and `forked` once that
-process is no longer a child of this one.
+Commands that run as they are installed (the README's page, tests/app/test_node.py) are interpreters of their own.
 """
 
-import atexit
 import gc
-import json
-import os
 import signal
-import socket
 import sys
-import threading
-from typing import Any, NoReturn
+from typing import Any
 
-from tests.support.commands import REQUEST_BYTES_MAX
+from tests.support.fork_server import leave, wait_for_request
 
 from logboom.cli import main as cli
 
@@ -41,8 +29,6 @@ _COMMANDS = (
     "config",
     "bench",
 )
-_CANNOT_FLUSH = 120
-"""The interpreter's own exit code where output cannot be flushed at its end (`Py_FinalizeEx`)."""
 
 
 def _load() -> None:
@@ -74,42 +60,10 @@ def _freeze() -> None:
     gc.freeze()
 
 
-def _is_command(connection: socket.socket) -> bool:
-    """Waits for requests. True in a process that was forked off to run a command; False where no more requests come."""
-    while True:
-        message, files, _, _ = socket.recv_fds(connection, REQUEST_BYTES_MAX, 3)
-        if not message:
-            return False
-        request = json.loads(message)
-        if request["arguments"][:1] == ["pipeline"]:
-            _load_pipelines()
-        # The process between ends at once, which makes the command a child of the tests' process.
-        between = os.fork()
-        if between == 0:
-            command = os.fork()
-            if command:
-                connection.send(str(command).encode())
-                os._exit(0)
-            connection.detach()  # closed below, as every descriptor but the standard ones
-            _prepare(request, files)
-            return True
-        for file in files:
-            os.close(file)
-        os.waitpid(between, 0)
-        connection.send(b"forked")
-
-
-def _prepare(request: dict[str, Any], files: list[int]) -> None:
-    if request["new_session"]:
-        os.setsid()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests were started with it ignored
-    for number, file in enumerate(files):
-        os.dup2(file, number)
-    os.closerange(3, max(files) + 1)
-    os.chdir(request["directory"])
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    sys.argv = ["logboom", *request["arguments"]]
+def _prepare(request: dict[str, Any]) -> None:
+    """Before it forks, which is where what is loaded serves the commands behind this one, too."""
+    if request["arguments"][:1] == ["pipeline"]:
+        _load_pipelines()
 
 
 def _run() -> int:
@@ -124,22 +78,9 @@ def _run() -> int:
     return 0
 
 
-def _leave(code: int) -> NoReturn:
-    """What the end of an interpreter does before it tears itself down."""
-    threading._shutdown()  # type: ignore[attr-defined]  # as multiprocessing.process does
-    atexit._run_exitfuncs()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
-        code = _CANNOT_FLUSH
-    os._exit(code)
-
-
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at the tests is theirs; their end ends this process too
     _load()
-    with socket.socket(fileno=int(sys.argv[1])) as requests:
-        run_command = _is_command(requests)
-    if run_command:
-        _leave(_run())
+    if (request := wait_for_request(int(sys.argv[1]), _prepare)) is not None:
+        sys.argv = ["logboom", *request["arguments"]]
+        leave(_run())
