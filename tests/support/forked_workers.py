@@ -41,9 +41,9 @@ class _ForkedIO(gateway_io.Popen2IOMaster):
 
 
 class _NoTests:
-    """Leaves nothing of a collection but the modules."""
+    """Leaves nothing of a collection but the modules, and the constants that hypothesis, whose hook is called before
+    this one, has found in them."""
 
-    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items.clear()
 
