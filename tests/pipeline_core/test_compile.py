@@ -303,8 +303,8 @@ def test_a_test_names_what_drops_events_and_nothing_else() -> None:
         "p.yaml:17: tests[0].expect[4].at: unknown place 'dropped:pairs' (did you mean 'dropped:pairs.left'?)",
         "p.yaml:18: tests[0].expect[5].at: unknown place 'dropped:split' (did you mean 'dead:split'?)",
         (
-            "p.yaml:19: tests[0].expect[6].at: events are held before they are dropped there, so a test cannot see them: "
-            "expect only a count"
+            "p.yaml:19: tests[0].expect[6].at: events are held before they are dropped there, so a test cannot see "
+            "them: expect only a count"
         ),
     ]
 
