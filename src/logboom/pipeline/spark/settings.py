@@ -66,6 +66,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     # refuses them, filled the heap. A batch that begins where the last one ended fetches it anew: 2 MiB, or one event.
     "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "500ms",
+    # With it each function of a column asks the JVM a dozen things, so that an error can name a line of this program.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.python.daemon.module": "logboom.pipeline.run.daemon",
     # The JVM's second compiler is for what is called for every record. By its own thresholds it also compiles what a
