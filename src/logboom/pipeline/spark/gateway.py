@@ -68,6 +68,8 @@ class SparkJvm:
         from pyspark.java_gateway import launch_gateway
         from pyspark.serializers import UTF8Deserializer, read_int
 
+        from logboom.pipeline.spark.jvm_view import remember_classes
+
         silence_py4j()
         while not self._connection_file.exists():
             if self._process.poll() is not None:
@@ -82,6 +84,7 @@ class SparkJvm:
             gateway = launch_gateway()  # type: ignore[no-untyped-call]
         finally:
             del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+        remember_classes(gateway)
         gateway.proc = self._process  # keeps the pipe open as long as the gateway is used
         for directory in self._scratch.directories:  # where it ends in order, it has removed what is in them by then
             gateway.jvm.java.io.File(str(directory)).deleteOnExit()
