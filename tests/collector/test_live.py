@@ -90,7 +90,7 @@ def test_a_second_collector_on_the_same_directory_is_refused(broker: BrokerProce
         until(lambda: metric(f"127.0.0.1:{port}", "logboom_collector_file_files") >= 0, "the metrics")
         refused = run_logboom(["collect", "collector.yaml"], cwd=tmp_path, timeout_s=WAIT_S)
     assert refused.returncode == 1
-    assert b"is in use by a collector (process" in refused.stderr
+    assert b"is in use by another collector (process" in refused.stderr
 
 
 def test_a_pipe_is_collected_to_its_end(broker: BrokerProcess, tmp_path: Path) -> None:

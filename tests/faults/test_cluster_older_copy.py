@@ -42,7 +42,7 @@ def copied(cluster: ClusterBrokers, number: int, to: Path) -> Path:
 
 
 def stream_with_older_copy(cluster: ClusterBrokers, to: Path, *, minimum: int) -> Path:
-    """A stream of 300 records on brokers 2 and RESTORED, both in sync, and a copy of RESTORED's disk that has 100."""
+    """A stream on brokers 2 and RESTORED with 300 records, and a copy of RESTORED's disk that has 100 of them."""
     cluster.create(STREAM, min_insync_replicas=str(minimum))
     ok("cluster", "reassign", STREAM, "--to", f"{RESTORED},2", bootstrap=cluster.bootstrap)
     cluster.wait_for(lambda: in_sync(cluster) == {2, RESTORED}, "replicas on two brokers")

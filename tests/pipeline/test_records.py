@@ -195,7 +195,7 @@ def test_what_is_too_large_for_its_stream_is_a_dead_letter_with_the_whole_event(
     assert [dict(part.headers)["logboom-dead-part"] for part in parts] == [b"1/2", b"2/2"]
     assert told["logboom-dead-form"] == "event"
     assert told["logboom-dead-reason"].startswith("the event takes 1100")
-    assert "more than errors takes in one record (max.message.bytes is 1048588)" in told["logboom-dead-reason"]
+    assert "more than errors accepts in one record (max.message.bytes is 1048588)" in told["logboom-dead-reason"]
     (letter,) = whole_letters([_Message(part) for part in parts])
     assert json.loads(letter.value or b"")["body"] == "x" * 1_100_000
     assert sum(len(records) for records in sent.values()) == 3

@@ -65,7 +65,7 @@ def test_an_edited_file_is_taken_between_two_batches(
     publish(bootstrap, "reloaded-web", _lines(0, 10), 2)
     with RouterProcess(file, bootstrap, jvms=spark_jvms) as router:
         until(lambda: len(_bodies(bootstrap, "reloaded-one")) == 10, "the first batch", every_s=1)
-        assert "says what the pipeline does already" in ok("pipeline", "reload", str(file), bootstrap=bootstrap).out
+        assert "has no changes for the running pipeline" in ok("pipeline", "reload", str(file), bootstrap=bootstrap).out
 
         part.write_text(PART.replace("STREAM", "one").replace("[parsed]", "[parsd]"))
         assert f"{part}:3: sinks.out.inputs: unknown input 'parsd'" in refused(

@@ -388,4 +388,4 @@ def test_a_tap_shows_what_comes_to_an_output(broker: BrokerProcess, file: Path) 
     assert told["records"] == 10 * told["events"] > 0
     quiet = ok("pipeline", "tap", str(file), "parsed", "--for", "1s", bootstrap=bootstrap)
     assert quiet.out == ""
-    assert "from now on is shown" in quiet.err
+    assert "shows new events of " in quiet.err

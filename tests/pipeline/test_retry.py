@@ -65,7 +65,7 @@ def test_what_has_a_record_is_sent_and_what_has_none_keeps_no_other_back(broker:
     done = retry(StreamAdmin(broker.kafka), plan, letters, book)
     assert done.sent == tuple(letter.id for letter in letters[:3])
     assert list(done.left.values()) == [
-        "no record is behind the event: it was made by load",
+        "the event has no original record: it was created by load",
         "the event has no id that names a record",
         "the stream no longer holds the record held-web/0/99",
     ]

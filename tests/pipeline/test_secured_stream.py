@@ -123,7 +123,7 @@ def test_events_reach_brokers_that_ask_for_tls_and_a_user(
     found = [json.loads(record.value())["event_id"] for record in records(kafka.address, mechanism)]
     assert sorted(found) == sorted(f"web:0:{number}" for number in range(50))
     wrong = _context(tmp_path, kafka, "wrong-password")
-    with pytest.raises(PipelineError, match="or none takes the credential"):
+    with pytest.raises(PipelineError, match="or none accepts the credential"):
         kind.connect(sink, wrong)
     with pytest.raises(PipelineError) as refused:
         kind.open(sink, wrong).deliver(rows, 1)

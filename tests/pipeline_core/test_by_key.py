@@ -238,8 +238,8 @@ def test_what_is_wrong_is_told(transform: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"left": ["parsed"], "right": ["parsed"]}, "which is left too"),
-        ({"left": ["parsed"], "right": ["other"], "inputs": ["parsed"]}, "what a join reads is left and right"),
+        ({"left": ["parsed"], "right": ["parsed"]}, "which is also in left"),
+        ({"left": ["parsed"], "right": ["other"], "inputs": ["parsed"]}, "a join reads its inputs left and right"),
         ({"left": ["parsed"], "right": ["othr"]}, "unknown input 'othr'"),
         ({"left": ["parsed"], "right": ["other"], "on": "abs(offset)"}, "should be a field, an attribute"),
         ({"left": ["parsed"], "right": []}, "right"),

@@ -345,7 +345,7 @@ sinks:
         (19, "sinks.a.url", "'http://x:y' is not an address such as https://host:port/path"),
         (20, "sinks.b.url", "should be text"),
         (20, "sinks.b.labels", "'1a' should be letters, digits and '_', and not begin with a digit"),
-        (20, "sinks.b.labels", "'{x' has a brace without its other half"),
+        (20, "sinks.b.labels", "'{x' has an unpaired brace"),
     ]
 
 
@@ -474,7 +474,7 @@ def test_a_bound_of_a_histogram_that_a_pinned_plan_could_not_hold(bound: str) ->
         ('type: webhook, url: "http://h/\\u0001"', "sinks.s0.url: 'http://h/"),
         ("type: webhook, url: 'http://256.1.1.1/'", "sinks.s0.url: 'http://256.1.1.1/' has characters that no"),
         ("type: webhook, url: 'http://a:1', headers: {Accept-Encoding: br}", "sinks.s0.headers: 'Accept-Encoding' is"),
-        ("type: loki, url: 'http://a:1', labels: {a: ''}", "sinks.s0.labels: are all empty, which to Loki are none"),
+        ("type: loki, url: 'http://a:1', labels: {a: ''}", "sinks.s0.labels: are all empty, which counts as no label"),
         ("type: loki, url: 'http://a:1', labels: {a: b}, tenant: a|b", "sinks.s0.tenant: 'a|b' is not an id"),
         ("type: loki, url: 'http://a:1', labels: {a: LONG}", "sinks.s0.labels: 'a' has more than 2,048 bytes"),
         (
@@ -507,7 +507,7 @@ def test_a_bound_of_a_histogram_that_a_pinned_plan_could_not_hold(bound: str) ->
         ),
         (
             "type: bigquery, project: proj, dataset: d, table: t, key_env: K, columns: {e: event_id, E: body}",
-            "sinks.s0.columns: 'E' is there already but for capitals",
+            "sinks.s0.columns: 'E' differs only in case from another column",
         ),
         ("type: google_cloud_logging, project: proj, key_env: K, log: a b", "sinks.s0.log: 'a b' is not an id"),
         ("type: google_cloud_logging, project: proj, key_env: K, resource: ''", "sinks.s0.resource: '' is not a type"),

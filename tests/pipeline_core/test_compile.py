@@ -134,7 +134,7 @@ def test_what_is_said_of_failures_must_be_what_will_be_done() -> None:
     attempts, direct, endless = problems(text)
     assert "sinks.a.attempts" in attempts
     assert "sinks.b.on_failure" in direct
-    assert "waited for, never given up" in direct
+    assert "always waits for a stream on its own log" in direct
     assert "no meaning with on_failure: retry" in endless
 
 
@@ -262,7 +262,7 @@ def test_all_problems_are_reported_at_once_with_their_lines() -> None:
         "p.yaml:17: transforms.masked.rules[1].pattern: pattern matches the empty text, so it would match everywhere",
         "p.yaml:18: transforms.split.type: unknown type 'rout' (did you mean 'route'?)",
         (
-            "p.yaml:19: transforms.s2.routes.unmatched: 'unmatched' is the output for what no condition takes; "
+            "p.yaml:19: transforms.s2.routes.unmatched: 'unmatched' is the output for events without a matching route; "
             "choose another name"
         ),
         "p.yaml:19: transforms.s2.inputs: 'split' is a route: name one of its outputs (split.errors, split.unmatched)",
@@ -356,8 +356,8 @@ MASK_PROBLEMS = [
     ("{kind: pattern}", "kind pattern and key 'pattern' go together"),
     ("{kind: email, pattern: x}", "kind pattern and key 'pattern' go together"),
     ("{kind: pattern, pattern: '(a)(b)'}", "pattern has several groups"),
-    ("{kind: pattern, pattern: '[a-z]+'}", "finds again what it puts in place"),
-    ("{kind: ipv4, replacement: 'now 0.0.0.0'}", "finds again what it puts in place"),
+    ("{kind: pattern, pattern: '[a-z]+'}", "matches its own replacement"),
+    ("{kind: ipv4, replacement: 'now 0.0.0.0'}", "matches its own replacement"),
     ("{kind: email, name: 'a b'}", "should be letters, digits and '_'"),
     ("{kind: emial}", "kind"),
 ]

@@ -262,7 +262,7 @@ def test_bad_dials_are_told_at_their_lines() -> None:
 
 def test_names_of_dials_are_unique() -> None:
     assert problems_of(FILE.replace("slow_part", "clean")) == [
-        "shop.yaml:12: transforms.part: the dial 'clean' is taken: it is one of 'clean'"
+        "shop.yaml:12: transforms.part: the dial 'clean' is already used by 'clean'"
     ]
 
 

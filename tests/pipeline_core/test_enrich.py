@@ -379,7 +379,7 @@ tests:
             "has no column 'taem' (did you mean 'team'?)",
         ),
         ({"type": "csv", "path": "hosts.csv"}, {}, "needs key"),
-        ({"type": "csv", "url": "http://x", "key": "ip"}, {}, "goes not with type csv"),
+        ({"type": "csv", "url": "http://x", "key": "ip"}, {}, "cannot be used with type csv"),
         ({"type": "json", "path": "a", "url": "http://x"}, {}, "needs path or url, not both"),
         ({"type": "json", "url": "ftp://x"}, {}, "should begin with http"),
         ({"type": "stream", "stream": "a b"}, {}, "is not a valid name for a stream"),

@@ -51,7 +51,7 @@ def test_a_dead_row_keeps_its_record_and_disturbs_no_other() -> None:
     assert [row["body"] for row in rows] == ["a", None, None, "b"]
     assert [row["dead_reason"] for row in rows] == [
         None,
-        "json: no JSON object: Input data was truncated",
+        "json: not a JSON object: Input data was truncated",
         "the record has no value",
         None,
     ]
@@ -95,7 +95,7 @@ def test_the_first_rule_that_applies_and_parses_wins() -> None:
     assert rows[0]["attributes"] == {"a": "1", "b": "2"}
     assert rows[3]["dead_reason"] == (
         "json: JSON is malformed: invalid character (byte 0); pairs: the first word is not a pair; "
-        "syslog_rfc3164: has neither a priority nor a time in front"
+        "syslog_rfc3164: begins with neither a priority nor a time"
     )
 
 
@@ -181,13 +181,13 @@ def test_json_of_mapped_names() -> None:
     [
         (b"", "the line is empty"),
         (b" \r\n", "the line is empty"),
-        (b"[1]", "json: no JSON object: Expected `object`, got `array`"),
-        (b"7", "json: no JSON object: Expected `object`, got `int`"),
+        (b"[1]", "json: not a JSON object: Expected `object`, got `array`"),
+        (b"7", "json: not a JSON object: Expected `object`, got `int`"),
         (b'{"a":NaN}', "json: JSON is malformed: invalid character (byte 5)"),
         (b'{"a":"\xff"}', "json: JSON is not UTF-8"),
         (b'{"a":1}{"b":2}', "json: JSON is malformed: trailing characters (byte 8)"),
         (b'{"a":' + b"[" * 100 + b"]" * 100 + b"}", "json: JSON is nested deeper than 100"),
-        (b"[" * 200_000, "json: no JSON object: Expected `object`, got `array`"),
+        (b"[" * 200_000, "json: not a JSON object: Expected `object`, got `array`"),
         (b'{"a":' * 200_000, "json: JSON is nested deeper than 100"),
     ],
 )
@@ -262,7 +262,7 @@ def test_csv() -> None:
     assert one("csv", "1\t2\t", columns=["a", "b", "c"], delimiter="\t")["attributes"] == {"a": "1", "b": "2"}
     assert reason("csv", "1,2", columns=["a", "b", "c"]) == "csv: has 2 values where 3 are expected"
     assert reason("csv", '"1,2', columns=["a", "b"]) == "csv: has a quote that is never closed"
-    assert reason("csv", '"1"x,2', columns=["a", "b"]) == "csv: has text behind a closing quote at character 4"
+    assert reason("csv", '"1"x,2', columns=["a", "b"]) == "csv: has text after a closing quote at character 4"
     assert reason("csv", "a,b", columns=["a", "b"]) == "csv: is the row of column names"
 
 

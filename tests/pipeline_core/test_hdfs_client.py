@@ -211,6 +211,6 @@ def test_a_cluster_that_asks_for_kerberos_is_told_what_to_give(monkeypatch: pyte
     monkeypatch.setattr(client_module, "_RETRY_S", 0.0)
     with (
         name_node(lambda *_: (401, "Authentication required")) as place,
-        pytest.raises(HdfsError, match=f"does not take who asks .*{tokens.FILE_VARIABLE} names a file with a token"),
+        pytest.raises(HdfsError, match=f"refuses the user .*{tokens.FILE_VARIABLE} names a file with a valid token"),
     ):
         WebHdfs(f"webhdfs://{place}/x").status("/x")

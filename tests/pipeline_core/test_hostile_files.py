@@ -168,7 +168,7 @@ def test_a_table_that_cannot_be_read_is_told(tmp_path: Path, kind: str, data: by
 PLACES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "an address of CSV": (
         {"type": "csv", "path": "https://a/b.csv", "key": "ip"},
-        ["a table of type json takes it as"],
+        ["give it as url in a table of type json"],
     ),
     "a bucket": ({"type": "csv", "path": "s3://a/b.csv", "key": "ip"}, ["and a table is read from a file: write its"]),
     "no path": ({"type": "csv", "path": "", "key": "ip"}, ["'' is empty; write a path"]),

@@ -78,7 +78,7 @@ def test_columns_have_types_and_a_value_of_another_type_dies_with_its_reason(clo
     assert (first["status"] - (1 << 64), first["took"], first["ok"], first["who"]) == (-404, 2.0, 0, '{"id":7}')
     assert second == {"event_id": "web:0:3"}
     assert {letter.offset for letter in batch.letters.refused} == {1, 2, 4}
-    assert "attributes.http.status is no long, as the column status is to have" in batch.letters.refused[0].reason
+    assert "attributes.http.status is not a long, which the column status requires" in batch.letters.refused[0].reason
 
 
 @pytest.mark.parametrize("fault", ["unavailable", "exhausted", "internal", "hang", "lost_answer", "garbage", "late"])
@@ -129,7 +129,7 @@ def test_a_token_that_is_not_taken_is_told_without_it_and_another_is_asked_for(c
         ("project: shop-1234, dataset: d, table: t, key_env: K, columns: {a: nowhere}", "nowhere"),
         ("project: shop-1234, dataset: d, table: t, key_env: K, columns: {a-b: body}", "is not a valid name of a"),
         ("project: shop-1234, dataset: d, table: t, key_env: K, concurrency: 2", "needs `delivery: at_least_once`"),
-        ("project: shop-1234, dataset: d, table: t, key_env: K, compression: zstd", "is none that it takes"),
+        ("project: shop-1234, dataset: d, table: t, key_env: K, compression: zstd", "is not supported"),
     ],
 )
 def test_what_is_wrong_with_its_keys_is_told(keys: str, words: str) -> None:

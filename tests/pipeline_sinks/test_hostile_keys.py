@@ -48,8 +48,8 @@ KEYS = {
     PG + "'postgresql://u@h:99999/d'": "'h:99999' is not HOST:PORT",
     PG + "'postgresql://u@a b/d'": "'a b' is not HOST:PORT",
     PG + "'postgresql://u@h:1,h:abc/d'": "'h:abc' is not HOST:PORT",
-    "type: file, path: 'out/{date'": "has a brace without its other half",
-    "type: file, path: '{service}/../../etc/x'": "leads up by '..' behind a part that events fill in",
+    "type: file, path: 'out/{date'": "has an unpaired brace",
+    "type: file, path: '{service}/../../etc/x'": "has '..' after a part that events fill in",
     "type: file, path: out/": "is a directory; write the path of a file",
     "type: file, path: p.yaml": "is the file of this pipeline",
     "type: parquet, path: 's3://a b/x'": "has a bucket 'a b', which is not a valid name of one",
@@ -60,8 +60,8 @@ KEYS = {
     S3 + ", region: 'a b'": "'a b' is not a valid name of a region",
     S3 + ", endpoint: 'http://h:99999'": "'http://h:99999' is not http://HOST:PORT",
     ICEBERG + "''": "'' is empty; write a path",
-    ICEBERG + "x, columns: {a: attributes.x, A: attributes.y}": "'a' is 'A' but for capitals",
-    ICEBERG + "x, columns: {Time: attributes.x}": "'Time' is 'time' but for capitals",
+    ICEBERG + "x, columns: {a: attributes.x, A: attributes.y}": "'a' differs only in case from 'A'",
+    ICEBERG + "x, columns: {Time: attributes.x}": "'Time' differs only in case from 'time'",
 }
 
 

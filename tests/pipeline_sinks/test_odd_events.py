@@ -35,15 +35,15 @@ TOO_LARGE: Final = dict.fromkeys(("a body of 10 MB", "attributes of 10 MB"), "41
 DEAD: Final[Mapping[str, Mapping[str, str]]] = {
     "webhook": TOO_LARGE,
     "elasticsearch": TOO_LARGE
-    | {"no time at all": "lacks a field that the index", "a time that is none": "invalid literal for int"},
+    | {"no time at all": "lacks a field of the index name", "a time that is none": "invalid literal for int"},
     "splunk_hec": TOO_LARGE | NO_TIME,
     "clickhouse": {"a body of 10 MB": "Code: 117"},
     "loki": dict.fromkeys(TOO_LARGE, "Max entry size")
-    | dict.fromkeys(("the year 1", "the year 9999"), "beyond what Loki can say")
+    | dict.fromkeys(("the year 1", "the year 9999"), "outside of Loki's range")
     | NO_TIME
-    | {"no time at all": "no time, which Loki asks for"},
+    | {"no time at all": "no time, which Loki requires"},
     "otlp": TOO_LARGE | NO_OBJECT | NO_TIME | NO_RECORD,
-    "datadog_logs": dict.fromkeys(TOO_LARGE, "Datadog cuts") | NO_OBJECT,
+    "datadog_logs": dict.fromkeys(TOO_LARGE, "Datadog truncates") | NO_OBJECT,
     "new_relic": TOO_LARGE
     | NO_OBJECT
     | NO_TIME
@@ -128,22 +128,22 @@ ODD_METRICS: Final[Mapping[str, Any]] = {
 
 WHOLE: Final = "cannot be encoded for the server"
 DEAD_METRICS: Final[Mapping[str, Mapping[str, str]]] = {
-    "remote_write": {"buckets that go with no bounds": "no metric", "beyond all years": "no metric"},
+    "remote_write": {"buckets that go with no bounds": "not a metric", "beyond all years": "no metric"},
     "statsd": {
         "1000 labels": "bytes, more than the 65507 of a datagram",
         "a histogram of huge counts": "no number for inf",
-        "buckets that go with no bounds": "no metric",
+        "buckets that go with no bounds": "not a metric",
         "a quantile that is none": WHOLE,
-        "beyond all years": "no metric",
+        "beyond all years": "not a metric",
     },
     "otlp": {
         "a histogram of huge counts": WHOLE,
         "a histogram of less than nothing": WHOLE,
-        "buckets that go with no bounds": "no metric",
+        "buckets that go with no bounds": "not a metric",
         "a quantile that is none": WHOLE,
         "less than nothing of quantiles": WHOLE,
-        "the year 1": "beyond what OTLP can say",
-        "beyond all years": "no metric",
+        "the year 1": "outside of OTLP's range",
+        "beyond all years": "not a metric",
     },
 }
 

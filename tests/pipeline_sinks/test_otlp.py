@@ -274,7 +274,10 @@ def test_what_aggregate_makes_are_metrics(transport: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ("preset: grafana_cloud, region: r, auth: {user: u, password_env: P}, transport: grpc", "grpc is none that"),
+        (
+            "preset: grafana_cloud, region: r, auth: {user: u, password_env: P}, transport: grpc",
+            "grafana_cloud does not document grpc",
+        ),
         ("url: 'http://h:4317/v1/logs', transport: grpc", "has a path"),
         ("url: 'http://h:4317', transport: grpc, compression: zstd", "should be gzip or none"),
     ],

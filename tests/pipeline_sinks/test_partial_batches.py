@@ -192,7 +192,7 @@ def test_a_damaged_note_is_told_and_counts_as_nothing_known(hook: Shop, damage: 
     hook.start().deliver(BATCH, 0)
     assert hook.events == Counter(IDS) + before
     (line,) = hook.said
-    assert line.startswith("the sink out sends batch 0 whole, also what its server has taken of it: ")
+    assert line.startswith("the sink out sends the whole batch 0 again, also events that its server already has: ")
     assert str(hook.note) in line
 
 
@@ -228,7 +228,7 @@ def test_what_cannot_be_noted_is_told_and_counts(hook: Shop, monkeypatch: pytest
         writer = hook.start()
         failed = hook.fail(writer)
         assert failed.rows == 100
-        assert "what was taken cannot be noted in the checkpoint: [Errno 28] No space left" in str(failed)
+        assert "the delivered events cannot be recorded in the checkpoint: [Errno 28] No space left" in str(failed)
     assert hook.fail(writer, lets=1).rows == 50
     hook.start().deliver(BATCH, 0)
     assert hook.events == dict.fromkeys(IDS, 1)

@@ -80,7 +80,7 @@ def test_what_was_delivered_counts_though_it_cannot_be_noted(tmp_path: Path, mon
         noting = _Fails(write_progress, 1)
         monkeypatch.setattr(bulk_writer, "write_progress", noting)
         batch = rows([event(number) for number in range(20)])
-        with pytest.raises(PartlyDeliveredError, match="cannot be noted in the checkpoint") as failed:
+        with pytest.raises(PartlyDeliveredError, match="cannot be recorded in the checkpoint") as failed:
             writer.deliver(batch, 0)
         assert failed.value.rows == 20
         assert writer.deliver(batch, 0) == Delivered("out", 0)

@@ -302,7 +302,7 @@ class BatchClient:
     def _grow(self, stream: _Stream, leaders: Mapping[int, int]) -> None:
         """The partitions are known, or there are more. Records keep their order in those they were sent to."""
         if leaders.keys() != set(range(len(leaders))):
-            raise AnswerError(f"a broker leaves out partitions of {stream.name}")
+            raise AnswerError(f"a broker's answer lacks partitions of {stream.name}")
         if stream.queues and not all(queue.is_empty for queue in stream.queues.values()):
             return  # a source may move once nothing is on its way: at another look
         for index, leader in leaders.items():
@@ -330,7 +330,7 @@ class BatchClient:
 
 def _code_of(codes: Mapping[TopicPartition, ErrorCode], tp: TopicPartition) -> ErrorCode:
     if codes.keys() != {tp}:
-        raise AnswerError("a broker answers for other partitions than the one that was sent to")
+        raise AnswerError("a broker answered for other partitions than the requested one")
     return codes[tp]
 
 

@@ -107,7 +107,8 @@ class DataDir:
             holder = os.pread(lock, 20, 0).decode("ascii", "replace").strip() or "another process"
             os.close(lock)
             raise DataDirInUseError(
-                f"The data directory {path} is in use by a collector (process {holder}); stop it or set data_dir."
+                f"The data directory {path} is in use by another collector (process {holder}); stop it or set "
+                "another data_dir."
             ) from None
         os.ftruncate(lock, 0)
         os.pwrite(lock, b"%d\n" % os.getpid(), 0)

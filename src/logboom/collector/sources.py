@@ -161,7 +161,7 @@ def listen(config: UnixStreamInputConfig | UnixDatagramInputConfig) -> socket.so
 def _remove_stale(path: str, kind: int) -> None:
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
-            raise SocketError(f"{path} is there and is not a socket; it is left alone. Choose another path.")
+            raise SocketError(f"{path} exists and is not a socket; it is not touched. Choose another path.")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, kind) as probe:
@@ -172,7 +172,7 @@ def _remove_stale(path: str, kind: int) -> None:
             os.unlink(path)
             return
         except OSError as error:
-            raise SocketError(f"The socket {path} is there and cannot be tried: {error.strerror or error}.") from error
+            raise SocketError(f"The socket {path} exists and cannot be tested: {error.strerror or error}.") from error
     raise SocketError(f"Another process listens on the socket {path}.")
 
 

@@ -128,7 +128,7 @@ def _buffer_numbers(buffered: BufferedInput) -> BufferNumbers:
 _FILE_METRICS = (
     ("lag_bytes", GaugeMetricFamily, "Bytes seen in files and not acknowledged yet."),
     ("files", GaugeMetricFamily, "Files that are followed."),
-    ("handles", GaugeMetricFamily, "Handles that are held."),
+    ("handles", GaugeMetricFamily, "Open file handles."),
     ("rotations", CounterMetricFamily, "Files that were renamed, replaced or deleted."),
     ("truncations", CounterMetricFamily, "Files that were truncated in place."),
     ("bytes_lost", CounterMetricFamily, "Bytes that were truncated away before they were read."),
@@ -136,10 +136,10 @@ _FILE_METRICS = (
 )
 _BUFFER_METRICS = (
     ("lines", CounterMetricFamily, "Lines taken."),
-    ("bytes", CounterMetricFamily, "Bytes of lines taken."),
-    ("waiting_lines", GaugeMetricFamily, "Lines taken and not acknowledged yet."),
+    ("bytes", CounterMetricFamily, "Bytes of lines accepted."),
+    ("waiting_lines", GaugeMetricFamily, "Lines accepted and not acknowledged yet."),
     ("fill_bytes", GaugeMetricFamily, "Bytes of the buffer on disk."),
-    ("max_bytes", GaugeMetricFamily, "Bytes the buffer may have."),
+    ("max_bytes", GaugeMetricFamily, "The largest size of the buffer in bytes."),
     ("dropped", CounterMetricFamily, "Lines dropped because the buffer was full."),
     ("damaged", CounterMetricFamily, "Lines lost because the disk damaged the buffer."),
     ("cut", CounterMetricFamily, "Datagrams cut at max_line_bytes."),
@@ -148,12 +148,12 @@ _BUFFER_METRICS = (
 _OUTPUT_METRICS = (
     ("records", CounterMetricFamily, "Records acknowledged by the log."),
     ("bytes", CounterMetricFamily, "Bytes of lines acknowledged by the log."),
-    ("refused", CounterMetricFamily, "Records the broker refused for what they are; left out."),
-    ("in_flight_records", GaugeMetricFamily, "Records on their way."),
-    ("in_flight_bytes", GaugeMetricFamily, "Bytes of lines on their way."),
-    ("waiting", GaugeMetricFamily, "1 while the output takes nothing."),
-    ("producers", CounterMetricFamily, "Producers made, the first included."),
-    ("checkpoint_errors", CounterMetricFamily, "Failures to write the positions down."),
+    ("refused", CounterMetricFamily, "Records that the broker refused as invalid or too large; skipped."),
+    ("in_flight_records", GaugeMetricFamily, "Records in flight."),
+    ("in_flight_bytes", GaugeMetricFamily, "Bytes of lines in flight."),
+    ("waiting", GaugeMetricFamily, "1 while the output accepts nothing."),
+    ("producers", CounterMetricFamily, "Producers created, including the first one."),
+    ("checkpoint_errors", CounterMetricFamily, "Failures to save the positions."),
 )
 
 

@@ -242,9 +242,7 @@ def _refusal(place: str, status: int, said: bytes) -> Exception:
     except (ValueError, KeyError, TypeError):
         kind, message = "", f"HTTP status {status}"
     if status == _UNAUTHORIZED:
-        return HdfsError(
-            f"{place} does not take who asks ({message}): {FILE_VARIABLE} names a file with a token that it takes"
-        )
+        return HdfsError(f"{place} refuses the user ({message}): {FILE_VARIABLE} names a file with a valid token")
     if kind == "FileNotFoundException" or (not kind and status == _NOT_FOUND):
         return FileNotFoundError(message)
     error = f"{place}: {message}"

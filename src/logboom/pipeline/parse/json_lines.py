@@ -106,7 +106,7 @@ def _second_look(value: bytes | None, error: Exception) -> Row:
     if _has_lone_surrogate(value):
         return "JSON has half a surrogate pair (\\uD800 to \\uDFFF), which is not a character"
     reason = str(error).removesuffix(" - at `$[...]`")
-    return reason if reason.startswith("JSON") else f"no JSON object: {reason}"
+    return reason if reason.startswith("JSON") else f"not a JSON object: {reason}"
 
 
 def _has_lone_surrogate(value: bytes) -> bool:

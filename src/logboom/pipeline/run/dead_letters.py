@@ -153,7 +153,7 @@ def retry(admin: StreamAdmin, plan: Plan, letters: Sequence[DeadLetter], retried
         producer.produce(stream, value=value, key=key, headers=headers, on_delivery=delivered)
         producer.poll(0)
     if producer.flush(_TIMEOUT_S) or failures:
-        cause = failures[0] if failures else f"the log did not take them within {_TIMEOUT_S:.0f} s"
+        cause = failures[0] if failures else f"the log did not accept them within {_TIMEOUT_S:.0f} s"
         raise PipelineError(f"not all dead letters could be sent again, none is marked as retried: {cause}")
     sent = tuple(name for name, _ in records)
     retried.add(sent)
@@ -191,7 +191,7 @@ def _record_of(letter: DeadLetter) -> tuple[str, int, int]:
     except (msgspec.DecodeError, KeyError, ValueError) as error:
         raise _NoRecordError("the event has no id that names a record") from error
     if names.is_made(stream):
-        raise _NoRecordError(f"no record is behind the event: it was made by {stream.rpartition(':')[2]}")
+        raise _NoRecordError(f"the event has no original record: it was created by {stream.rpartition(':')[2]}")
     return record
 
 

@@ -56,7 +56,7 @@ class DeletedRecords:
             self._told[stream, partition] = start
             self._notify(
                 f"{stream}/{partition}: the log has deleted {start - at:,} records, from offset {at} to {start - 1}, "
-                "before they were read: they are left out"
+                "before they were read: they are skipped"
             )
 
     def _tell_of_stream(self, stream: str, ends: Mapping[int, int]) -> None:

@@ -159,7 +159,7 @@ class Delivery:
             if self.once and failures >= self.sink.attempts:
                 raise UndeliveredError(
                     f"the sink {self.sink.name} ({self.sink.place}) failed {failures} times, last with {cause}; "
-                    "nothing is lost: what it has not taken waits in the log for the next run"
+                    "nothing is lost: undelivered events wait in the log for the next run"
                 ) from error
             if self.stop.wait(min(_PAUSE_MIN_S * 2 ** (failures - 1), _PAUSE_MAX_S)):
                 raise StoppedError from error

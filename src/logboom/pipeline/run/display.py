@@ -252,7 +252,7 @@ class PipelineMetrics(Collector):
             ("dead_letters", "stage", ledger.dead, "Records that became dead letters"),
             ("masked", "kind", ledger.masked, "Values masked"),
             ("missed", "table", ledger.missed, "Keys that a table did not have, by the transform that looked them up"),
-            ("expressions_failed", "rule", ledger.failed, "Expressions that failed on a record, and so had no value"),
+            ("expressions_failed", "rule", ledger.failed, "Expressions that failed on a record"),
             ("made", "transform", ledger.made, "Events that a transform made of others"),
             ("noted", "what", ledger.noted, "What else transforms count, as transform and name"),
             ("delivered", "sink", {sink: at.rows for sink, at in snapshot.sinks.items()}, "Events delivered"),
@@ -264,7 +264,7 @@ class PipelineMetrics(Collector):
             yield family
         dials = GaugeMetricFamily(
             f"{_NAMESPACE}_dial",
-            "Where a dial stood in the last batch; a switch is 1 or 0",
+            "Position of a dial in the last batch; a switch is 1 or 0",
             labels=["pipeline", "dial"],
         )
         for dial, at in snapshot.dials.items():
@@ -283,7 +283,7 @@ class PipelineMetrics(Collector):
             ("bytes_out", ledger.bytes_out, "Bytes of the values written"),
             ("copies", ledger.copies, "Records that exist because one went several ways"),
             ("batches", ledger.batches, "Batches of the router"),
-            ("restarts", snapshot.restarts, "Starts of Spark behind a JVM that had ended, in a run that goes on"),
+            ("restarts", snapshot.restarts, "Restarts of Spark after its JVM had ended, in one run"),
         ):
             total = CounterMetricFamily(f"{_NAMESPACE}_{word}", text, labels=["pipeline"])
             total.add_metric([name], value)

@@ -90,7 +90,7 @@ class Reloading:
             return None
         if plan.content_hash() == running.content_hash():
             self._asked_to_drop = ()
-            self._tell(None, f"{plan.file} says what the pipeline does already")
+            self._tell(None, f"{plan.file} has no changes for the running pipeline")
             return None
         return plan
 

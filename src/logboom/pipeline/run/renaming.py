@@ -18,11 +18,11 @@ def check_nothing_left(admin: StreamAdmin, checkpoint: Path, former_name: str) -
     if batch is not None:
         what = f"batch {batch} has to run again"
     elif left:
-        what = f"its sinks have not taken {left:,} events yet"
+        what = f"{left:,} events are not delivered to its sinks yet"
     else:
         return
     raise PipelineError(
-        f"the pipeline cannot have another name now: {what} as {former_name}; run it with --once under that name first"
+        f"the pipeline cannot be renamed now: {what} as {former_name}; run it with --once under that name first"
     )
 
 

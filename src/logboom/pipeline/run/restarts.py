@@ -72,8 +72,8 @@ class Restarts(msgspec.Struct, frozen=True, kw_only=True):
         if what == _NO_BATCH:
             return f"{times} times in a row before any batch; nothing is lost"
         return (
-            f"{times} times in a row with {what} under way, the last times in the smallest pieces there are; nothing "
-            "is lost: the next start goes on with the same batch, and may need more memory for it"
+            f"{times} times in a row with {what} running, at last in the smallest possible pieces; nothing is lost: "
+            "the next start continues with the same batch, and may need more memory for it"
         )
 
     @property

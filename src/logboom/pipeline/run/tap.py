@@ -57,7 +57,7 @@ def live_events(
     counts = {name: count for name, (_, count) in sources.items()}
     try:
         consumer.assign(_ends(admin, counts))
-        notify(f"what comes to {', '.join(counts)} from now on is shown")
+        notify(f"shows new events of {', '.join(counts)}")
         with dry_run(plan, keys) as run:
             while not is_over():
                 found, is_full = _turn(consumer, max(1, int(records_per_s * _TURN_S)), is_over)
@@ -65,7 +65,7 @@ def live_events(
                     left_out = _skip(consumer, _ends(admin, counts))
                     if left_out:
                         notify(
-                            f"{left_out:,} records were passed over: more came than {records_per_s} in a second, or "
+                            f"{left_out:,} records were skipped: there were more than {records_per_s} in a second, or "
                             f"more than {_TURN_BYTES // MIB} MiB at once"
                         )
                 if found:

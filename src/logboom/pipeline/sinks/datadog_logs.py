@@ -98,7 +98,7 @@ class DatadogLogsTarget(HttpTarget):
             given["logboom.weight"] = event.weight
         log = _encode({**attributes_of(event), **{name: text for name, text in given.items() if text is not None}})
         if len(log) > _LOG_MAX_BYTES:
-            raise UnfitError(f"the log takes {len(log)} bytes, and Datadog cuts what is longer than {_LOG_MAX_BYTES}")
+            raise UnfitError(f"the log takes {len(log)} bytes, and Datadog truncates logs longer than {_LOG_MAX_BYTES}")
         return Encoded(log)
 
     def send(self, items: Sequence[Item]) -> Answer:

@@ -121,7 +121,7 @@ class ElasticsearchTarget(HttpTarget):
         """Two lines: what to do, and the document."""
         name = self._index.render(event)
         if name is None:
-            raise UnfitError(f"the event lacks a field that the index {self._sink.index!r} is named by")
+            raise UnfitError(f"the event lacks a field of the index name {self._sink.index!r}")
         action = _encode({self._sink.op: {"_index": index_name(name), "_id": event.event_id}})
         document = _with_timestamp(event, value) if self._sink.format == "event" else ecs_document(event)
         return Encoded(b"%b\n%b\n" % (action, document))
@@ -212,7 +212,7 @@ def answer_of(body: bytes, count: int) -> Answer:
         else:
             refused[index] = f"{status} {kind}: {reason}"
     if refused and all(status in _OF_NO_EVENT for status in statuses) and not again:
-        raise GiveUpError(f"nothing can be written as things are: {refused[0]}")
+        raise GiveUpError(f"nothing can be written: {refused[0]}")
     return Answer(refused=refused, again=again, repeats=repeats, is_overload=is_overload)
 
 

@@ -105,15 +105,15 @@ class LokiTarget(HttpTarget):
         """
         micros = event_microseconds(event)
         if micros is None:
-            raise UnfitError("the event has no time, which Loki asks for")
+            raise UnfitError("the event has no time, which Loki requires")
         attributes = attributes_of(event) if self._reads_attributes else {}
         nanos = micros * 1_000 + event.offset % 1_000
         if not -_NANOS_MAX <= nanos <= _NANOS_MAX:
-            raise UnfitError("the event's time is beyond what Loki can say (1677 to 2262)")
+            raise UnfitError("the event's time is outside of Loki's range (1677 to 2262)")
         labels = [(name, template.render(event, attributes)) for name, template in self._labels]
         group = ", ".join(f"{name}={_quoted(text)}" for name, text in labels if text)
         if not group:
-            raise UnfitError("the event has none of the labels, of which Loki asks for one at least")
+            raise UnfitError("the event has none of the labels; Loki requires at least one")
         seconds, rest = divmod(nanos, 1_000_000_000)
         entry = bytes_field(1, whole_field(1, seconds) + whole_field(2, rest))
         entry += bytes_field(2, value if self._is_whole else (event.body or "").encode())
@@ -178,7 +178,7 @@ class LokiTarget(HttpTarget):
         body = bytes(cramjam.snappy.compress_raw(message))
         answer = self.client.post(_PATH, body, "application/x-protobuf")
         if answer.status == _BLOCKED:
-            raise GiveUpError(f"{self.place} takes nothing now, and answered {described(answer)}")
+            raise GiveUpError(f"{self.place} accepts nothing now, and answered {described(answer)}")
         if not (probing and answer.status in (400, 422)):
             self.check(answer)
 
@@ -264,7 +264,7 @@ def _compile(model: LokiModel, common: CommonFields, report: SinkReport) -> Loki
 
 def _check_labels(labels: Mapping[str, str], report: SinkReport) -> None:
     if not any(labels.values()):
-        report.problem("labels", "are all empty, which to Loki are none: it takes no stream without a label")
+        report.problem("labels", "are all empty, which counts as no label: Loki accepts no stream without a label")
     else:
         _warn_of_optional_labels(labels, report)
     for name, text in labels.items():
@@ -282,8 +282,8 @@ def _warn_of_optional_labels(labels: Mapping[str, str], report: SinkReport) -> N
     field = next((name for template in templates for name in template.optional_fields), "service")
     report.warning(
         "labels",
-        "may all be missing from an event, which becomes a dead letter then: Loki takes no stream without a label; "
-        f"say what stands for a missing field ('{{{field}|none}}'), or add a label that all events have",
+        "may all be missing in an event, which then becomes a dead letter: Loki accepts no stream without a label; "
+        f"give a default for a missing field ('{{{field}|none}}'), or add a label that all events have",
     )
 
 
@@ -310,7 +310,7 @@ def _events(sink: LokiSink, secrets: Mapping[str, str], since: Since) -> Iterato
 
 
 def _hindrance(sink: LokiSink) -> str | None:
-    return None if sink.format == "event" else "has bodies alone, which say no event_id: write format: event"
+    return None if sink.format == "event" else "sends only bodies, which have no event_id: use format: event"
 
 
 SINK: Final = bulk_sink_type(

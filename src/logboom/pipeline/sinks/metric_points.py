@@ -64,7 +64,7 @@ def point_of(event: EventRecord) -> Point:
     except msgspec.ValidationError as error:
         raise UnfitError(f"the event is not a metric, such as aggregate makes: {error}") from error
     if metric.buckets and len(metric.buckets) != len(metric.bounds) + 1:
-        raise UnfitError("the event is not a metric: its buckets do not go with its bounds")
+        raise UnfitError("the event is not a metric: its buckets do not match its bounds")
     return Point(
         name=metric.name,
         kind=metric.type,

@@ -75,10 +75,10 @@ class NewRelicTarget(HttpTarget):
             given["logboom.weight"] = event.weight
         attributes = {**attributes_of(event), **{name: text for name, text in given.items() if text is not None}}
         if len(attributes) > _ATTRIBUTES_MAX:
-            raise UnfitError(f"the log has {len(attributes)} attributes, and New Relic takes {_ATTRIBUTES_MAX}")
+            raise UnfitError(f"the log has {len(attributes)} attributes, and New Relic accepts {_ATTRIBUTES_MAX}")
         longest = max(map(len, attributes))
         if longest > _NAME_MAX:
-            raise UnfitError(f"an attribute has a name of {longest} characters, and New Relic takes {_NAME_MAX}")
+            raise UnfitError(f"an attribute has a name of {longest} characters, and New Relic accepts {_NAME_MAX}")
         log: dict[str, Any] = {"message": event.body or "", "attributes": attributes}
         micros = event_microseconds(event)
         if micros is not None:

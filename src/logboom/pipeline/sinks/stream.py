@@ -159,7 +159,7 @@ class RemoteStreamWriter(BaseWriter):
         dead = 0
         for row in records.toLocalIterator():
             reason = (
-                f"the event takes {len(row['record'])} bytes, more than {self._sink.stream} takes in one record "
+                f"the event takes {len(row['record'])} bytes, more than {self._sink.stream} accepts in one record "
                 f"(max.message.bytes is {limit})"
             )
             place = (row["edge"], row["partition"], row["offset"])
@@ -202,9 +202,7 @@ def _compile(model: StreamSinkModel, common: CommonFields, report: SinkReport) -
     if model.bootstrap is None:
         for key in ("on_failure", "attempts"):
             if getattr(model, key) is not None:
-                report.problem(
-                    key, "has no meaning here: a stream on the pipeline's own log is waited for, never given up"
-                )
+                report.problem(key, "has no meaning here: the pipeline always waits for a stream on its own log")
         for key in ("tls", "sasl"):
             if getattr(model, key) is not None:
                 report.problem(key, "goes with bootstrap, the address of other brokers")
@@ -238,7 +236,7 @@ def _connect(sink: StreamSink, context: SinkContext) -> None:
         told = (
             ""
             if sink.security is msgspec.UNSET
-            else ", or none takes the credential, or its certificate is not trusted"
+            else ", or none accepts the credential, or its certificate is not trusted"
         )
         raise PipelineError(f"no broker answers at {sink.bootstrap}{told}") from error
 

@@ -146,5 +146,5 @@ def check_dials(findings: Findings, transforms: Sequence[Transform]) -> None:
         for dial in node.dials:
             if dial.name in seen:
                 path = ("transforms", node.name)
-                findings.problem(path, f"the dial {dial.name!r} is taken: it is one of {seen[dial.name]!r}")
+                findings.problem(path, f"the dial {dial.name!r} is already used by {seen[dial.name]!r}")
             seen.setdefault(dial.name, node.name)

@@ -111,7 +111,7 @@ def _compile(model: EnrichModel, common: CommonFields, part: Part) -> EnrichTran
     if not fields and model.table.type == "geoip":
         fields = {name: PREFIX + target for name, target in GEO_FIELDS.items()}
     if not fields:
-        part.problem((), "needs fields: names in the table, and where they go")
+        part.problem((), "needs fields: names in the table, and the event's fields for them")
     table = _table(model.table, common["name"], tuple(fields), part.at("table"))
     if table is None:
         return None
@@ -137,7 +137,7 @@ def _table(model: TableModel, name: str, fields: tuple[str, ...], part: Part) ->
     there = [key for key, value in given.items() if value is not None]
     for key in there:
         if key not in wanted:
-            part.problem(key, f"goes not with type {model.type}, which takes {' or '.join(wanted)}")
+            part.problem(key, f"cannot be used with type {model.type}, which needs {' or '.join(wanted)}")
     found = [key for key in there if key in wanted]
     if len(found) != 1:
         part.problem((), f"needs {' or '.join(wanted)}" + (", not both" if len(found) > 1 else ""))
@@ -162,7 +162,7 @@ def _location_fault(key: str, location: str) -> str | None:
         return stream_name_problem(location)
     if key == "path":
         is_address = location.startswith(_HTTP)
-        return f"{location!r} is an address: a table of type json takes it as url" if is_address else None
+        return f"{location!r} is an address: give it as url in a table of type json" if is_address else None
     if not location.startswith(_HTTP):
         return f"{location!r} should begin with http:// or https://"
     fault = url_fault(location)

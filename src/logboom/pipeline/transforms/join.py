@@ -170,13 +170,13 @@ class JoinTransform(StatefulTransform, frozen=True, kw_only=True, tag="join"):
 
 def _compile(model: JoinModel, common: CommonFields, part: Part) -> JoinTransform:
     if model.inputs:
-        part.problem("inputs", "what a join reads is left and right")
+        part.problem("inputs", "a join reads its inputs left and right")
     line = checked_text(part, "on", model.on)
     if model.on_right is not None:
         line = checked_text(part, "on_right", model.on_right)
     for name in model.left:
         if any(fnmatchcase(name, pattern) or fnmatchcase(pattern, name) for pattern in model.right):
-            part.problem("right", f"has {name!r}, which is left too; events are joined with those of other inputs")
+            part.problem("right", f"has {name!r}, which is also in left; give other inputs")
     dials = DialParts(part)
     return JoinTransform(
         name=common["name"],

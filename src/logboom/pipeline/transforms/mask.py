@@ -102,7 +102,7 @@ def _compile(model: MaskModel, common: CommonFields, part: Part) -> MaskTransfor
     )
     fault = engine_fault(transform.rules, transform.fields)
     if fault is not None:
-        part.problem("rules", f"cannot be looked for together: {fault}")
+        part.problem("rules", f"cannot be combined: {fault}")
     return transform
 
 
@@ -128,7 +128,7 @@ def _rule(model: MaskRuleModel, part: Part) -> MaskRule | None:
         replacement=model.replacement,
     )
     if (rule.kind != "pattern" or pattern is not None) and finds_itself(rule):
-        part.problem((), "finds again what it puts in place of a find; choose another replacement or pattern")
+        part.problem((), "matches its own replacement; choose another replacement or pattern")
     return rule
 
 

@@ -76,7 +76,7 @@ def _compile(model: RouteModel, common: CommonFields, part: Part) -> RouteTransf
     for name, condition in model.routes.items():
         at = part.at("routes", name)
         if name == UNMATCHED:
-            at.problem((), f"{name!r} is the output for what no condition takes; choose another name")
+            at.problem((), f"{name!r} is the output for events without a matching route; choose another name")
         elif not NODE_NAME.fullmatch(name):
             at.problem((), f"{name!r} is not a valid name (letters, digits, '_' and '-', starting with a letter)")
         routes.append(Route(name=name, line=at.expression((), condition), condition=condition))

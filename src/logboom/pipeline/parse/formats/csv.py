@@ -41,7 +41,7 @@ def _compile(model: CsvRuleModel, part: Part) -> CsvFormat | None:
         return None
     delimiter = "," if model.delimiter is None else model.delimiter
     if len(delimiter) != 1 or delimiter in '"\r\n':
-        part.problem("delimiter", "should be one character, no quote and no line end")
+        part.problem("delimiter", "should be one character other than a quote or a line end")
         return None
     return CsvFormat(columns=tuple(model.columns), delimiter=delimiter)
 
@@ -74,7 +74,7 @@ def _quoted(line: str, delimiter: str) -> list[str] | str:
             values.append(line[position + 1 : close].replace('""', '"'))
             position = close + 1
             if position < end and line[position] != delimiter:
-                return f"has text behind a closing quote at character {position + 1}"
+                return f"has text after a closing quote at character {position + 1}"
         else:
             stop = line.find(delimiter, position)
             stop = end if stop < 0 else stop

@@ -80,7 +80,7 @@ def _no_header(line: str) -> str:
 
 def _fields_3164(part: dict[str, str]) -> Row:
     if not part["pri"] and not part["time"]:
-        return "has neither a priority nor a time in front" if any(part.values()) else EMPTY
+        return "begins with neither a priority nor a time" if any(part.values()) else EMPTY
     found: Fields = {}
     fault = _add_priority(found, part["pri"])
     if fault:

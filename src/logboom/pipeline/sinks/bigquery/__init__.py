@@ -148,7 +148,7 @@ def _compile(model: BigQueryModel, common: CommonFields, report: SinkReport) -> 
     seen: set[str] = set()
     for name in model.columns:
         if name.lower() in seen:
-            report.problem("columns", f"{name!r} is there already but for capitals, which BigQuery does not tell apart")
+            report.problem("columns", f"{name!r} differs only in case from another column; BigQuery ignores case")
         seen.add(name.lower())
     columns = []
     for name, given in (model.columns or {name: name for name in COLUMNS}).items():
@@ -184,8 +184,8 @@ def _in_order(sending: Sending, model: BigQueryModel, report: SinkReport) -> Sen
     if model.concurrency is not None and model.concurrency > 1:
         report.problem(
             "concurrency",
-            "needs `delivery: at_least_once`: with exactly_once each partition has a stream, which takes one request "
-            "after the other",
+            "needs `delivery: at_least_once`: with exactly_once each partition has a stream, which accepts one "
+            "request at a time",
         )
     has_age = "max_age" in model.batch.model_fields_set
     max_age_ms = sending.max_age_ms if has_age else _COMMIT_INTERVAL_MS

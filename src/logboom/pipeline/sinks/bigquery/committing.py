@@ -72,5 +72,5 @@ class Committer:
             return self._api.is_committed(stream)
         except NotFoundError:
             raise StreamsGoneError(
-                f"{reason}; whether an earlier commit of it was made, BigQuery cannot tell any more"
+                f"{reason}; BigQuery no longer knows whether an earlier commit of it succeeded"
             ) from None

@@ -115,7 +115,7 @@ class CommittingWriter(BulkWriter):
         except StreamsGoneError as error:
             raise PipelineError(
                 f"{error}. Look in the table for an event of the batch: remove {self._commits.path} to have its "
-                f"{commit.rows} rows written again, which makes them come twice if they are there"
+                f"{commit.rows} rows written again, which duplicates them if they are already there"
             ) from None
         finally:
             committer.close()

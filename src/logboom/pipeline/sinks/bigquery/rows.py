@@ -49,7 +49,7 @@ class RowEncoder:
                 parts.append(_WRITERS[column.kind](number, found))
             except (TypeError, ValueError, OverflowError):
                 raise UnfitError(
-                    f"{column.field} is no {column.kind}, as the column {column.name} is to have"
+                    f"{column.field} is not a {column.kind}, which the column {column.name} requires"
                 ) from None
         row = b"".join(parts)
         if len(row) > _ROW_MAX_BYTES:
@@ -81,7 +81,7 @@ def _text(number: int, value: Any) -> bytes:
 
 def _long(number: int, value: Any) -> bytes:
     if isinstance(value, bool) or not isinstance(value, int) or not -_LONG_MAX <= value < _LONG_MAX:
-        raise ValueError("no whole number of 64 bits")
+        raise ValueError("not a whole number of 64 bits")
     return whole_field(number, value)
 
 

@@ -60,7 +60,7 @@ class DefaultStreamTarget:
         if named:
             others = [index for index in range(count) if index not in named]
             return Answer(
-                refused=named, again=dict.fromkeys(others, "stood in a request with a row that is refused"), pause_s=0.0
+                refused=named, again=dict.fromkeys(others, "was in a request with a refused row"), pause_s=0.0
             )
         error = appended.error
         if isinstance(error, RefusedWholeError) and not isinstance(error, AlreadyExistsError):

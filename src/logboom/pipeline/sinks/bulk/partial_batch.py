@@ -89,7 +89,8 @@ class PartialBatches:
         except (DamagedError, OSError) as error:
             damage = error.damage if isinstance(error, DamagedError) else str(error)
             self._notify(
-                f"the sink {self._sink.name} sends batch {batch} whole, also what its server has taken of it: "
+                f"the sink {self._sink.name} sends the whole batch {batch} again, also events that its server "
+                "already has: "
                 f"{self.path} is damaged ({damage})"
             )
             return None

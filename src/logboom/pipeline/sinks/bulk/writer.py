@@ -125,13 +125,13 @@ class BulkWriter(BaseWriter):
             if self._partial.note(self._batch, self._done):
                 self._context.save()
         except (OSError, PipelineError) as failure:
-            return f"{error}; and what was taken cannot be noted in the checkpoint: {failure}"
+            return f"{error}; and the delivered events cannot be recorded in the checkpoint: {failure}"
         return error
 
 
 def unnoted(failure: OSError) -> str:
     """Why a batch that is delivered is tried once more."""
-    return f"what was delivered cannot be noted in the checkpoint: {failure}"
+    return f"the delivered events cannot be recorded in the checkpoint: {failure}"
 
 
 def secrets_of(sink: BulkSink, context: SinkContext) -> dict[str, str]:

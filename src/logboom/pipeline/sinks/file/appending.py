@@ -148,7 +148,7 @@ class LineFiles:
         else:
             self._notify(
                 f"{self._sink.name}: {path} was replaced while a batch was being written to it; "
-                "where it is now, it may have lines that are written again"
+                "the replaced file may have lines that are written again"
             )
 
     def note(self, batch: int, steps: tuple[_Extended | _Moved, ...]) -> None:

@@ -43,13 +43,13 @@ def form_fault(path: str) -> str | None:
     """What is wrong with how a path is put together, or None.
 
     >>> form_fault("out/{date"), form_fault("{service}/../x"), form_fault("out/{date}.log")
-    ('has a brace without its other half', "leads up by '..' behind a part that events fill in", None)
+    ('has an unpaired brace', "has '..' after a part that events fill in", None)
     """
     plain = _PART.split(path)[::2]
     if any(brace in text for text in plain for brace in "{}"):
-        return "has a brace without its other half"
+        return "has an unpaired brace"
     if any(name == ".." for name in _PART.sub("x", path).split("/")[plain[0].count("/") :]) and len(plain) > 1:
-        return "leads up by '..' behind a part that events fill in"
+        return "has '..' after a part that events fill in"
     written = [len(name.encode()) for name in _PART.sub("", path).split("/")]
     if any(_WRITTEN_MAX_BYTES < size <= _FILE_NAME_MAX_BYTES for size in written):
         return f"has a name of more than {_WRITTEN_MAX_BYTES} bytes"

@@ -43,7 +43,7 @@ def check_status(answer: HttpAnswer, place: str, *, refused: Collection[int] = R
     if 300 <= status < 400:
         raise GiveUpError(f"{reason}, a redirect to {answer.headers.get('location', 'nowhere')}: name that address")
     if status in (401, 403, 407):
-        raise GiveUpError(f"{reason}: the credential is not taken")
+        raise GiveUpError(f"{reason}: the credential is refused")
     raise GiveUpError(reason)
 
 

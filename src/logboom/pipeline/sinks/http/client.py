@@ -165,7 +165,7 @@ class HttpClient:
             if len(read) > _ANSWER_MAX_BYTES:
                 raise TryAgainError(f"{self.place}: an answer of more than {_ANSWER_MAX_BYTES} bytes")
             if time.monotonic() > ends_by:
-                raise TryAgainError(f"{self.place}: an answer that does not end within {self._timeout_s:g} s")
+                raise TryAgainError(f"{self.place}: an answer that did not end within {self._timeout_s:g} s")
         return bytes(read)
 
 

@@ -131,7 +131,7 @@ class Tokens:
             self._token = str(told["access_token"])
             self._ends_at = time.monotonic() + max(float(told.get("expires_in", 0)), _RENEWED_BEFORE_S + 1.0)
         except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-            raise TryAgainError("the server of tokens gave an answer that cannot be read") from error
+            raise TryAgainError("the token server gave an answer that cannot be read") from error
 
     def _assertion(self) -> str:
         from cryptography.hazmat.primitives import hashes

@@ -89,7 +89,9 @@ class HttpSink(BulkSink, frozen=True, kw_only=True):
         if http.url_ref is not None:
             url = secrets[http.url_ref.id].rstrip("/")
             if url_fault(url) is not None:  # the text stays untold: it is a secret
-                raise GiveUpError("the address in the environment or the file is none such as https://host:port/path")
+                raise GiveUpError(
+                    "the address in the environment or the file is not one such as https://host:port/path"
+                )
             path = urlsplit(url).path
             hidden += [path, path.rpartition("/")[2]]
         return HttpClient(
@@ -145,7 +147,7 @@ def http_way(
     """How the server is reached; problems are reported: with the address, with headers, and with a compression that is
     none of the product's `encodings`."""
     if model.compression is not None and model.compression not in encodings:
-        report.problem("compression", f"{model.compression} is none that it takes: {', '.join(encodings)}")
+        report.problem("compression", f"{model.compression} is not supported; choose one of {', '.join(encodings)}")
     if url_ref is None and (url or getattr(model, "url", None) is not None):
         fault = url_fault(url)
         if fault is not None:
@@ -182,5 +184,5 @@ def _header_fault(name: str, value: str) -> str | None:
     if not _HEADER_VALUE.fullmatch(value):
         return "has a value with characters that no header may have"
     if name.lower() in _CREDENTIAL_HEADERS:
-        return "would stand in plans; name the credential by a key that ends with _env or _file"
+        return "would be stored in plans; name the credential with a key that ends with _env or _file"
     return header_name_fault(name)

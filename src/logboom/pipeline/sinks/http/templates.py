@@ -108,7 +108,7 @@ class Template:
 
     def _literal(self, text: str) -> None:
         if "{" in text or "}" in text:
-            raise TemplateError("has a brace without its other half")
+            raise TemplateError("has an unpaired brace")
         if text:
             self._parts.append(text)
 
@@ -130,7 +130,7 @@ def warn_of_no_value(report: SinkReport, key: str, text: str) -> None:
     if optional:
         report.warning(
             key,
-            f"an event without {' or '.join(optional)} has none, and becomes a dead letter: say what stands for a "
+            f"an event without {' or '.join(optional)} has none, and becomes a dead letter: give a default for a "
             f"missing field ('{{{optional[0]}|none}}')",
         )
 

@@ -136,7 +136,7 @@ def _compile(model: IcebergModel, common: CommonFields, report: SinkReport) -> I
             report.problem("columns", f"{name}: {column.field!r} is not attributes.NAME; the event's own are there")
         alike = [other for other in (*COLUMNS, *model.columns) if other != name and other.lower() == name.lower()]
         if alike:
-            report.problem("columns", f"{name!r} is {alike[0]!r} but for capitals, which readers do not tell apart")
+            report.problem("columns", f"{name!r} differs only in case from {alike[0]!r}; many readers ignore case")
         if name in COLUMNS:
             report.problem("columns", f"{name!r} is a column of the event; give the attribute another name")
         if not name or "." in name:
@@ -161,7 +161,7 @@ def _compile(model: IcebergModel, common: CommonFields, report: SinkReport) -> I
 
 def _check_catalog(model: IcebergModel, report: SinkReport) -> None:
     if (model.path is None) == (model.catalog is None):
-        report.problem("path", "or catalog has to be there, and one of them alone: a directory, or a REST catalog")
+        report.problem("path", "or catalog is needed, and only one of them: a directory, or a REST catalog")
     if model.catalog is not None and (fault := url_fault(model.catalog)) is not None:
         report.problem("catalog", f"{model.catalog!r} {fault}")
     if model.path is not None and not is_url_of_store(model.path) and (fault := path_fault(model.path)) is not None:
@@ -191,7 +191,7 @@ def _check_properties(model: IcebergModel, report: SinkReport) -> None:
             report.problem("properties", f"{name} is a key of the sink: {_OWN_PROPERTIES[name]}")
         if any(word in name.lower() for word in _SECRET_WORDS):
             report.problem(
-                "properties", f"{name} is a credential, which would stand in plans; the environment is for those"
+                "properties", f"{name} is a credential and would be stored in plans; set it in the environment"
             )
 
 

@@ -64,7 +64,7 @@ class _BoundedAdapter(BaseAdapter):
             except RequestException as error:
                 failure = error
         if passed.is_set():  # a head that is cut off looks whole
-            raise ReadTimeout(f"an answer that does not end within {_REQUEST_MAX_S:g} s") from failure
+            raise ReadTimeout(f"an answer that did not end within {_REQUEST_MAX_S:g} s") from failure
         if failure is not None:
             raise failure
         return response

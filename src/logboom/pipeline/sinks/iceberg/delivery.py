@@ -180,7 +180,7 @@ class IcebergDelivery(BaseWriter):
         except FileNotFoundError:
             raise PipelineError(
                 f"the table has batch {committed} of this sink, which its checkpoint does not know ({self._states}): "
-                "was the checkpoint put back to an earlier state?"
+                "was an older copy of the checkpoint restored?"
             ) from None
 
     def _state(self, batch: int | str) -> Path:
@@ -214,7 +214,7 @@ class IcebergDelivery(BaseWriter):
                     ) from None
             else:
                 return
-        raise PipelineError(f"{_CONFLICTS_MAX} commits of others came first")
+        raise PipelineError(f"{_CONFLICTS_MAX} commits of other writers came first")
 
     def _append(self, table: Any, batch: int, files: Iterable[Any]) -> None:
         notes = {"logboom.sink": self._sink.name, "logboom.delivery": self._id, "logboom.batch": str(batch)}

@@ -166,12 +166,12 @@ def _preset_url(model: OtlpModel, preset: _Preset | None) -> str:
 
 def _check_grpc(model: OtlpModel, preset: _Preset | None, report: SinkReport) -> None:
     if preset is not None and preset.grpc_url is None and model.url is None:
-        report.problem("transport", f"grpc is none that {model.preset} documents; leave it out")
+        report.problem("transport", f"{model.preset} does not document grpc; leave it out")
     if model.compression == "zstd":
         report.problem("compression", "with gRPC should be gzip or none")
     check_metadata(report, model.headers)
     if model.url is not None and urlsplit(model.url).path not in ("", "/"):
-        report.problem("url", "has a path, which gRPC has no place for: http://HOST:PORT, or https://")
+        report.problem("url", "has a path, which gRPC does not use: write http://HOST:PORT, or https://")
 
 
 def _check_installed(sink: OtlpSink) -> None:

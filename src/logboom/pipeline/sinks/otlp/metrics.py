@@ -43,7 +43,7 @@ def _times(point: Point) -> bytes:
             continue
         nanos = milliseconds * _NANOS_PER_MS
         if not 0 <= nanos <= _NANOS_MAX:
-            raise UnfitError("the metric's time is beyond what OTLP can say (1970 to 2554)")
+            raise UnfitError("the metric's time is outside of OTLP's range (1970 to 2554)")
         times += fixed64_field(field, nanos.to_bytes(8, "little"))
     return times
 

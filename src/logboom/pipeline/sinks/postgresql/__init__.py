@@ -92,7 +92,7 @@ def _compile(model: PostgresqlModel, common: CommonFields, report: SinkReport) -
                 "columns", f"{name!r} is not a valid name: PostgreSQL's have at most {_NAME_MAX_BYTES} bytes"
             )
     if EVENT_ID not in columns.values():
-        report.problem("columns", "have none for event_id, by which a row that is written twice is known")
+        report.problem("columns", "have no column for event_id, which prevents duplicate rows")
         return None
     return PostgresqlSink(
         **common,
@@ -124,7 +124,9 @@ def _check_url(url: str, report: SinkReport) -> None:
         if fault is not None:
             report.problem("url", fault)
     if has_password or any(name in _SECRET_OPTIONS for name, _ in options):
-        report.problem("url", "has a password, which would stand in plans; name it with password_env or password_file")
+        report.problem(
+            "url", "has a password, which would be stored in plans; name it with password_env or password_file"
+        )
     elif all(is_option(name) for name, _ in options):
         unknown = _said_of(url)  # it has no secret to be told
         if unknown is not None:
