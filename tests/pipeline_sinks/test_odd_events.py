@@ -128,7 +128,7 @@ ODD_METRICS: Final[Mapping[str, Any]] = {
 
 WHOLE: Final = "cannot be encoded for the server"
 DEAD_METRICS: Final[Mapping[str, Mapping[str, str]]] = {
-    "remote_write": {"buckets that go with no bounds": "not a metric", "beyond all years": "no metric"},
+    "remote_write": {"buckets that go with no bounds": "not a metric", "beyond all years": "not a metric"},
     "statsd": {
         "1000 labels": "bytes, more than the 65507 of a datagram",
         "a histogram of huge counts": "no number for inf",
