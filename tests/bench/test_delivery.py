@@ -8,11 +8,11 @@ import pytest
 from logboom.bench.delivery import noted_batches, sink_type
 from logboom.bench.router import PipelineProcess
 from logboom.bench.wire import BenchError
-from logboom.pipeline.sinks.bulk.progress import Progress, write_progress
+from logboom.pipeline.sinks.bulk.progress import DeliveredOrigins, write_progress
 
 
 def test_events_are_those_below_the_offsets_that_were_noted(tmp_path: Path) -> None:
-    write_progress(tmp_path / "checkpoints" / "lines" / "measured", Progress(3, {"a web 0": 29, "a web 1": 19}))
+    write_progress(tmp_path / "checkpoints" / "lines" / "measured", DeliveredOrigins(3, {"a web 0": 29, "a web 1": 19}))
     told: list[str] = []
     with subprocess.Popen(["true"], text=True) as ended:
         ended.wait()

@@ -7,7 +7,7 @@ from tests.cli.running import logboom, ok, refused
 from tests.support.server import BrokerProcess, free_port
 
 from logboom.cli import cluster_status
-from logboom.cli.cluster_view import Cluster, Node
+from logboom.cli.cluster_view import Cluster, NodeView
 
 
 def test_one_broker_is_a_cluster(broker: BrokerProcess) -> None:
@@ -57,7 +57,9 @@ def test_observers_are_told_with_what_they_lack(broker: BrokerProcess) -> None:
     assert (
         "logboom.observers=1 cannot be had: partition 0 has replicas on 1 of 1 brokers, and 0 of the others" in refusal
     )
-    cluster = Cluster("c", 1, 7, {1: Node(1, "h:1"), 4: Node(4, "h:4", observers=2, is_observer=True, fenced=False)})
+    cluster = Cluster(
+        "c", 1, 7, {1: NodeView(1, "h:1"), 4: NodeView(4, "h:4", observers=2, is_observer=True, fenced=False)}
+    )
     cluster.observers = {("watched", 0): (4,), ("watched", 1): (4,)}
     assert "2 observers of 2 partitions, none behind" in cluster_status.lines(cluster, {})
     cluster.lags = {("watched", 1, 4): 1_200, ("watched", 0, 1): 3}

@@ -5,7 +5,7 @@ import threading
 import pytest
 from tests.support.waiting import WAIT_S, until
 
-from logboom.cli.progress import Progress
+from logboom.cli.progress import ProgressLine
 
 
 def test_long_work_says_what_it_is_at(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,7 +15,7 @@ def test_long_work_says_what_it_is_at(capsys: pytest.CaptureFixture[str]) -> Non
         said.append(capsys.readouterr().err)
         return text in "".join(said)
 
-    with Progress("reading", first_s=0.01, again_s=0.01) as progress:
+    with ProgressLine("reading", first_s=0.01, again_s=0.01) as progress:
         until(lambda: has_said("reading ("), "it says what it is at")
         items = progress.counted("counting", range(2_500))
         assert sum(1 for _ in items) == 2_500
@@ -24,6 +24,6 @@ def test_long_work_says_what_it_is_at(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_short_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress("reading", first_s=WAIT_S):
+    with ProgressLine("reading", first_s=WAIT_S):
         pass
     assert capsys.readouterr() == ("", "")

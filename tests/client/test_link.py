@@ -16,7 +16,7 @@ from tests.support.waiting import WAIT_S
 from logboom.base.ids import Offset
 from logboom.base.ports import Bytes
 from logboom.client.codes import ErrorCode
-from logboom.client.link import ANSWER_S, Dialogue, Link, LinkError, addresses_of
+from logboom.client.link import ANSWER_S, BrokerConnection, Dialogue, LinkError, addresses_of
 from logboom.client.messages import (
     INIT_PRODUCER_ID,
     METADATA,
@@ -69,12 +69,12 @@ def server(*behaviours: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 @contextmanager
-def linked(behave: Callable[[socket.socket], None]) -> Iterator[tuple[Link, selectors.BaseSelector]]:
+def linked(behave: Callable[[socket.socket], None]) -> Iterator[tuple[BrokerConnection, selectors.BaseSelector]]:
     """A link to such a thing."""
     with (
         server(behave) as address,
         selectors.DefaultSelector() as selector,
-        closing(Link(address, "test", selector)) as link,
+        closing(BrokerConnection(address, "test", selector)) as link,
     ):
         yield link, selector
 

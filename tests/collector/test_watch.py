@@ -7,7 +7,7 @@ import pytest
 
 from logboom.collector.fingerprint import Fingerprint
 from logboom.collector.tail import FileTail, Generation, Identity, ReadRule
-from logboom.collector.watch import State, Watch
+from logboom.collector.watch import State, WatchedFile
 
 ALLOWED = {
     (State.FOLLOWED, State.ROTATED),
@@ -23,7 +23,7 @@ ALLOWED = {
 }
 
 
-def watch_of(path: Path, state: State) -> Watch:
+def watch_of(path: Path, state: State) -> WatchedFile:
     path.write_bytes(b"a line\n")
     status = path.stat()
     identity = Identity(status.st_dev, status.st_ino)
@@ -31,7 +31,7 @@ def watch_of(path: Path, state: State) -> Watch:
     rule = ReadRule(max_line_bytes=100, block_bytes=100, join=None)
     tail = FileTail(generation, str(path), rule, os.open(path, os.O_RDONLY), 0)
     tail.release()
-    return Watch(tail, identity, str(path), changed_ms=0, state=state)
+    return WatchedFile(tail, identity, str(path), changed_ms=0, state=state)
 
 
 @pytest.mark.parametrize("before", State)

@@ -25,7 +25,7 @@ from logboom.nats.metrics import NatsMetrics
 from logboom.peer.metrics import PeerMetrics
 from logboom.pipeline.checkpoint.ledger import BatchRecord, Ledger
 from logboom.pipeline.run.display import PipelineMetrics
-from logboom.pipeline.run.progress import Progress
+from logboom.pipeline.run.progress import RunProgress
 from logboom.pipeline.sinks.base import Delivered
 
 DEPLOY: Final = Path(__file__).parent.parent.parent / "deploy"
@@ -64,7 +64,7 @@ def _of_a_collector() -> str:
 
 
 def _of_a_pipeline() -> str:
-    progress = Progress("shop")
+    progress = RunProgress("shop")
     ledger = Ledger(
         records_in={"s": 2},
         bytes_in=1,

@@ -45,7 +45,7 @@ from logboom.base.ids import (
 from logboom.metadata import (
     CreateStream,
     Image,
-    Limits,
+    MetadataLimits,
     MetadataRecord,
     Stream,
     StreamCreated,
@@ -560,7 +560,7 @@ def test_replicas_that_cannot_be(replicas: list[int]) -> None:
 def test_a_minimum_above_the_replicas_is_refused_wherever_it_is_asked_for() -> None:
     """It would refuse every record, and look like a broken cluster."""
     image = cluster(4)
-    limits = Limits(partitions_max=10, streams_max=10, quotas_max=1)
+    limits = MetadataLimits(partitions_max=10, streams_max=10, quotas_max=1)
     above = CreateStream(name="s", partitions=1, replication_factor=2, config={MINIMUM: "3"})
     with pytest.raises(InvalidConfigError, match=r"is above the number of replicas, 2: .* Set it to 2"):
         create_stream(image, above, STREAM, limits)

@@ -29,7 +29,7 @@ from logboom.metadata import (
     CreateStream,
     Flush,
     Image,
-    Limits,
+    MetadataLimits,
     MetadataRecord,
     Stream,
     StreamConfig,
@@ -50,7 +50,7 @@ from logboom.metadata import (
 )
 from logboom.metadata.records import BrokerChanged, BrokerRegistered
 
-LIMITS = Limits(partitions_max=100, streams_max=50, quotas_max=10)
+LIMITS = MetadataLimits(partitions_max=100, streams_max=50, quotas_max=10)
 ORDERS = StreamName("orders")
 
 

@@ -15,7 +15,7 @@ from logboom.base.ids import BrokerId, DirectoryId, StreamId, StreamName
 from logboom.metadata import (
     CreateStream,
     Image,
-    Limits,
+    MetadataLimits,
     MetadataRecord,
     Stream,
     add_partitions,
@@ -32,7 +32,7 @@ from logboom.metadata.observers import OBSERVERS, observe_all, reconfigured
 from logboom.metadata.placement import replication_factor_max
 from logboom.metadata.reassignment import reassign
 
-LIMITS = Limits(partitions_max=1_000, streams_max=100, quotas_max=10)
+LIMITS = MetadataLimits(partitions_max=1_000, streams_max=100, quotas_max=10)
 NAME = "orders"
 OBSERVER_BROKER = BrokerId(9)
 

@@ -11,7 +11,7 @@ from tests.metadata.test_cluster import BROKERS, NAME, cluster, minimum_of
 from logboom.base.errors import InvalidAssignmentError, InvalidReplicationFactorError
 from logboom.base.ids import StreamId
 from logboom.metadata import CreateStream, Image, MetadataRecord, add_partitions, apply_all, create_stream
-from logboom.metadata.limits import Limits
+from logboom.metadata.limits import MetadataLimits
 from logboom.metadata.membership import begin_shutdown, fence, unfence
 from logboom.metadata.placement import Load, place
 
@@ -33,7 +33,7 @@ def test_the_leaders_of_a_stream_are_spread_where_others_have_made_brokers_uneve
     assert set(own.preferred.values()) == {3}
 
 
-LIMITS = Limits(partitions_max=9, streams_max=9, quotas_max=1)
+LIMITS = MetadataLimits(partitions_max=9, streams_max=9, quotas_max=1)
 
 
 def created(image: Image, assignments: Replicas | None) -> tuple[MetadataRecord, ...]:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.base.errors import InvalidRequestError, PolicyViolationError
-from logboom.metadata import Image, Limits, apply, change_quotas, decode, encode, quota_entity
+from logboom.metadata import Image, MetadataLimits, apply, change_quotas, decode, encode, quota_entity
 
-LIMITS = Limits(partitions_max=100, streams_max=100, quotas_max=3)
+LIMITS = MetadataLimits(partitions_max=100, streams_max=100, quotas_max=3)
 ORDERS = quota_entity([("client-id", "orders")])
 DEFAULT = quota_entity([("client-id", None)])
 

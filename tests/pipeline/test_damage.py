@@ -26,7 +26,7 @@ from logboom.pipeline.plan.nodes import Plan, StreamSource
 from logboom.pipeline.plan.tables import TableRef
 from logboom.pipeline.registry import read_plan
 from logboom.pipeline.run.carry_over import check_state_carries_over, check_state_is_whole
-from logboom.pipeline.sinks.bulk.progress import Progress, read_progress, write_progress
+from logboom.pipeline.sinks.bulk.progress import DeliveredOrigins, read_progress, write_progress
 from logboom.pipeline.sinks.console import ConsoleSink
 from logboom.pipeline.sinks.parquet.archive import Archive
 from logboom.pipeline.state.memory import Memory, ShardMemory, TransformMemory
@@ -97,7 +97,7 @@ def _ids(directory: Path) -> Callable[[], Any]:
 
 
 def _progress(directory: Path) -> Callable[[], Any]:
-    write_progress(directory, Progress(high_water={"e web 0": 123_456}))
+    write_progress(directory, DeliveredOrigins(high_water={"e web 0": 123_456}))
     return lambda: read_progress(directory)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from logboom.pipeline.checkpoint.ledger import EMPTY, BatchRecord, Ledger
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.run.display import MetricsPage, PlainDisplay, batch_line
-from logboom.pipeline.run.progress import Progress
+from logboom.pipeline.run.progress import RunProgress
 
 
 def _ledger(records: int) -> Ledger:
@@ -26,8 +26,8 @@ def _ledger(records: int) -> Ledger:
     )
 
 
-def _run(sizes: list[int], duration_ms: int) -> Progress:
-    progress, total = Progress("p"), EMPTY
+def _run(sizes: list[int], duration_ms: int) -> RunProgress:
+    progress, total = RunProgress("p"), EMPTY
     for number, size in enumerate(sizes):
         total = total.plus(_ledger(size))
         progress.batch(
@@ -58,7 +58,7 @@ def test_an_unknown_lag_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_long_batch_is_told_of_after_pauses_that_double(capsys: pytest.CaptureFixture[str]) -> None:
-    clock, progress = [0.0], Progress("p")
+    clock, progress = [0.0], RunProgress("p")
     display = PlainDisplay(lambda: clock[0])
     told = {}
     for second in range(80):
@@ -71,7 +71,7 @@ def test_a_long_batch_is_told_of_after_pauses_that_double(capsys: pytest.Capture
 
 def test_each_state_before_the_first_batch_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     """`waiting` stood there for the minute in which Spark started on a busy machine."""
-    progress, display = Progress("p"), PlainDisplay(lambda: 0.0)
+    progress, display = RunProgress("p"), PlainDisplay(lambda: 0.0)
     for state in ("waiting", "starting", "starting", "running"):
         progress.state(state)
         display.show(progress.snapshot())
@@ -113,4 +113,4 @@ def test_an_address_of_metrics_that_is_taken_is_told_in_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PipelineError, match=f"--http 127.0.0.1:{port}: Address already in use"):
-            MetricsPage(Progress("shop"), ("127.0.0.1", port)).serve()
+            MetricsPage(RunProgress("shop"), ("127.0.0.1", port)).serve()

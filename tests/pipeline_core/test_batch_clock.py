@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logboom.pipeline.run.batch_clock import BatchClock
-from logboom.pipeline.state.watermarks import Progress
+from logboom.pipeline.state.watermarks import Watermarks
 
 START, MINUTE, YEAR = 1_800_000_000_000, 60_000, 31_536_000_000
 
@@ -69,7 +69,7 @@ def test_events_behind_a_jump_are_not_late() -> None:
     """A partition that is silent goes on with the time of day: a batch without events would put the mark a year on."""
     clocks = Clocks()
     first = clocks.batches.next(0)
-    marks = Progress().advanced({"web/0": first * 1_000}, first)
+    marks = Watermarks().advanced({"web/0": first * 1_000}, first)
     clocks.wall += YEAR
     clocks.passed(5_000)
     marks = marks.advanced({}, clocks.batches.next(first))

@@ -21,7 +21,7 @@ from logboom.pipeline.plan.nodes import Sink
 from logboom.pipeline.registry import read_plan
 from logboom.pipeline.run.sink_contents import held_by
 from logboom.pipeline.sinks.base import Refused, RefusedLetters, SinkContext, SinkWriter, durable_already
-from logboom.pipeline.sinks.bulk.requests import Limits
+from logboom.pipeline.sinks.bulk.requests import RequestSizeLimits
 from logboom.pipeline.sinks.bulk.task import BulkTask, Report
 from logboom.pipeline.sinks.read_back import Held
 from logboom.pipeline.sinks.registry import type_of
@@ -196,7 +196,7 @@ class Delivering:
         task = BulkTask(
             spec=self.sink,
             secrets=self.secrets,
-            limits=Limits(sending.max_events, sending.max_bytes),
+            limits=RequestSizeLimits(sending.max_events, sending.max_bytes),
             settings=sending.settings(1),
             letters=self.letters,
             done=self.done,

@@ -17,9 +17,16 @@ from urllib3.connection import HTTPConnection
 
 from logboom.pipeline.event.record import EventRecord
 from logboom.pipeline.sinks.bulk.adaptive_concurrency import AdaptiveConcurrency
-from logboom.pipeline.sinks.bulk.requests import Limits, requests_of
+from logboom.pipeline.sinks.bulk.requests import RequestSizeLimits, requests_of
 from logboom.pipeline.sinks.bulk.sender import Sender, Sent, Settings
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, RefusedWholeError, TryAgainError
+from logboom.pipeline.sinks.bulk.target import (
+    BulkResponse,
+    Encoded,
+    GiveUpError,
+    Item,
+    RefusedWholeError,
+    TryAgainError,
+)
 from logboom.pipeline.sinks.http.client import HttpClient
 from logboom.pipeline.sinks.repeats.ranges import Done, done_of
 
@@ -39,13 +46,13 @@ class Scripted:
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
         return Encoded(value)
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         self.requests.append([one.offset for one in items])
         if self.errors:
             raise self.errors.pop(0)
         if self.bad.intersection(self.requests[-1]):
             raise RefusedWholeError("bad")
-        return Answer()
+        return BulkResponse()
 
     def probe(self) -> None:
         """Nothing to ask."""
@@ -72,7 +79,7 @@ def sent_by(
         pause=pause,
         chance=lambda: 0.5,
     )
-    return sender.run(requests_of(items, Limits(events, 1_000_000))), refused, pauses
+    return sender.run(requests_of(items, RequestSizeLimits(events, 1_000_000))), refused, pauses
 
 
 def test_pauses_double_and_are_a_part_by_chance() -> None:
@@ -131,7 +138,7 @@ def test_with_one_request_at_once_nothing_overtakes() -> None:
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 20), st.integers(1, 500))
 def test_requests_keep_their_limits_and_the_order(sizes: list[int], events: int, size: int) -> None:
     items = [item(number, length) for number, length in enumerate(sizes)]
-    requests = list(requests_of(items, Limits(events, size)))
+    requests = list(requests_of(items, RequestSizeLimits(events, size)))
     assert [one for request in requests for one in request] == items
     for request in requests:
         assert 0 < len(request) <= events
@@ -141,7 +148,7 @@ def test_requests_keep_their_limits_and_the_order(sizes: list[int], events: int,
 @given(st.lists(st.lists(st.integers(1, 300), max_size=20), max_size=5), st.integers(1, 20), st.integers(1, 500))
 def test_requests_are_the_same_whatever_the_tasks_are(sizes: list[list[int]], events: int, size: int) -> None:
     """A server that knows a request again by its events finds those of an attempt that one task made for all."""
-    limits = Limits(events, size)
+    limits = RequestSizeLimits(events, size)
     partitions = [
         [
             Item(f"_p.e/{index}", number, b"{}", f"web:{index}:{number}", b"x" * length)

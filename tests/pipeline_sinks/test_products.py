@@ -20,7 +20,7 @@ from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.record import read_event
 from logboom.pipeline.reshape.schemas import Schema, in_schema
 from logboom.pipeline.run.connecting import try_sinks
-from logboom.pipeline.sinks.bulk.target import Answer, Item, TryAgainError
+from logboom.pipeline.sinks.bulk.target import BulkResponse, Item, TryAgainError
 
 
 def delivered(server: Server, keys: str, events: Sequence[Any]) -> Delivering:
@@ -192,7 +192,7 @@ def test_splunk_is_waited_for_after_connections_were_ended_under_requests() -> N
         with pytest.raises(TryAgainError, match="did not end within"):
             target.send([item])
         target.close()
-        assert target.send([item]) == Answer()
+        assert target.send([item]) == BulkResponse()
         target.close()
 
 

@@ -45,7 +45,7 @@ class CollectorLoad:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _CollectorRun:
     seconds: float
     collector_cpu_s: float
     broker_cpu_s: float
@@ -93,7 +93,7 @@ def run_collector(server: LogboomServer, load: CollectorLoad, progress: Callable
     return {"load": asdict(load), "lines": results}
 
 
-def _collect(server: LogboomServer, file: Path, client: str, stream: str) -> _Run:
+def _collect(server: LogboomServer, file: Path, client: str, stream: str) -> _CollectorRun:
     with tempfile.TemporaryDirectory(prefix="logboom-bench-collector-") as directory:
         config = Path(directory, "collector.yaml")
         config.write_text(
@@ -111,7 +111,7 @@ def _collect(server: LogboomServer, file: Path, client: str, stream: str) -> _Ru
         seconds = time.monotonic() - began_s
         if collector.returncode:
             raise BenchError(f"the collector failed: {log.read_text()[-500:]}")
-        return _Run(seconds, _children_cpu_s() - before_s, report.cpu_seconds(server.pid) - broker_before_s)
+        return _CollectorRun(seconds, _children_cpu_s() - before_s, report.cpu_seconds(server.pid) - broker_before_s)
 
 
 def _children_cpu_s() -> float:
@@ -120,7 +120,7 @@ def _children_cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _figures(full: _Run, idle: _Run, lines: int, line_bytes: int) -> dict[str, float]:
+def _figures(full: _CollectorRun, idle: _CollectorRun, lines: int, line_bytes: int) -> dict[str, float]:
     seconds = max(full.seconds - idle.seconds, 1e-3)
     millions = lines / 1e6
     return {

@@ -196,7 +196,7 @@ class _Producer:
         return max(0.0, self.next_s - now_s)
 
 
-class _Run:
+class _FanoutRun:
     """One run against one broker."""
 
     def __init__(self, server: Server, stream: str, load: FanoutLoad, progress: Callable[[str], None]) -> None:
@@ -293,4 +293,4 @@ def run_fanout(server: Server, load: FanoutLoad, progress: Callable[[str], None]
     """Both ways of reading by one and by many, beside each other in one run against a running server."""
     # Acks that wait for the disk would cost more than what is measured here.
     with bench_stream(server.address, config={"logboom.flush": "none"}) as stream:
-        return _Run(server, stream, load, progress).measure()
+        return _FanoutRun(server, stream, load, progress).measure()

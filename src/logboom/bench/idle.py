@@ -36,7 +36,7 @@ class IdleLoad:
     starts: int = 3
 
 
-class _Run:
+class _IdleRun:
     def __init__(self, server: Server, load: IdleLoad, progress: Callable[[str], None]) -> None:
         self._server, self._load, self._progress = server, load, progress
 
@@ -149,4 +149,4 @@ class _Follower:
 
 def run_idle(server: Server, load: IdleLoad, progress: Callable[[str], None]) -> dict[str, object]:
     """Measure a server that is not running yet, or is restarted; it runs afterwards."""
-    return _Run(server, load, progress).measure()
+    return _IdleRun(server, load, progress).measure()

@@ -31,7 +31,7 @@ class RestartLoad:
     kills: int = 3
 
 
-class _Run:
+class _RestartRun:
     def __init__(self, server: Server, stream: str, load: RestartLoad, progress: Callable[[str], None]) -> None:
         self._server, self._stream, self._load, self._progress = server, stream, load, progress
         self._fill = ProduceLoad(load.record_bytes, partitions=load.partitions, in_flight=32)
@@ -90,4 +90,4 @@ def run_restart(server: Server, load: RestartLoad, progress: Callable[[str], Non
         server.stop()
         empty.append(round(server.start(), 3))
     with bench_stream(server.address, partitions=load.partitions) as stream:
-        return {"empty_s": empty, **_Run(server, stream, load, progress).measure()}
+        return {"empty_s": empty, **_RestartRun(server, stream, load, progress).measure()}

@@ -37,7 +37,7 @@ class Features(NamedTuple):
     """The oldest and the newest that its program speaks."""
 
 
-class Link:
+class AdminConnection:
     """A connection to one broker; requests of flexible versions, one at a time. Close it, or use it in a `with` block.
 
     Every method raises OSError where the broker does not answer in time, or breaks the protocol.
@@ -107,7 +107,7 @@ def ask(bootstrap: str, api_key: int, version: int, request: Any) -> Any:
     reach(bootstrap)
     for address in bootstrap.split(","):
         try:
-            with Link(address.strip()) as link:
+            with AdminConnection(address.strip()) as link:
                 return link.ask(api_key, version, request)
         except OSError:
             continue

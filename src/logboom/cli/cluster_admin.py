@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from logboom.base.ids import BrokerId
 from logboom.base.quantities import parse_size_bytes
-from logboom.cli.asking import Link, check
+from logboom.cli.asking import AdminConnection, check
 from logboom.cli.cluster_status import ClusterBootstrap, Data, addresses
 from logboom.cli.cluster_view import Cluster, ask_configs, from_all, look
 from logboom.cli.common import AsJson, fail, note, plural, print_json, print_table
@@ -264,7 +264,7 @@ def _ask(asked: Sequence[str], api_key: int, version: int, **fields: Any) -> Any
     reasons = []
     for address in asked:
         try:
-            with Link(address) as link:
+            with AdminConnection(address) as link:
                 if link.version(api_key, version, version) is None:
                     fail(f"{address} does not offer this; it may be of another version")
                 cls = request_class(api_key, version)

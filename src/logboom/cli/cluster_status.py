@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from logboom.app.supervisor.folder import FOLDER_DEFAULT, LIST_NAME, read_list
-from logboom.cli.cluster_view import Cluster, Node, look
+from logboom.cli.cluster_view import Cluster, NodeView, look
 from logboom.cli.common import (
     BOOTSTRAP_DEFAULT,
     AsJson,
@@ -158,7 +158,7 @@ def as_json_of(cluster: Cluster, processes: Processes) -> dict[str, Any]:
     }
 
 
-def _node_as_json(node: Node, process: dict[str, Any] | None) -> dict[str, Any]:
+def _node_as_json(node: NodeView, process: dict[str, Any] | None) -> dict[str, Any]:
     own = None if process is None else {"pid": process["pid"], "state": process["state"], "data": process["data"]}
     return {**asdict(node), "process": own}
 
@@ -226,7 +226,7 @@ def _node_lines(cluster: Cluster, processes: Processes) -> list[str]:
     return table_lines(headers, rows)
 
 
-def _state(node: Node, process: dict[str, Any] | None) -> str:
+def _state(node: NodeView, process: dict[str, Any] | None) -> str:
     """Whether it serves, as the controller sees it; then what is known of its process."""
     words = ["up" if node.fenced is False else "fenced" if node.fenced else "unknown"]
     if node.is_observer:
@@ -238,7 +238,7 @@ def _state(node: Node, process: dict[str, Any] | None) -> str:
     return ", ".join(words)
 
 
-def _role(cluster: Cluster, node: Node) -> str | None:
+def _role(cluster: Cluster, node: NodeView) -> str | None:
     if node.id == cluster.controller:
         return "controller"
     behind = f", {node.behind:,} behind" if node.behind else ""

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import typer
 from kio.schema.errors import ErrorCode
 
-from logboom.cli.asking import Link, check
+from logboom.cli.asking import AdminConnection, check
 from logboom.cli.cluster_status import ClusterBootstrap, Data, addresses
 from logboom.cli.cluster_view import from_all, look
 from logboom.cli.common import AsJson, fail, print_json
@@ -53,7 +53,7 @@ def upgrade(
 
 
 def _set_level(asked: list[str], level: int) -> None:
-    def ask(link: Link) -> tuple[ErrorCode, str | None]:
+    def ask(link: AdminConnection) -> tuple[ErrorCode, str | None]:
         cls = request_class(_UPDATE_FEATURES, _VERSION)
         update = make(nested(cls, "feature_updates"), feature=FEATURE, max_version_level=level, upgrade_type=_UPGRADE)
         request = make(cls, feature_updates=(update,), validate_only=False, timeout=milliseconds(_TIMEOUT_MS))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from logboom.base.settings import join_address
-from logboom.cli.asking import Link
+from logboom.cli.asking import AdminConnection
 from logboom.kafka.wire.messages import make, nested, request_class
 
 WAIT_S: Final = 2.0
@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 
 @dataclass(slots=True)
-class Node:
+class NodeView:
     """One broker."""
 
     id: int
@@ -101,7 +101,7 @@ class Cluster:
     controller: int | None
     metadata_end: int | None
     """The end of the metadata's log, as far as it is committed."""
-    nodes: dict[int, Node]
+    nodes: dict[int, NodeView]
     metadata_level: int | None = None
     """Which versions of metadata records are written; None where nobody tells."""
     streams: int = 0
@@ -148,12 +148,12 @@ def look(bootstrap: Iterable[str]) -> tuple[Cluster | None, dict[str, str]]:
     return cluster, errors
 
 
-def from_all(addresses: Sequence[str], ask: Callable[[Link], R]) -> tuple[dict[str, R], dict[str, str]]:
+def from_all(addresses: Sequence[str], ask: Callable[[AdminConnection], R]) -> tuple[dict[str, R], dict[str, str]]:
     """What each address answers, asked side by side, and why those did not that did not."""
 
     def one(address: str) -> R | str:
         try:
-            with Link(address, connect_timeout_s=WAIT_S, answer_timeout_s=WAIT_S) as link:
+            with AdminConnection(address, connect_timeout_s=WAIT_S, answer_timeout_s=WAIT_S) as link:
                 return ask(link)
         except TimeoutError:
             return "it does not answer"
@@ -171,7 +171,7 @@ def from_all(addresses: Sequence[str], ask: Callable[[Link], R]) -> tuple[dict[s
 # --- asking -----------------------------------------------------------------------------------------------------------
 
 
-def _ask_whole(link: Link) -> _Answer:
+def _ask_whole(link: AdminConnection) -> _Answer:
     cluster = _ask(link, _DESCRIBE_CLUSTER, 0, 2, endpoint_type=1, include_fenced_brokers=True)
     metadata = _ask(link, _METADATA, 9, 12, topics=None, allow_auto_topic_creation=False)
     if cluster is None or metadata is None:
@@ -179,7 +179,7 @@ def _ask_whole(link: Link) -> _Answer:
     return _Answer(link.address, cluster, _quorum(link), metadata, link.features().level)
 
 
-def _ask(link: Link, api_key: int, lowest: int, highest: int, **fields: Any) -> Any:
+def _ask(link: AdminConnection, api_key: int, lowest: int, highest: int, **fields: Any) -> Any:
     """The reply at the highest version that both sides have; None where there is none."""
     version = link.version(api_key, lowest, highest)
     if version is None:
@@ -195,7 +195,7 @@ _RIGHTS: Final = {
 """What a client may do, which nobody needs to know here."""
 
 
-def _quorum(link: Link) -> Any:
+def _quorum(link: AdminConnection) -> Any:
     version = link.version(_DESCRIBE_QUORUM, 0, 2)
     if version is None:
         return None
@@ -225,15 +225,15 @@ def _quorum_of_its_leader(best: _Answer, answers: Mapping[str, _Answer]) -> Any:
     return next((quorum for quorum in answers.values() if quorum is not None), best.quorum)
 
 
-def _ask_log_dirs(link: Link) -> Any:
+def _ask_log_dirs(link: AdminConnection) -> Any:
     return _ask(link, _DESCRIBE_LOG_DIRS, 2, 4, topics=None)
 
 
-def ask_replicas(streams: Iterable[str]) -> Callable[[Link], dict[tuple[str, int], tuple[int, ...]]]:
+def ask_replicas(streams: Iterable[str]) -> Callable[[AdminConnection], dict[tuple[str, int], tuple[int, ...]]]:
     """A question for `from_all`: the replicas without observers, of each partition of some streams. Metadata names both
     together; where the broker tells nothing else, all of them are replicas."""
 
-    def ask(link: Link) -> dict[tuple[str, int], tuple[int, ...]]:
+    def ask(link: AdminConnection) -> dict[tuple[str, int], tuple[int, ...]]:
         version = link.version(_DESCRIBE_PARTITIONS, 0, 0)
         found: dict[tuple[str, int], tuple[int, ...]] = {}
         if version is None:
@@ -257,10 +257,10 @@ def ask_replicas(streams: Iterable[str]) -> Callable[[Link], dict[tuple[str, int
     return ask
 
 
-def ask_configs(kind: int, names: Iterable[str], setting: str) -> Callable[[Link], dict[str, str]]:
+def ask_configs(kind: int, names: Iterable[str], setting: str) -> Callable[[AdminConnection], dict[str, str]]:
     """A question for `from_all`: the values that a setting has for resources of a kind, by their names."""
 
-    def ask(link: Link) -> dict[str, str]:
+    def ask(link: AdminConnection) -> dict[str, str]:
         version = link.version(_DESCRIBE_CONFIGS, 4, 4)
         if version is None:
             return {}
@@ -284,11 +284,11 @@ def ask_configs(kind: int, names: Iterable[str], setting: str) -> Callable[[Link
 
 
 def _cluster(answer: _Answer) -> Cluster:
-    nodes: dict[int, Node] = {}
+    nodes: dict[int, NodeView] = {}
     for broker in answer.metadata.brokers:
-        nodes[broker.node_id] = Node(broker.node_id, join_address(broker.host, broker.port), broker.rack)
+        nodes[broker.node_id] = NodeView(broker.node_id, join_address(broker.host, broker.port), broker.rack)
     for broker in answer.cluster.brokers:
-        node = nodes.setdefault(broker.broker_id, Node(broker.broker_id, None))
+        node = nodes.setdefault(broker.broker_id, NodeView(broker.broker_id, None))
         node.kafka, node.rack = join_address(broker.host, broker.port), broker.rack
         node.fenced = getattr(broker, "is_fenced", None)
     quorum = answer.quorum
@@ -297,7 +297,7 @@ def _cluster(answer: _Answer) -> Cluster:
         ends = {state.replica_id: state.log_end_offset for state in (*quorum.current_voters, *quorum.observers)}
         for role, states in (("voter", quorum.current_voters), ("observer", quorum.observers)):
             for state in states:
-                node = nodes.setdefault(state.replica_id, Node(state.replica_id, None))
+                node = nodes.setdefault(state.replica_id, NodeView(state.replica_id, None))
                 node.role = role
                 end = ends.get(controller, -1)
                 node.behind = max(0, end - state.log_end_offset) if min(end, state.log_end_offset) >= 0 else None
@@ -322,17 +322,17 @@ def _count(cluster: Cluster, answer: _Answer) -> None:
             copies, in_sync = list(each.replica_nodes), list(each.isr_nodes)
             replicas = list(counted.get((str(topic.name), each.partition_index), copies))
             for replica in replicas:
-                cluster.nodes.setdefault(replica, Node(replica, None)).replicas += 1
+                cluster.nodes.setdefault(replica, NodeView(replica, None)).replicas += 1
             if observers := tuple(one for one in copies if one not in replicas):
                 cluster.observers[str(topic.name), each.partition_index] = observers
             for observer in observers:
-                cluster.nodes.setdefault(observer, Node(observer, None)).observers += 1
+                cluster.nodes.setdefault(observer, NodeView(observer, None)).observers += 1
             cluster.placed[str(topic.name), each.partition_index] = tuple(replicas)
             if replicas:
                 cluster.nodes[replicas[0]].preferred += 1
                 cluster.at_preferred += replicas[0] == leader
             if leader is not None:
-                cluster.nodes.setdefault(leader, Node(leader, None)).leads += 1
+                cluster.nodes.setdefault(leader, NodeView(leader, None)).leads += 1
             suspects.append(Trouble(str(topic.name), each.partition_index, leader, replicas, in_sync, None))
     minima: dict[str, int] = {}
     unsure = {each.stream for each in suspects if len(each.in_sync) < len(each.replicas)}
@@ -363,7 +363,7 @@ def _look_at_replicas(cluster: Cluster, silent: Mapping[str, str]) -> None:
     is not asked again."""
     by_address = {node.kafka: node for node in cluster.nodes.values() if node.kafka is not None}
 
-    def ask(link: Link) -> Any:
+    def ask(link: AdminConnection) -> Any:
         node = by_address[link.address]
         name = str(node.id)
         node.is_observer = ask_configs(_BROKER_RESOURCE, [name], _IS_OBSERVER)(link).get(name) == "true"

@@ -28,7 +28,7 @@ from logboom.cli.pipeline_common import (
     compiler,
     session_of,
 )
-from logboom.cli.progress import Progress
+from logboom.cli.progress import ProgressLine
 
 pipeline = typer.Typer(no_args_is_help=True, help="Check, test and run a pipeline on Spark.")
 letters = typer.Typer(no_args_is_help=True, help="What could not be parsed or delivered.")
@@ -97,7 +97,7 @@ def check(
 ) -> None:
     """Say everything that is wrong with a pipeline, each with its line; exit code 1 if anything is."""
     try:
-        with Progress(f"checking {file}"):
+        with ProgressLine(f"checking {file}"):
             plan = _compiled(file, check_only=True, to_run=True, bootstrap=os.environ.get("LOGBOOM_BOOTSTRAP"))
     except SettingsError as error:
         if not as_json:
@@ -108,7 +108,7 @@ def check(
         ]
         print_json({"file": str(file), "ok": False, "problems": problems})
         raise typer.Exit(1) from error
-    with Progress("trying the sinks"):
+    with ProgressLine("trying the sinks"):
         faults = _unconnected(plan) if connect else []
     if as_json:
         print_json({"file": str(file), "ok": not faults, "problems": faults})
@@ -153,14 +153,14 @@ def run_tests(
     from logboom.pipeline.execute.examples import run_examples, summary
     from logboom.pipeline.mask.keys import load_keys
 
-    with Progress(f"checking {file}"):
+    with ProgressLine(f"checking {file}"):
         plan = _compiled(file)
     keys = load_keys(plan.key_refs(), os.environ, file.parent)
     with contextlib.ExitStack() as stack:
         if plan.table_refs():
             keys |= stack.enter_context(_tables(plan, file.parent))
         collect = None if master is None else stack.enter_context(_collect_on(master, plan.name))
-        with Progress("running the tests"):
+        with ProgressLine("running the tests"):
             failures = run_examples(plan, keys, collect)
     if as_json:
         found = [

@@ -9,7 +9,7 @@ import typer
 
 from logboom.base.settings import split_bootstrap
 from logboom.cli.common import BOOTSTRAP_DEFAULT, fail, note, read_text
-from logboom.cli.progress import Progress
+from logboom.cli.progress import ProgressLine
 
 File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The pipeline, as YAML.")]
 Where = Annotated[
@@ -42,7 +42,7 @@ def compiled(file: Path, *, on_spark: bool = False) -> Any:
     """The plan of a file, its SQL checked; SettingsError with all that is wrong. `on_spark`: as for `compiler`."""
     from logboom.pipeline.config.sqlcheck import check_expressions
 
-    with Progress(f"checking {file}"):
+    with ProgressLine(f"checking {file}"):
         return compiler(on_spark=on_spark)(read_text(file), str(file), check_expressions, variables=os.environ)
 
 

@@ -28,7 +28,7 @@ from logboom.cli.pipeline_common import (
     keys_of,
     session_of,
 )
-from logboom.cli.progress import Progress
+from logboom.cli.progress import ProgressLine
 
 Archive = Annotated[
     str | None, typer.Option("--archive", metavar="SINK", help="Read this archive of the pipeline, not the log.")
@@ -202,7 +202,7 @@ def _count(parts: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) -> 
     from logboom.pipeline.run.replay_count import ReplayCount, count_replay
 
     found = ReplayCount(from_log=0, from_archive=0, by_sink={})
-    with Progress("counting") as progress:
+    with ProgressLine("counting") as progress:
         for plan, part in parts:
             before = found.records
 
@@ -396,7 +396,7 @@ def _check_where(where: str | None) -> None:
 
     if where is not None:
         asked = Expression(sql=where, columns=EVENT_COLUMNS, line=0, where="--where")
-        with Progress("checking --where"):
+        with ProgressLine("checking --where"):
             (problem,) = check_expressions([asked])
         if problem is not None:
             fail(f"--where {where}: {problem}")

@@ -12,7 +12,7 @@ import typer
 
 from logboom.cli.common import fail, note, plural
 from logboom.cli.pipeline_common import File, Where, bootstrap_of, plan_of
-from logboom.cli.progress import Progress
+from logboom.cli.progress import ProgressLine
 
 
 def decrypt(
@@ -72,7 +72,7 @@ def suggest(
     problem = stream_name_problem(name)
     if problem is not None:
         fail(problem)
-    with Progress(f"reading {file}") as progress:
+    with ProgressLine(f"reading {file}") as progress:
         try:
             lines = file.read_bytes().decode(errors="replace").splitlines()
         except OSError as error:
@@ -133,7 +133,7 @@ def package(
 
     if not out.name.endswith((".tar.gz", ".tgz")):
         fail(f"--out {out}: the name should end with .tar.gz, by which Spark knows how to unpack it")
-    with Progress("packing") as progress:
+    with ProgressLine("packing") as progress:
         packed = pack(out, lambda name: progress.at(f"packing {name}"))
     note(f"{out}: {plural(packed.distributions, 'package')}, {packed.size_bytes / MIB:.0f} MiB")
 

@@ -19,7 +19,7 @@ from logboom.cli.common import (
 )
 from logboom.cli.moments import ago_ms, span_ms
 from logboom.cli.pipeline_common import File, Where, bootstrap_of, plan_of
-from logboom.cli.progress import Progress
+from logboom.cli.progress import ProgressLine
 
 Since = Annotated[str, typer.Option("--since", metavar="TIME", help="How far back, such as 1h.")]
 
@@ -44,7 +44,7 @@ def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: As
     admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     services = []
     untold = [f"{sink.name} is no open stream or archive" for sink in plan.sinks if not is_open(sink)]
-    with Progress("reading sinks") as progress:
+    with ProgressLine("reading sinks") as progress:
         for sink in filter(is_open, plan.sinks):
             events = progress.counted(f"reading events of {sink.name}", held_by(plan, sink, admin, since_ms))
             try:
@@ -149,7 +149,7 @@ def compare(
         note(f"{inputs}: what one of them lacks may be as it should")
     span = Span(since_ms, until_ms, by_time=any(map(is_by_time, sinks)))
     secret = partial(read_secret, environ=os.environ, directory=Path(plan.file).parent)
-    with Progress("reading sinks") as progress:
+    with ProgressLine("reading sinks") as progress:
         one, other = (
             progress.counted(f"reading events of {sink.name}", held_by(plan, sink, admin, since_ms, secret))
             for sink in sinks

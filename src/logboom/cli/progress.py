@@ -19,7 +19,7 @@ _COUNTED_BY: Final = 1_000
 _Item = TypeVar("_Item")
 
 
-class Progress:
+class ProgressLine:
     """Tells what is done from when it is entered until it is left."""
 
     def __init__(self, what: str, *, first_s: float = FIRST_S, again_s: float = AGAIN_S) -> None:

@@ -1,7 +1,7 @@
 """Connections to a broker: requests out, answers in the order of the requests.
 
-Knows sockets and who waits for which answer, not what is in them. A `Link` waits for nothing and is served as a
-selector says; a `Dialogue` asks one thing at a time and waits for it. Plain connections alone so far.
+Knows sockets and who waits for which answer, not what is in them. A `BrokerConnection` waits for nothing and is served
+as a selector says; a `Dialogue` asks one thing at a time and waits for it. Plain connections alone so far.
 """
 
 import socket
@@ -45,7 +45,7 @@ def addresses_of(bootstrap: str) -> list[str]:
     return [name if ":" in name.rpartition("]")[2] else f"{name}:{_PORT}" for name in names]
 
 
-class Link:
+class BrokerConnection:
     """Life: construction connects; then `request`, and `serve` as the selector is ready, until it breaks or is closed.
 
     A link that broke calls every outstanding callback once with None and cannot be used again.
@@ -147,7 +147,7 @@ class Dialogue:
         self._address = address
         self._client_id = client_id
         self._selector = DefaultSelector()
-        self._link: Link | None = None
+        self._link: BrokerConnection | None = None
 
     def ask(self, api: Api, body: Iterable[Bytes]) -> memoryview:
         """The body of the answer. LinkError: the request may or may not have been carried out."""
@@ -168,9 +168,9 @@ class Dialogue:
         assert answer is not None, "only who closes the link says so"
         return answer
 
-    def _opened(self) -> Link:
+    def _opened(self) -> BrokerConnection:
         if self._link is None:
-            self._link = Link(self._address, self._client_id, self._selector, _DIALOGUE_CONNECT_S)
+            self._link = BrokerConnection(self._address, self._client_id, self._selector, _DIALOGUE_CONNECT_S)
         return self._link
 
     def hang_up(self) -> None:

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError
 from logboom.base.ports import Bytes
 from logboom.client import messages
 from logboom.client.codes import MOVED, ErrorCode
-from logboom.client.link import Answer, Link, LinkError, addresses_of
+from logboom.client.link import Answer, BrokerConnection, LinkError, addresses_of
 from logboom.client.messages import AnswerError, Api, ProducerId, StreamMetadata, TopicPartition
 from logboom.client.partitioner import partition_of
 from logboom.client.producer import Outcome
@@ -65,7 +65,7 @@ class BatchClient:
         self._level = level if level >= 0 else ZSTD_LEVEL
         self._on_error = on_error
         self._selector = DefaultSelector()
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, BrokerConnection] = {}
         self._not_before_s: dict[str, float] = {}
         self._addresses: Mapping[int, str] = {}
         self._streams: dict[str, _Stream] = {}
@@ -110,7 +110,7 @@ class BatchClient:
             time.sleep(min(timeout_s, _RETRY_S))
             return
         for key, events in self._selector.select(timeout_s):
-            link: Link = key.data
+            link: BrokerConnection = key.data
             try:
                 link.serve(events)
             except (LinkError, AnswerError) as error:
@@ -177,32 +177,32 @@ class BatchClient:
             body = messages.produce_request({TopicPartition(queue.stream, queue.index): (batch.content.encoded,)})
             self._request(link, messages.PRODUCE, body, now_s, partial(self._produced, queue, batch))
 
-    def _link_to(self, queue: PartitionQueue, now_s: float) -> Link | None:
+    def _link_to(self, queue: PartitionQueue, now_s: float) -> BrokerConnection | None:
         address = self._addresses.get(queue.leader)
         if address is None:
             self._places_due = True
             return None
         return self._link(address, now_s)
 
-    def _link(self, address: str, now_s: float) -> Link | None:
+    def _link(self, address: str, now_s: float) -> BrokerConnection | None:
         """A connection, made if there is none, unless that failed a moment ago."""
         link = self._links.get(address)
         if link is None and now_s >= self._not_before_s.get(address, 0.0):
             try:
-                link = self._links[address] = Link(address, self._client_id, self._selector)
+                link = self._links[address] = BrokerConnection(address, self._client_id, self._selector)
             except LinkError as error:
                 self._not_before_s[address] = time.monotonic() + _RETRY_MAX_S
                 self._places_due = True
                 self._say(error)
         return link
 
-    def _request(self, link: Link, api: Api, body: list[Bytes], now_s: float, answer: Answer) -> None:
+    def _request(self, link: BrokerConnection, api: Api, body: list[Bytes], now_s: float, answer: Answer) -> None:
         try:
             link.request(api, body, now_s, answer)
         except LinkError as error:
             self._drop(link, error)
 
-    def _drop(self, link: Link, error: LinkError | AnswerError) -> None:
+    def _drop(self, link: BrokerConnection, error: LinkError | AnswerError) -> None:
         if self._links.get(link.address) is link:
             del self._links[link.address]
             self._not_before_s[link.address] = time.monotonic() + _RETRY_S
@@ -256,7 +256,7 @@ class BatchClient:
             body = messages.metadata_request(self._streams)
             self._request(link, messages.METADATA, body, now_s, self._take_places)
 
-    def _any_link(self, now_s: float) -> Link | None:
+    def _any_link(self, now_s: float) -> BrokerConnection | None:
         if self._links:
             return next(iter(self._links.values()))
         for address in dict.fromkeys((*self._addresses.values(), *self._bootstrap)):

@@ -14,7 +14,7 @@ from logboom.collector.discover import Discovery, look
 from logboom.collector.lifecycle import FileCounters, FileLifecycle
 from logboom.collector.prospector import Prospector
 from logboom.collector.tail import FileBatch, Generation, Reading, ReadRule
-from logboom.collector.watch import Watch, WatchRule
+from logboom.collector.watch import WatchedFile, WatchRule
 
 HOT_FOR_MS = 10_000
 """A file that changed less than this long ago is looked at more often."""
@@ -122,7 +122,7 @@ class FileInput:
 
     # --- looking at files ---
 
-    def _look_at(self, watch: Watch, now_ms: int) -> None:
+    def _look_at(self, watch: WatchedFile, now_ms: int) -> None:
         status = self._status(watch, now_ms)
         if status is None:
             return
@@ -143,7 +143,7 @@ class FileInput:
         is_hot = now_ms - watch.changed_ms < HOT_FOR_MS or watch.tail.holds_event
         watch.due_ms = now_ms + (self._rule.hot_ms if is_hot else self._rule.idle_ms)
 
-    def _status(self, watch: Watch, now_ms: int) -> os.stat_result | None:
+    def _status(self, watch: WatchedFile, now_ms: int) -> os.stat_result | None:
         """Of the file that is read, which may have gone from its path; None if it can be read no more."""
         if not watch.is_detached:
             found = look(watch.path)
@@ -159,7 +159,7 @@ class FileInput:
 
     # --- reading ---
 
-    def _read(self, watch: Watch, now_ms: int) -> FileBatch | None:
+    def _read(self, watch: WatchedFile, now_ms: int) -> FileBatch | None:
         """One turn of one file. It goes to the end of the queue while it has more."""
         watch.is_queued = False
         if watch.is_ended:

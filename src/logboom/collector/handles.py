@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 
 from logboom.collector.tail import Identity
-from logboom.collector.watch import Watch
+from logboom.collector.watch import WatchedFile
 
 
 class OpenHandles:
@@ -16,7 +16,7 @@ class OpenHandles:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._by_use: dict[Watch, None] = {}
+        self._by_use: dict[WatchedFile, None] = {}
 
     def __len__(self) -> int:
         return len(self._by_use)
@@ -26,19 +26,19 @@ class OpenHandles:
         self._make_room()
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def add(self, watch: Watch) -> None:
+    def add(self, watch: WatchedFile) -> None:
         """Count a watch that holds a handle."""
         self._by_use[watch] = None
 
-    def forget(self, watch: Watch) -> None:
+    def forget(self, watch: WatchedFile) -> None:
         """Stop counting a watch whose handle was taken over by another."""
         self._by_use.pop(watch, None)
 
-    def mark_used(self, watch: Watch) -> None:
+    def mark_used(self, watch: WatchedFile) -> None:
         """It was read just now: it is the last to be closed."""
         self._by_use[watch] = self._by_use.pop(watch)
 
-    def reopen(self, watch: Watch, path: str) -> bool:
+    def reopen(self, watch: WatchedFile, path: str) -> bool:
         """Open a watched file again; False if the path does not lead to the same file any more."""
         try:
             handle = self.open(path)
@@ -53,7 +53,7 @@ class OpenHandles:
         self.add(watch)
         return True
 
-    def release(self, watch: Watch) -> None:
+    def release(self, watch: WatchedFile) -> None:
         """Close the handle of a watch. Idempotent."""
         watch.tail.release()
         self.forget(watch)
@@ -71,5 +71,5 @@ class OpenHandles:
                 return
             self.release(victim)
 
-    def _oldest(self, is_wanted: Callable[[Watch], bool]) -> Watch | None:
+    def _oldest(self, is_wanted: Callable[[WatchedFile], bool]) -> WatchedFile | None:
         return next((watch for watch in self._by_use if not watch.is_detached and is_wanted(watch)), None)

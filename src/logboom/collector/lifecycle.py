@@ -16,7 +16,7 @@ from logboom.collector.handles import OpenHandles
 from logboom.collector.registry import FileRegistry
 from logboom.collector.rotation import find_copy, find_renamed
 from logboom.collector.tail import FileBatch, FileTail, Generation, ReadRule, last_line_start
-from logboom.collector.watch import State, Watch, WatchRule
+from logboom.collector.watch import State, WatchedFile, WatchRule
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class FileLifecycle:
         self._log = log
         self.registry = FileRegistry()
         self.handles = OpenHandles(watch_rule.max_open_files)
-        self.ready: deque[Watch] = deque()
+        self.ready: deque[WatchedFile] = deque()
         """Watches whose files may hold unread bytes, in the order of their turns."""
         self.flushed: deque[FileBatch] = deque()
         """Lines to hand on before any file is read: unfinished ones that nothing will follow any more."""
@@ -51,7 +51,7 @@ class FileLifecycle:
 
     # --- reading order ---
 
-    def queue(self, watch: Watch) -> None:
+    def queue(self, watch: WatchedFile) -> None:
         """Give it a turn of reading behind the others."""
         if not watch.is_queued:
             watch.is_queued = True
@@ -66,7 +66,7 @@ class FileLifecycle:
 
     def start(
         self, found: Found, generation: Generation, now_ms: int, *, at_end: bool = False, position: int | None = None
-    ) -> Watch | None:
+    ) -> WatchedFile | None:
         """Follow a file from `position`, else from where its generation stands; None if it cannot be opened."""
         try:
             handle = self.handles.open(found.path)
@@ -77,14 +77,14 @@ class FileLifecycle:
             generation.acked = last_line_start(handle, found.status.st_size, self._read_rule.max_line_bytes)
         start = generation.acked.position if position is None else position
         tail = FileTail(generation, found.path, self._read_rule, handle, start)
-        return self._add(Watch(tail, found.identity, found.path, changed_ms=now_ms))
+        return self._add(WatchedFile(tail, found.identity, found.path, changed_ms=now_ms))
 
-    def rename(self, watch: Watch, path: str) -> None:
+    def rename(self, watch: WatchedFile, path: str) -> None:
         """A glob found the file under another path."""
         self.registry.rename(watch, path)
         self._rotate(watch, State.ROTATED)
 
-    def detach(self, watch: Watch) -> bool:
+    def detach(self, watch: WatchedFile) -> bool:
         """No path leads to it: read on by its handle. False if it has none and the file cannot be found again."""
         self.registry.forget_path(watch)
         self._rotate(watch, State.DETACHED)
@@ -96,7 +96,7 @@ class FileLifecycle:
                 return False
         return True
 
-    def retire(self, watch: Watch, now_ms: int) -> None:
+    def retire(self, watch: WatchedFile, now_ms: int) -> None:
         """A rotated file is quiet: its last line, finished or not, is handed on; without a path the file is let go."""
         self.flush(watch.tail.finish(now_ms))
         if watch.is_detached:
@@ -104,12 +104,12 @@ class FileLifecycle:
         else:
             watch.move_to(State.FOLLOWED)
 
-    def end(self, watch: Watch) -> None:
+    def end(self, watch: WatchedFile) -> None:
         """Nothing more is read from it."""
         self.handles.release(watch)
         self.registry.end(watch)
 
-    def truncate(self, watch: Watch, now_ms: int) -> None:
+    def truncate(self, watch: WatchedFile, now_ms: int) -> None:
         """The file was truncated in place: what a copy still holds is read first, then its new content from the start.
 
         That is logrotate's `copytruncate`: it copies the file, then truncates the original, and what was written in
@@ -127,7 +127,7 @@ class FileLifecycle:
             self.registry.close(old.generation)
         content = Generation(old.generation.path, watch.identity, Fingerprint())
         tail = FileTail(content, old.location, self._read_rule, handle, 0)
-        renewed = self._add(Watch(tail, watch.identity, watch.path, changed_ms=now_ms, state=state))
+        renewed = self._add(WatchedFile(tail, watch.identity, watch.path, changed_ms=now_ms, state=state))
         if renewed.is_detached:
             self.registry.forget_path(renewed)
         self.queue(renewed)
@@ -139,12 +139,12 @@ class FileLifecycle:
             self.counters.unreadable.add(path)
             self._log.warning("file_not_readable", path=path, error=error.strerror)
 
-    def _add(self, watch: Watch) -> Watch:
+    def _add(self, watch: WatchedFile) -> WatchedFile:
         self.registry.add(watch)
         self.handles.add(watch)
         return watch
 
-    def _rotate(self, watch: Watch, state: State) -> None:
+    def _rotate(self, watch: WatchedFile, state: State) -> None:
         # Whatever was written before the rotation must be read before anything that was written after it, so the file
         # counts as unread until the next turn of reading has seen its end.
         self.counters.rotations += 1
@@ -169,7 +169,7 @@ class FileLifecycle:
         self.queue(copy)
         return True
 
-    def _count_lost(self, watch: Watch) -> None:
+    def _count_lost(self, watch: WatchedFile) -> None:
         lost_bytes = max(0, watch.size - watch.tail.read_position)
         if lost_bytes:
             self.counters.bytes_lost += lost_bytes

@@ -16,7 +16,7 @@ from logboom.collector.fingerprint import Fingerprint
 from logboom.collector.lifecycle import FileLifecycle
 from logboom.collector.rotation import compressed_beside, find_copy, find_renamed, holds, may_become_copy
 from logboom.collector.tail import Generation, Identity
-from logboom.collector.watch import State, Watch, WatchRule
+from logboom.collector.watch import State, WatchedFile, WatchRule
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ class Prospector:
                 compressed=compressed_beside(generation.path),
             )
 
-    def _resume(self, found: Found, generation: Generation, now_ms: int) -> Watch | None:
+    def _resume(self, found: Found, generation: Generation, now_ms: int) -> WatchedFile | None:
         watch = self._lifecycle.start(found, generation, now_ms)
         if watch is None:
             self._unclaimed.append(generation)

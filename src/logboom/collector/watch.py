@@ -12,7 +12,7 @@
     ROTATED  -> DETACHED   the renamed file is missing from its new path as well
     DETACHED -> ROTATED    a glob finds the same inode again
     DETACHED -> ENDED      quiet for `rotate_wait_ms`, or its handle was given back and no path leads to it any more
-    any      -> ENDED      truncated in place: its path goes on with a new `Watch` for the new content
+    any      -> ENDED      truncated in place: its path goes on with a new `WatchedFile` for the new content
 
 A state is about names alone. Whether the end of the file was reached is `is_read_to_end`; whether a turn of reading is
 due is `is_queued`. Knows no other file but the one whose content comes before its own.
@@ -61,7 +61,7 @@ class WatchRule:
 
 
 @dataclass(slots=True, eq=False)
-class Watch:
+class WatchedFile:
     """A followed file. See the module for its states."""
 
     tail: FileTail
@@ -78,7 +78,7 @@ class Watch:
     """Whether it waits for a turn of reading."""
     is_read_to_end: bool = False
     """Whether the end of the file was reached after the last rotation."""
-    predecessor: "Watch | None" = None
+    predecessor: "WatchedFile | None" = None
     """The file whose lines were written under the same path before this one's."""
 
     def move_to(self, state: State) -> None:

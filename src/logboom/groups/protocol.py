@@ -5,14 +5,14 @@ The metadata of a member is opaque to the coordinator but for this prefix, which
 """
 
 from logboom.groups.errors import GroupRecordError
-from logboom.groups.wire import Reader
+from logboom.groups.wire import GroupRecordReader
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def subscribed_streams(metadata: bytes) -> frozenset[str] | None:
     """Streams named in a subscription; None where the bytes are not one."""
-    reader = Reader(metadata)
+    reader = GroupRecordReader(metadata)
     try:
         if reader.i16() < 0:
             return None

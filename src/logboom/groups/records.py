@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from logboom.groups.errors import GroupRecordError
-from logboom.groups.wire import Reader, Writer
+from logboom.groups.wire import GroupRecordReader, Writer
 
 _OFFSET_KEY_VERSIONS: Final = (0, 1)
 _GROUP_KEY_VERSION: Final = 2
@@ -131,7 +131,7 @@ def decode_key(key: bytes | None) -> OffsetKey | GroupKey | None:
     """
     if key is None:
         raise GroupRecordError("a record without a key")
-    reader = Reader(key)
+    reader = GroupRecordReader(key)
     version = reader.i16()
     if version in _OFFSET_KEY_VERSIONS:
         group_id = reader.string(flexible=False)
@@ -143,7 +143,7 @@ def decode_key(key: bytes | None) -> OffsetKey | GroupKey | None:
     return None
 
 
-def _value_version(reader: Reader) -> int:
+def _value_version(reader: GroupRecordReader) -> int:
     version = reader.i16()
     if not 0 <= version <= _VALUE_VERSION_MAX:
         raise GroupRecordError(f"value version {version}")
@@ -152,7 +152,7 @@ def _value_version(reader: Reader) -> int:
 
 def decode_offset_value(value: bytes) -> CommittedOffset:
     """OffsetCommitValue v0 to v4."""
-    reader = Reader(value)
+    reader = GroupRecordReader(value)
     version = _value_version(reader)
     offset = reader.i64()
     leader_epoch = reader.i32() if version >= 3 else -1
@@ -164,7 +164,7 @@ def decode_offset_value(value: bytes) -> CommittedOffset:
 
 def decode_group_value(value: bytes) -> StoredGroup:
     """GroupMetadataValue v0 to v4. Raises GroupRecordError also for members that contradict each other."""
-    reader = Reader(value)
+    reader = GroupRecordReader(value)
     version = _value_version(reader)
     flexible = version >= _FLEXIBLE_VALUE_VERSION
     protocol_type = reader.string(flexible=flexible)
@@ -178,7 +178,7 @@ def decode_group_value(value: bytes) -> StoredGroup:
     return StoredGroup(protocol_type, generation, protocol, leader, state_timestamp_ms, members)
 
 
-def _decode_member(reader: Reader, version: int) -> StoredMember:
+def _decode_member(reader: GroupRecordReader, version: int) -> StoredMember:
     flexible = version >= _FLEXIBLE_VALUE_VERSION
     member_id = reader.string(flexible=flexible)
     instance_id = reader.nullable_string(flexible=flexible) if version >= 3 else None

@@ -14,7 +14,7 @@ _I64 = struct.Struct(">q")
 _VARINT_BYTES_MAX: Final = 5
 
 
-class Reader:
+class GroupRecordReader:
     """A cursor over untrusted bytes. Raises GroupRecordError instead of reading beyond their end."""
 
     __slots__ = ("_data", "_position")

@@ -49,7 +49,7 @@ from logboom.metadata.commands import (
 )
 from logboom.metadata.delta import ImageDelta, delta_of
 from logboom.metadata.image import BROKERS_OWN, BrokerConfigs, Image, Stream, apply, apply_all
-from logboom.metadata.limits import Limits
+from logboom.metadata.limits import MetadataLimits
 from logboom.metadata.named_settings import StreamSetting
 from logboom.metadata.placement import replication_factor_max
 from logboom.metadata.quotas import (
@@ -122,7 +122,7 @@ __all__ = [
     "Flush",
     "Image",
     "ImageDelta",
-    "Limits",
+    "MetadataLimits",
     "MetadataRecord",
     "Number",
     "ObserverReads",

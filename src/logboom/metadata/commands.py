@@ -26,7 +26,7 @@ from logboom.base.ids import ProducerId, StreamId, StreamName
 from logboom.metadata.assignment import Assignment, Replicas
 from logboom.metadata.attachment import attachment_fault
 from logboom.metadata.image import Image, Stream
-from logboom.metadata.limits import Limits
+from logboom.metadata.limits import MetadataLimits
 from logboom.metadata.named_settings import THROTTLED_REPLICAS
 from logboom.metadata.observers import OBSERVERS, check_enough, choose, copies
 from logboom.metadata.placement import Load, place, start
@@ -92,7 +92,9 @@ def check_name(name: str, *, internal: bool = False) -> StreamName:
     return StreamName(name)
 
 
-def create_stream(image: Image, command: CreateStream, stream_id: StreamId, limits: Limits) -> tuple[StreamCreated]:
+def create_stream(
+    image: Image, command: CreateStream, stream_id: StreamId, limits: MetadataLimits
+) -> tuple[StreamCreated]:
     """Create a stream. `stream_id` must be new and random.
 
     Raises StreamExistsError, InvalidStreamNameError, InvalidPartitionsError, InvalidReplicationFactorError,
@@ -136,7 +138,7 @@ def add_partitions(
     image: Image,
     name: str,
     total: int,
-    limits: Limits,
+    limits: MetadataLimits,
     assignments: Sequence[Sequence[int]] | None = None,
     *,
     observers: int = 0,
@@ -297,7 +299,7 @@ def _check_collision(image: Image, name: StreamName) -> None:
             raise InvalidStreamNameError(f"{name!r} collides with {other!r}: names may not differ only in '.' and '_'")
 
 
-def _check_room(image: Image, more: int, limits: Limits) -> None:
+def _check_room(image: Image, more: int, limits: MetadataLimits) -> None:
     count = image.partition_count
     if count + more > limits.partitions_max:
         raise PolicyViolationError(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MetadataLimits:
     """Upper bounds for the whole cluster, in pieces."""
 
     partitions_max: int

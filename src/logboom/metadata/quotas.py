@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from logboom.base.errors import InvalidRequestError, PolicyViolationError
-from logboom.metadata.limits import Limits
+from logboom.metadata.limits import MetadataLimits
 from logboom.metadata.records import ClientQuotasChanged
 
 CLIENT_ID: Final = "client-id"
@@ -111,7 +111,10 @@ def quota_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
 
 
 def change_quotas(
-    quotas: Mapping[QuotaEntity, Quotas], entity: QuotaEntity, changes: Mapping[str, float | None], limits: Limits
+    quotas: Mapping[QuotaEntity, Quotas],
+    entity: QuotaEntity,
+    changes: Mapping[str, float | None],
+    limits: MetadataLimits,
 ) -> tuple[ClientQuotasChanged, ...]:
     """Set (or, with None, remove) quotas of an entity; `quotas` are those of all entities. No record if unchanged.
 

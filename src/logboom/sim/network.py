@@ -15,7 +15,7 @@ from typing import Final
 from logboom.sim.link_config import LinkConfig
 from logboom.sim.loop import SimLoop
 from logboom.sim.scheduler import Scheduler
-from logboom.sim.transport import Link, SimTransport
+from logboom.sim.transport import SimTransport, SimulatedConnection
 
 _FIRST_FREE_PORT: Final = 20_000
 _DIAL_AGAIN_S: Final = 1.0
@@ -70,7 +70,7 @@ class SimNetwork:
     def __init__(self, scheduler: Scheduler, chance: Random, config: LinkConfig | None = None) -> None:
         self.config = config or LinkConfig()
         """How connections that are made from now on behave."""
-        self.links: list[Link] = []
+        self.links: list[SimulatedConnection] = []
         """Connections that are open, the oldest first."""
         self._scheduler = scheduler
         self._chance = chance
@@ -156,7 +156,7 @@ class SimNetwork:
             raise ConnectionRefusedError(111, f"nobody listens on {host}:{port}")
         self._connections += 1
         name = f"{loop.life.name}-{self._connections}"
-        link = Link(name, self._scheduler, self._chance, self.config, self.links, self.passes)
+        link = SimulatedConnection(name, self._scheduler, self._chance, self.config, self.links, self.passes)
         near = SimTransport(link, loop, (loop.life.host, self._free_port()), (host, port))
         far = SimTransport(link, server.loop, (host, port), near.sockname)
         link.open(near, far)

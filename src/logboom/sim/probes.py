@@ -38,7 +38,7 @@ _LOOKED_AT: Final = (_HIGH_WATERMARK, _OFFLINE, _LOG_START)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeResponse:
     """A whole response."""
 
     status: int
@@ -75,7 +75,7 @@ class Prober:
     async def check_at_peace(self, ends: Mapping[TopicPartition, Offset]) -> None:
         """Where nothing is wrong and nobody writes, the server says so, and metrics have these high-water marks."""
         for path, expected in (("/healthz", b"ok\n"), ("/readyz", b"ready\n")):
-            if (answer := await self._get(path)) != Answer(200, expected):
+            if (answer := await self._get(path)) != ProbeResponse(200, expected):
                 self._history.violated(f"at peace {path} gave {answer}")
         marks = _offsets(await self._get("/metrics"))[_HIGH_WATERMARK]
         for where, end in ends.items():
@@ -102,17 +102,17 @@ class Prober:
                     self._history.violated(f"{name} of {where} is {offset}, after clients were told of {least[where]}")
 
     async def _check_health(self) -> None:
-        if (answer := await self._get("/healthz")) not in (None, Answer(200, b"ok\n")):
+        if (answer := await self._get("/healthz")) not in (None, ProbeResponse(200, b"ok\n")):
             self._history.violated(f"/healthz gave {answer}")
 
     async def _check_readiness(self) -> None:
         answer = await self._get("/readyz")
-        if answer in (None, Answer(200, b"ready\n")):
+        if answer in (None, ProbeResponse(200, b"ready\n")):
             return
         if answer.status != 503 or len(answer.body) < 2:
             self._history.violated(f"/readyz gave {answer}")
 
-    async def _get(self, path: str) -> Answer | None:
+    async def _get(self, path: str) -> ProbeResponse | None:
         return await self._exchange([b"GET %s HTTP/1.1\r\nHost: n\r\n\r\n" % path.encode()])
 
     async def _send_garbage(self) -> None:
@@ -126,7 +126,7 @@ class Prober:
         request = b"GET /healthz HTTP/1.0\r\n\r\n"
         pause_max_s = self._chance.choice((0.01, 0.2))
         answer = await self._exchange([request[at : at + 1] for at in range(len(request))], pause_max_s)
-        if answer not in (None, Answer(200, b"ok\n")):
+        if answer not in (None, ProbeResponse(200, b"ok\n")):
             self._history.violated(f"a slow /healthz gave {answer}")
 
     async def _stay_silent(self) -> None:
@@ -146,7 +146,7 @@ class Prober:
         await asyncio.sleep(self._chance.uniform(0, 0.01))
         writer.transport.abort()
 
-    async def _exchange(self, pieces: Sequence[bytes], pause_max_s: float = 0.0) -> Answer | None:
+    async def _exchange(self, pieces: Sequence[bytes], pause_max_s: float = 0.0) -> ProbeResponse | None:
         """Send the pieces and read to the end of the connection. None where it broke or ended without an answer.
 
         A connection that is open after the server's limit of time is a violation.
@@ -174,7 +174,7 @@ class Prober:
             if pause_max_s:
                 await asyncio.sleep(self._chance.uniform(0, pause_max_s))
 
-    def _answer_of(self, data: bytes) -> Answer | None:
+    def _answer_of(self, data: bytes) -> ProbeResponse | None:
         if not data:
             return None
         head, blank, body = data.partition(b"\r\n\r\n")
@@ -183,10 +183,10 @@ class Prober:
         if not blank or int(headers["Content-Length"]) != len(body):
             self._history.violated(f"a response ended in the middle: {status_line} and {len(body)} bytes")
             return None
-        return Answer(int(status_line.split()[1]), body)
+        return ProbeResponse(int(status_line.split()[1]), body)
 
 
-def _offsets(answer: Answer | None) -> dict[str, dict[TopicPartition, Offset]]:
+def _offsets(answer: ProbeResponse | None) -> dict[str, dict[TopicPartition, Offset]]:
     """The values by partition of each metric that is looked at."""
     found: dict[str, dict[TopicPartition, Offset]] = {name: {} for name in _LOOKED_AT}
     if answer is None:

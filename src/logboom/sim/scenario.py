@@ -106,7 +106,7 @@ def run_seed(seed: int, scenario: Scenario | None = None, watch: Callable[[str],
     """Run one seed. Errors of the simulated code are violations like any other; `watch` is told the whole trace."""
     chosen = scenario or Scenario()
     simulation = Simulation(seed, watch=watch)
-    run = _Run(simulation, chosen)
+    run = _ScenarioRun(simulation, chosen)
     began_s = simulation.scheduler.now_s
     violations: list[str] = []
     try:
@@ -138,7 +138,7 @@ def run_seed(seed: int, scenario: Scenario | None = None, watch: Callable[[str],
     )
 
 
-class _Run:
+class _ScenarioRun:
     def __init__(self, simulation: Simulation, scenario: Scenario) -> None:
         self.history = History()
         self.records_final = 0

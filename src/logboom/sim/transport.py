@@ -27,7 +27,7 @@ _HIGH_WATER_DEFAULT: Final = 64 * KIB
 _READ_BYTES_MAX: Final = 256 * KIB
 
 
-class Link:
+class SimulatedConnection:
     """A connection: two transports that know each other through it."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Link:
         scheduler: Scheduler,
         chance: Random,
         config: LinkConfig,
-        links: "list[Link]",
+        links: "list[SimulatedConnection]",
         passes: Callable[[str, str], bool],
     ) -> None:
         """`passes`: whether what one machine sends another arrives."""
@@ -86,7 +86,9 @@ class SimTransport(asyncio.Transport):
 
     peer: "SimTransport"
 
-    def __init__(self, link: Link, loop: SimLoop, sockname: tuple[str, int], peername: tuple[str, int]) -> None:
+    def __init__(
+        self, link: SimulatedConnection, loop: SimLoop, sockname: tuple[str, int], peername: tuple[str, int]
+    ) -> None:
         super().__init__({"sockname": sockname, "peername": peername})
         self.sockname = sockname
         self._link = link

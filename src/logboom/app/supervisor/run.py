@@ -81,14 +81,14 @@ class Show(Protocol):
 def run_nodes(plan: ClusterPlan, show: Show) -> None:
     """Run until a signal or a command stops it. Raises LogboomError or OSError where it cannot start; the nodes that
     had started are stopped by then."""
-    asyncio.run(_Run(plan, show).live())
+    asyncio.run(_ClusterRun(plan, show).live())
 
 
 def _named(node_ids: Sequence[int]) -> str:
     return f"{'node' if len(node_ids) == 1 else 'nodes'} {', '.join(map(str, node_ids))}"
 
 
-class _Run:
+class _ClusterRun:
     """One life of the nodes."""
 
     def __init__(self, plan: ClusterPlan, show: Show) -> None:

@@ -13,7 +13,7 @@ from logboom.base.dynamic import Current, DynamicSettings
 from logboom.base.ports import Clock, Ids
 from logboom.broker.config import BrokerConfig
 from logboom.broker.disk.data_dir import Identity
-from logboom.metadata import Image, Limits, MetadataRecord, Stream
+from logboom.metadata import Image, MetadataLimits, MetadataRecord, Stream
 from logboom.metadata.levels import check_written
 from logboom.metadata.revisions import ModRevisions
 
@@ -69,10 +69,10 @@ class ControlContext:
         return self.writer.image
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> MetadataLimits:
         """The limits that commands keep."""
         config = self.config.now
-        return Limits(
+        return MetadataLimits(
             partitions_max=config.max_partitions, streams_max=config.max_streams, quotas_max=config.max_quotas
         )
 

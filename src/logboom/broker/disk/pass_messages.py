@@ -1,7 +1,7 @@
 """What the cleaner and the process that runs its passes exchange: typed messages as MessagePack.
 
 cleaner   Begin, then Read and Write, one at a time
-process   while it works on one: Progress, NeedSource or NeedTarget, each of which the cleaner answers with Continue;
+process   while it works on one: PassProgress, NeedSource or NeedTarget, each answered by the cleaner with Continue;
           at its end ReadDone, WriteDone, or one of the failures
 """
 
@@ -37,7 +37,7 @@ class Continue(msgspec.Struct, frozen=True, tag=True):
     """Go on; with the file that was asked for, if one was."""
 
 
-class Progress(msgspec.Struct, frozen=True, tag=True):
+class PassProgress(msgspec.Struct, frozen=True, tag=True):
     """Bytes read and written since the last such message."""
 
     read_bytes: int
@@ -138,7 +138,7 @@ def write_done(written: Written) -> WriteDone:
 
 ToProcess: TypeAlias = Begin | Read | Write | Continue
 ToCleaner: TypeAlias = (
-    Progress | NeedSource | NeedTarget | ReadDone | WriteDone | Damaged | CannotOpen | DiskFailed | InternalError
+    PassProgress | NeedSource | NeedTarget | ReadDone | WriteDone | Damaged | CannotOpen | DiskFailed | InternalError
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -62,7 +62,7 @@ class _Files:
 
     def _report(self, least_bytes: int) -> None:
         if self._read_bytes + self._written_bytes >= least_bytes:
-            message = messages.Progress(self._read_bytes, self._written_bytes)
+            message = messages.PassProgress(self._read_bytes, self._written_bytes)
             self._read_bytes = self._written_bytes = 0
             self._ask(message)
 

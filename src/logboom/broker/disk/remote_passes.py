@@ -92,7 +92,7 @@ class _RemotePasses:
         while True:
             message = self._receive()
             match message:
-                case messages.Progress():
+                case messages.PassProgress():
                     files.did_read(message.read_bytes)
                     files.did_write(message.written_bytes)
                     self._send(messages.Continue())

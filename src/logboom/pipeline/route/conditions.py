@@ -82,7 +82,7 @@ class _Operand:
 def simple_condition(sql: str, columns: tuple[Column, ...] = EVENT_COLUMNS) -> Answer | None:
     """The condition over these columns as a function of batches, or None if Spark has to evaluate it."""
     try:
-        return Reader(tokens(sql), dict(columns)).whole()
+        return ConditionParser(tokens(sql), dict(columns)).whole()
     except OtherSqlError:
         return None
 
@@ -105,7 +105,7 @@ def tokens(sql: str) -> list[Token]:
     return [*found, Token("end", "")]
 
 
-class Reader:
+class ConditionParser:
     """Recursive descent, loosest binding first: OR, AND, NOT, then one predicate."""
 
     def __init__(self, tokens: list[Token], columns: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS
-from logboom.pipeline.route.conditions import Answer, OtherSqlError, Reader, tokens
+from logboom.pipeline.route.conditions import Answer, ConditionParser, OtherSqlError, tokens
 
 Values = Callable[[pa.RecordBatch], list[Any]]
 """From a batch of events to plain data by row."""
@@ -67,7 +67,7 @@ def attribute_name(sql: str) -> str | None:
         return None
 
 
-class _ValueReader(Reader):
+class _ValueReader(ConditionParser):
     def attribute(self) -> str | None:
         """The whole expression, where it is an attribute."""
         if not self._take("word", "attributes"):

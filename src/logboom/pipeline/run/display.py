@@ -19,7 +19,7 @@ from rich.text import Text
 
 from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.run.progress import Progress, Snapshot
+from logboom.pipeline.run.progress import RunProgress, Snapshot
 
 _PAUSE_MIN_S, _PAUSE_MAX_S = 5.0, 300.0
 _NAMESPACE: Final = "logboom_pipeline"
@@ -238,7 +238,7 @@ def _print(text: str) -> None:
 class PipelineMetrics(Collector):
     """A running pipeline's progress as Prometheus metrics."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: RunProgress) -> None:
         self._progress = progress
 
     def collect(self) -> Iterable[Metric]:
@@ -301,7 +301,7 @@ class PipelineMetrics(Collector):
 class MetricsPage:
     """/metrics on an address, if there is one, until the process ends."""
 
-    def __init__(self, progress: Progress, address: tuple[str, int] | None) -> None:
+    def __init__(self, progress: RunProgress, address: tuple[str, int] | None) -> None:
         self._progress = progress
         self._address = address
 

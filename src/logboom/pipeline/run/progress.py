@@ -56,7 +56,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """How often the run has gone on with another JVM of Spark's, since the one before had ended."""
 
 
-class Progress:
+class RunProgress:
     """Written by the threads of all queries, read by the display and /metrics; thread-safe."""
 
     def __init__(

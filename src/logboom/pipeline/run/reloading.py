@@ -37,7 +37,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     """Transforms whose state may be given up."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ReloadResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a request."""
 
     id: str
@@ -127,7 +127,7 @@ class Reloading:
     def _tell(self, problem: str | None, message: str) -> None:
         self._notify(f"reload: {message}")
         if self._id is not None:
-            answer = Answer(id=self._id, problem=problem, message=message)
+            answer = ReloadResult(id=self._id, problem=problem, message=message)
             write_durably(self._answer, msgspec.json.encode(answer))
 
 
@@ -144,7 +144,7 @@ def _not_reloadable(running: Plan, plan: Plan) -> str | None:
     return None
 
 
-def ask_running(checkpoint: Path, timeout_s: float, drop_state: Sequence[str] = ()) -> Answer:
+def ask_running(checkpoint: Path, timeout_s: float, drop_state: Sequence[str] = ()) -> ReloadResult:
     """Asks the run of a checkpoint to read its file again, and waits; PipelineError if none does. `drop_state`:
     transforms whose state it may give up."""
     request, answer = checkpoint / _REQUEST, checkpoint / _ANSWER
@@ -158,7 +158,7 @@ def ask_running(checkpoint: Path, timeout_s: float, drop_state: Sequence[str] = 
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         with contextlib.suppress(FileNotFoundError):
-            found = msgspec.json.decode(answer.read_bytes(), type=Answer)
+            found = msgspec.json.decode(answer.read_bytes(), type=ReloadResult)
             if found.id == name:
                 return found
         time.sleep(_POLL_S)

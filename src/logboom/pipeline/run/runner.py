@@ -41,7 +41,7 @@ from logboom.pipeline.run.carry_over import check_state_carries_over, check_stat
 from logboom.pipeline.run.dead_letters import LettersFromExecutors, write_dead_letters
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import Display, MetricsPage
-from logboom.pipeline.run.progress import Progress
+from logboom.pipeline.run.progress import RunProgress
 from logboom.pipeline.run.rate_limit import RateLimit
 from logboom.pipeline.run.reloading import Recompile, Reloading
 from logboom.pipeline.run.renaming import check_nothing_left
@@ -127,7 +127,9 @@ class Runner:
         self._options = options
         self._display = display
         restarts = 0 if options.restarts is None else options.restarts.count
-        self.progress = Progress(plan.name, dials={dial.name: dial.value for dial in plan.dials()}, restarts=restarts)
+        self.progress = RunProgress(
+            plan.name, dials={dial.name: dial.value for dial in plan.dials()}, restarts=restarts
+        )
         self.stopping = threading.Event()
         """Set once a stop was asked for."""
         self._began_at: float | None = None

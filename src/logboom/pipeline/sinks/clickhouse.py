@@ -27,7 +27,14 @@ from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import secret_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, RefusedWholeError, TryAgainError
+from logboom.pipeline.sinks.bulk.target import (
+    BulkResponse,
+    Encoded,
+    GiveUpError,
+    Item,
+    RefusedWholeError,
+    TryAgainError,
+)
 from logboom.pipeline.sinks.http.answers import HttpAnswer, check_status, described, retry_after
 from logboom.pipeline.sinks.http.model import HttpModel, HttpSink, RequestLimits, check_header_value, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
@@ -141,11 +148,11 @@ class ClickhouseTarget(HttpTarget):
         }
         return Encoded(_encode(row) + b"\n")
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One insert."""
         token = sha256("\n".join(item.event_id for item in items).encode()).hexdigest()
         self._insert(b"".join([item.payload for item in items]), token)
-        return Answer()
+        return BulkResponse()
 
     def probe(self) -> None:
         """An insert of no rows, which asks for the table, its columns and the right to insert."""

@@ -15,7 +15,7 @@ from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import secret_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
+from logboom.pipeline.sinks.bulk.target import BulkResponse, Encoded, Item, UnfitError
 from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, RequestLimits, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
 from logboom.pipeline.sinks.http.templates import Template, check_template
@@ -101,11 +101,11 @@ class DatadogLogsTarget(HttpTarget):
             raise UnfitError(f"the log takes {len(log)} bytes, and Datadog truncates logs longer than {_LOG_MAX_BYTES}")
         return Encoded(log)
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One request."""
         body = b"[%b]" % b",".join([item.payload for item in items])
         self.check(self.client.post("/api/v2/logs", body, "application/json"))
-        return Answer()
+        return BulkResponse()
 
     def probe(self) -> None:
         """Sends no log, which an intake that takes the key answers with 202 or 400."""

@@ -20,7 +20,7 @@ from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import secret_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, TryAgainError, UnfitError
+from logboom.pipeline.sinks.bulk.target import BulkResponse, Encoded, GiveUpError, Item, TryAgainError, UnfitError
 from logboom.pipeline.sinks.http.authorization import (
     BasicAuth,
     BasicAuthModel,
@@ -126,7 +126,7 @@ class ElasticsearchTarget(HttpTarget):
         document = _with_timestamp(event, value) if self._sink.format == "event" else ecs_document(event)
         return Encoded(b"%b\n%b\n" % (action, document))
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One bulk request."""
         body = b"".join([item.payload for item in items])
         answer = self.client.post(self._path, body, "application/x-ndjson")
@@ -183,7 +183,7 @@ def index_name(text: str) -> str:
     return name.encode()[:_NAME_MAX_BYTES].decode(errors="ignore") or "_"
 
 
-def answer_of(body: bytes, count: int) -> Answer:
+def answer_of(body: bytes, count: int) -> BulkResponse:
     """What a bulk answer says of each of this many items.
 
     :raises TryAgainError: it is not a complete answer.
@@ -213,7 +213,7 @@ def answer_of(body: bytes, count: int) -> Answer:
             refused[index] = f"{status} {kind}: {reason}"
     if refused and all(status in _OF_NO_EVENT for status in statuses) and not again:
         raise GiveUpError(f"nothing can be written: {refused[0]}")
-    return Answer(refused=refused, again=again, repeats=repeats, is_overload=is_overload)
+    return BulkResponse(refused=refused, again=again, repeats=repeats, is_overload=is_overload)
 
 
 def _error(error: Any) -> tuple[str, str]:

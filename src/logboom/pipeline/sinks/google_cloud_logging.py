@@ -21,7 +21,7 @@ from logboom.pipeline.event.record import EventRecord, attributes_of
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import secret_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
+from logboom.pipeline.sinks.bulk.target import BulkResponse, Encoded, Item, UnfitError
 from logboom.pipeline.sinks.http.answers import HttpAnswer
 from logboom.pipeline.sinks.http.google import GoogleModel, GoogleSink, Tokens
 from logboom.pipeline.sinks.http.model import GZIP_ALONE, RequestLimits, http_fields
@@ -115,7 +115,7 @@ class GoogleCloudLoggingTarget(HttpTarget):
             raise UnfitError(f"the entry takes {len(written)} bytes, more than the {_ENTRY_MAX_BYTES} of Cloud Logging")
         return Encoded(written)
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One request."""
         answer = self._write(b",".join([item.payload for item in items]), dry=False)
         partial = _partial(answer, len(items))
@@ -124,7 +124,7 @@ class GoogleCloudLoggingTarget(HttpTarget):
         if answer.status == 401:
             self._tokens.drop()
         self.check(answer)
-        return Answer()
+        return BulkResponse()
 
     def probe(self) -> None:
         """Has an entry checked that is not written (`dryRun`)."""
@@ -143,7 +143,7 @@ class GoogleCloudLoggingTarget(HttpTarget):
         return answer if answer.status < 300 else answer._replace(body=answer.body.replace(token.encode(), b"***"))
 
 
-def _partial(answer: HttpAnswer, count: int) -> Answer | None:
+def _partial(answer: HttpAnswer, count: int) -> BulkResponse | None:
     """What an answer says of single entries (`WriteLogEntriesPartialErrors`); None if it says nothing of them."""
     if answer.status < 400:
         return None
@@ -158,7 +158,7 @@ def _partial(answer: HttpAnswer, count: int) -> Answer | None:
     for index, (code, message) in errors.items():
         if 0 <= index < count:
             (again if code in _AGAIN_CODES else refused)[index] = f"code {code}: {message}"
-    return Answer(refused=refused, again=again, is_overload=bool(again))
+    return BulkResponse(refused=refused, again=again, is_overload=bool(again))
 
 
 def _compile(model: GoogleCloudLoggingModel, common: CommonFields, report: SinkReport) -> GoogleCloudLoggingSink | None:

@@ -19,7 +19,7 @@ from logboom.base.units import MIB
 from logboom.pipeline.event.record import NOT_JSON, EventRecord, attributes_of, read_event
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, GiveUpError, Item, TryAgainError, UnfitError
+from logboom.pipeline.sinks.bulk.target import BulkResponse, Encoded, GiveUpError, Item, TryAgainError, UnfitError
 from logboom.pipeline.sinks.http.answers import described
 from logboom.pipeline.sinks.http.authorization import AuthorizedModel, AuthorizedSink, authorization_of
 from logboom.pipeline.sinks.http.model import RequestLimits, http_fields
@@ -123,7 +123,7 @@ class LokiTarget(HttpTarget):
                 entry += bytes_field(3, text_field(1, name) + text_field(2, text))
         return Encoded(bytes_field(2, entry), f"{{{group}}}", nanos)
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One push: the entries of each stream in the order of their times."""
         streams: dict[str, list[Item]] = {}
         for item in items:
@@ -133,7 +133,7 @@ class LokiTarget(HttpTarget):
             entries.sort(key=lambda item: item.order)
             parts.append(bytes_field(1, text_field(1, labels) + b"".join([item.payload for item in entries])))
         self._push(b"".join(parts))
-        return Answer()
+        return BulkResponse()
 
     def probe(self) -> None:
         """Pushes no stream at all, which a Loki that takes the credential answers with 204, or 400 and 422."""

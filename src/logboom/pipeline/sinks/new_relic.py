@@ -15,7 +15,7 @@ from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import secret_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
+from logboom.pipeline.sinks.bulk.target import BulkResponse, Encoded, Item, UnfitError
 from logboom.pipeline.sinks.http.answers import HttpAnswer
 from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, RequestLimits, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
@@ -85,10 +85,10 @@ class NewRelicTarget(HttpTarget):
             log["timestamp"] = micros // 1_000
         return Encoded(_encode(log))
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One request."""
         self.check(self._post(b",".join([item.payload for item in items])))
-        return Answer()
+        return BulkResponse()
 
     def probe(self) -> None:
         """Sends no log, which an API that takes the key answers with 202 or 400."""

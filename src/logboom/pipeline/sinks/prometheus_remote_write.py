@@ -22,7 +22,7 @@ from logboom.base.units import MIB, SECOND_MS
 from logboom.pipeline.event.record import EventRecord
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, TryAgainError
+from logboom.pipeline.sinks.bulk.target import BulkResponse, Encoded, Item, TryAgainError
 from logboom.pipeline.sinks.http.authorization import AuthorizedModel, AuthorizedSink, authorization_of
 from logboom.pipeline.sinks.http.model import RequestLimits, http_fields
 from logboom.pipeline.sinks.http.protobuf import bytes_field, fixed64_field, text_field, whole_field
@@ -84,7 +84,7 @@ class RemoteWriteTarget(HttpTarget):
         payload = b"".join([bytes_field(1, _series(*one, point.end_ms)) for one in series])
         return Encoded(payload, order=point.end_ms)
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One write for each window, so that none has two samples of a series: it can be sent again as it is, while one
         of more would be out of order by then. What many windows leave when the time of a request has passed is told as
         such: whoever waited for all of them would have to give up, and to send what was taken again."""
@@ -95,7 +95,7 @@ class RemoteWriteTarget(HttpTarget):
         left = sorted(windows)
         for number, window in enumerate(left):
             if number > 0 and time.monotonic() > ends_by:
-                return Answer(again=_of_windows(windows, left[number:], "waits for those before it"), pause_s=0.0)
+                return BulkResponse(again=_of_windows(windows, left[number:], "waits for those before it"), pause_s=0.0)
             try:
                 self._write(b"".join([items[index].payload for index in windows[window]]))
             except LogboomError as error:
@@ -104,8 +104,8 @@ class RemoteWriteTarget(HttpTarget):
                 again = _of_windows(windows, left[number:], str(error))
                 overloaded = isinstance(error, TryAgainError) and error.is_overload
                 pause_s = error.pause_s if isinstance(error, TryAgainError) else None
-                return Answer(again=again, is_overload=overloaded, pause_s=pause_s)
-        return Answer()
+                return BulkResponse(again=again, is_overload=overloaded, pause_s=pause_s)
+        return BulkResponse()
 
     def probe(self) -> None:
         """A write of no series."""

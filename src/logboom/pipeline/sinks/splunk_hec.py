@@ -24,7 +24,7 @@ from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import secret_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import (
-    Answer,
+    BulkResponse,
     Encoded,
     GiveUpError,
     Item,
@@ -129,7 +129,7 @@ class SplunkHecTarget(HttpTarget):
         envelope["event"] = msgspec.Raw(value) if whole else event.body
         return Encoded(_encode(envelope))
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One request, and its acknowledgment where that is asked for."""
         body = b"\n".join([item.payload for item in items])
         answer = self._post("event", body)
@@ -139,7 +139,7 @@ class SplunkHecTarget(HttpTarget):
         self.check(answer)
         if self._sink.acks:
             self._await_ack(_told(answer))
-        return Answer()
+        return BulkResponse()
 
     def probe(self) -> None:
         """Sends nothing, which a collector answers with "No data" where it takes the token."""
@@ -166,7 +166,7 @@ class SplunkHecTarget(HttpTarget):
         headers = {"x-splunk-request-channel": self._channel} if self._sink.acks else None
         return self.client.post(f"{_PATH}/{path}", body, "application/json", headers)
 
-    def _refused(self, answer: HttpAnswer, count: int) -> Answer | None:
+    def _refused(self, answer: HttpAnswer, count: int) -> BulkResponse | None:
         """What a 400 says of the events; None for any other answer."""
         if answer.status != 400:
             return None
@@ -180,7 +180,7 @@ class SplunkHecTarget(HttpTarget):
         others = {
             index: "stood in a request with an event that is refused" for index in range(count) if index != number
         }
-        return Answer(refused={number: reason}, again=others, pause_s=0.0)
+        return BulkResponse(refused={number: reason}, again=others, pause_s=0.0)
 
     def _await_ack(self, told: dict[str, Any]) -> None:
         number = told.get("ackId")

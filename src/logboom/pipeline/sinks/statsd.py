@@ -23,7 +23,7 @@ from logboom.pipeline.plan.locations import is_host
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import BulkModel, BulkSink, sending_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, TryAgainError, UnfitError
+from logboom.pipeline.sinks.bulk.target import BulkResponse, Encoded, Item, TryAgainError, UnfitError
 from logboom.pipeline.sinks.metric_points import Point, cumulative, point_of
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]")
@@ -83,7 +83,7 @@ class StatsdTarget:
             raise UnfitError(f"a line takes {longest} bytes, more than the {_DATAGRAM_MAX_BYTES} of a datagram")
         return Encoded(b"".join(lines))
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """As few datagrams as they take, or one write."""
         payloads = [item.payload for item in items]
         try:
@@ -97,7 +97,7 @@ class StatsdTarget:
         except OSError as error:
             self.close()
             raise TryAgainError(f"statsd at {self._sink.address}: {error.strerror or error}") from error
-        return Answer()
+        return BulkResponse()
 
     def probe(self) -> None:
         """Whether the name leads to an address, and over TCP whether somebody listens there."""

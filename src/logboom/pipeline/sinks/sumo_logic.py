@@ -15,7 +15,7 @@ from logboom.pipeline.plan.nodes import KeyRef
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import secret_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item
+from logboom.pipeline.sinks.bulk.target import BulkResponse, Encoded, Item
 from logboom.pipeline.sinks.http.model import GZIP_ALONE, HttpModel, HttpSink, RequestLimits, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
 
@@ -57,11 +57,11 @@ class SumoLogicTarget(HttpTarget):
         """The event as one line."""
         return Encoded(value)
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One request."""
         body = b"\n".join([item.payload for item in items])
         self.check(self.client.post("", body, "application/x-ndjson"))
-        return Answer()
+        return BulkResponse()
 
     def probe(self) -> None:
         """Sends nothing."""

@@ -15,7 +15,7 @@ from logboom.pipeline.event.record import EventRecord
 from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import secret_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item
+from logboom.pipeline.sinks.bulk.target import BulkResponse, Encoded, Item
 from logboom.pipeline.sinks.http.authorization import AuthorizedModel, AuthorizedSink, authorization_of
 from logboom.pipeline.sinks.http.model import RequestLimits, header_name_fault, http_fields
 from logboom.pipeline.sinks.http.target import HttpTarget
@@ -77,7 +77,7 @@ class WebhookTarget(HttpTarget):
         """The event as it is."""
         return Encoded(value)
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One request."""
 
         bodies = [item.payload for item in items]
@@ -87,7 +87,7 @@ class WebhookTarget(HttpTarget):
         headers = {"content-type": _CONTENT_TYPES[encoding], "idempotency-key": f'"{ids}"'}
         answer = self.client.request(self._sink.method, "", body, headers)
         self.check(answer)
-        return Answer()
+        return BulkResponse()
 
     def probe(self) -> None:
         """Asks for the address's head; a server that has no such method is there all the same."""

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from logboom.pipeline.state.watermarks import Progress
+from logboom.pipeline.state.watermarks import Watermarks
 
 SHARDS: Final = 16
 """Of each stateful transform: more than the cores that one pipeline is likely to have, and few enough that sixteen
@@ -31,7 +31,7 @@ class TransformMemory(msgspec.Struct, frozen=True):
     form: str
     """`StatefulTransform.state_form` of the transform that wrote it: only one of the same form can read it."""
     shards: tuple[ShardMemory, ...]
-    progress: Progress = Progress()
+    progress: Watermarks = Watermarks()
 
     @property
     def held(self) -> int:

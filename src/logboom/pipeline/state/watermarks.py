@@ -18,7 +18,7 @@ _FORGET_MS: Final = 86_400_000
 """A partition that was silent for a day is no longer looked at: it may not exist any more."""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class Watermarks(msgspec.Struct, frozen=True):
     """How far times have come behind one batch."""
 
     mark_us: int | None = None
@@ -26,7 +26,7 @@ class Progress(msgspec.Struct, frozen=True):
     partitions: dict[str, tuple[int, int]] = {}
     """By partition of origin: the highest time in microseconds, and the batch's time of day in ms when it was seen."""
 
-    def advanced(self, seen: Mapping[str, int], wall_ms: int) -> "Progress":
+    def advanced(self, seen: Mapping[str, int], wall_ms: int) -> "Watermarks":
         """Behind a batch of this time of day. `seen`: by partition of origin, the highest time in the batch."""
         partitions = {name: found for name, found in self.partitions.items() if wall_ms - found[1] < _FORGET_MS}
         if not partitions and self.partitions and not seen:
@@ -39,4 +39,4 @@ class Progress(msgspec.Struct, frozen=True):
             return self
         lowest = min(highest + (wall_ms - at) * _US_IN_MS for highest, at in partitions.values())
         mark = min(lowest, wall_ms * _US_IN_MS)
-        return Progress(mark if self.mark_us is None else max(mark, self.mark_us), partitions)
+        return Watermarks(mark if self.mark_us is None else max(mark, self.mark_us), partitions)

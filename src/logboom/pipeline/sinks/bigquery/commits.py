@@ -13,7 +13,7 @@ import msgspec
 
 from logboom.pipeline.checkpoint.checked import read_checked, write_checked
 from logboom.pipeline.checkpoint.files import make_dir
-from logboom.pipeline.sinks.bulk.progress import Progress
+from logboom.pipeline.sinks.bulk.progress import DeliveredOrigins
 from logboom.pipeline.sinks.repeats.ranges import Done
 
 _ADVICE: Final = "remove the file: rows of one batch may then be written twice"
@@ -27,7 +27,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     done: Done
     """What is done of the batch once it is made."""
-    progress: Progress | None = None
+    progress: DeliveredOrigins | None = None
     """What is delivered then, where that is all of the batch."""
 
 

@@ -19,7 +19,7 @@ from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.sinks.base import Delivered, PartlyDeliveredError, SinkContext
 from logboom.pipeline.sinks.bigquery.commits import Commit, Commits
 from logboom.pipeline.sinks.bigquery.committing import STREAMS_MAX, NotCommittedError, StreamsGoneError
-from logboom.pipeline.sinks.bulk.progress import Progress
+from logboom.pipeline.sinks.bulk.progress import DeliveredOrigins
 from logboom.pipeline.sinks.bulk.secrets import without_secrets
 from logboom.pipeline.sinks.bulk.task import Staged
 from logboom.pipeline.sinks.bulk.writer import Attempt, BulkWriter, secrets_of, unnoted
@@ -76,7 +76,7 @@ class CommittingWriter(BulkWriter):
         if progress is not None and batch > self._progress.batch:  # nothing was left to commit
             self._note_delivered(progress)
 
-    def _commit_all(self, attempt: Attempt, progress: Progress | None) -> None:
+    def _commit_all(self, attempt: Attempt, progress: DeliveredOrigins | None) -> None:
         """Commits what the tasks have staged: all of it at once, unless BigQuery takes fewer streams than there are."""
         staged = [report.staged for report in attempt.reports if report.staged is not None]
         groups = [staged[at : at + STREAMS_MAX] for at in range(0, len(staged), STREAMS_MAX)]
@@ -86,7 +86,7 @@ class CommittingWriter(BulkWriter):
             self._context.save()
             self._ask(commit, is_in_doubt=False)
 
-    def _commit_of(self, staged: Sequence[Staged], progress: Progress | None) -> Commit:
+    def _commit_of(self, staged: Sequence[Staged], progress: DeliveredOrigins | None) -> Commit:
         done = self._done
         for part in staged:
             done = done.plus(part.done)
@@ -126,7 +126,7 @@ class CommittingWriter(BulkWriter):
             self._note_delivered(commit.progress)
         self._commits.made(commit)
 
-    def _note_delivered(self, progress: Progress) -> None:
+    def _note_delivered(self, progress: DeliveredOrigins) -> None:
         try:
             self._note(progress)
         except OSError as failure:

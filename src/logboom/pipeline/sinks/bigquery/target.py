@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from logboom.pipeline.sinks.bulk.backoff import tried_again
 from logboom.pipeline.sinks.bulk.target import (
-    Answer,
+    BulkResponse,
     Encoded,
     GiveUpError,
     Item,
@@ -40,7 +40,7 @@ class DefaultStreamTarget:
         """A row."""
         return self._rows.encode(event)
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One AppendRowsRequest."""
         data = self._rows.data([item.payload for item in items])
         return self._said(self._api.append(self._api.default_stream, data), len(items))
@@ -54,12 +54,12 @@ class DefaultStreamTarget:
         self._api.close()
 
     @staticmethod
-    def _said(appended: Appended, count: int) -> Answer:
+    def _said(appended: Appended, count: int) -> BulkResponse:
         """All were taken, or which were not; or it raises what is wrong with the request."""
         named = {index: reason for index, reason in appended.refused.items() if 0 <= index < count}
         if named:
             others = [index for index in range(count) if index not in named]
-            return Answer(
+            return BulkResponse(
                 refused=named, again=dict.fromkeys(others, "was in a request with a refused row"), pause_s=0.0
             )
         error = appended.error
@@ -67,7 +67,7 @@ class DefaultStreamTarget:
             raise GiveUpError(str(error))  # without a row: the table has other columns than the rows
         if error is not None:
             raise error
-        return Answer()
+        return BulkResponse()
 
 
 class PendingStreamTarget(DefaultStreamTarget, StagingTarget):
@@ -85,7 +85,7 @@ class PendingStreamTarget(DefaultStreamTarget, StagingTarget):
         self._unanswered: set[tuple[tuple[str, int], ...]] = set()
         """What was sent to `_offset` without an answer: the records of each request."""
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One AppendRowsRequest, at the end of what the stream has."""
         if self._stream is None:
             self._stream = self._api.create()
@@ -96,7 +96,7 @@ class PendingStreamTarget(DefaultStreamTarget, StagingTarget):
         except AlreadyExistsError as error:
             if self._unanswered != {records}:
                 raise GiveUpError(f"{error}: the stream has other rows than were confirmed") from None
-            answer = Answer()
+            answer = BulkResponse()
         except TryAgainError:
             self._unanswered.add(records)
             raise

@@ -11,7 +11,7 @@ from logboom.pipeline.checkpoint.checked import REPEATS, read_checked, write_che
 from logboom.pipeline.checkpoint.files import make_dir
 
 
-class Progress(msgspec.Struct, frozen=True):
+class DeliveredOrigins(msgspec.Struct, frozen=True):
     """As it is after a batch."""
 
     batch: int = -1
@@ -21,13 +21,13 @@ class Progress(msgspec.Struct, frozen=True):
     """Dead letters whose events were delivered."""
 
 
-def read_progress(checkpoint: Path) -> Progress:
+def read_progress(checkpoint: Path) -> DeliveredOrigins:
     """As the last batch left it."""
     path = _path(checkpoint)
-    return read_checked(path, Progress, REPEATS) if path.exists() else Progress()
+    return read_checked(path, DeliveredOrigins, REPEATS) if path.exists() else DeliveredOrigins()
 
 
-def write_progress(checkpoint: Path, progress: Progress) -> None:
+def write_progress(checkpoint: Path, progress: DeliveredOrigins) -> None:
     """Durably."""
     make_dir(checkpoint)
     write_checked(_path(checkpoint), progress)

@@ -11,7 +11,7 @@ from logboom.pipeline.sinks.bulk.target import Item
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestSizeLimits:
     """What one request may hold."""
 
     max_events: int
@@ -19,7 +19,7 @@ class Limits:
     """Of the items' payloads before compression. An item that is larger alone has a request of its own."""
 
 
-def requests_of(items: Iterable[Item], limits: Limits) -> Iterator[list[Item]]:
+def requests_of(items: Iterable[Item], limits: RequestSizeLimits) -> Iterator[list[Item]]:
     """The items in requests, each as full as its limits allow."""
     request: list[Item] = []
     size = 0

@@ -19,7 +19,7 @@ from typing import Final
 from logboom.pipeline.sinks.bulk.adaptive_concurrency import AdaptiveConcurrency
 from logboom.pipeline.sinks.bulk.backoff import pause_s
 from logboom.pipeline.sinks.bulk.requests import halves
-from logboom.pipeline.sinks.bulk.target import Answer, GiveUpError, Item, RefusedWholeError, Target, TryAgainError
+from logboom.pipeline.sinks.bulk.target import BulkResponse, GiveUpError, Item, RefusedWholeError, Target, TryAgainError
 
 _TELL_S: Final = 1.0
 """How long a thread may take to tell what came of a request whose connection was ended."""
@@ -80,7 +80,7 @@ class Sender:
         self._refuse = refuse
         self._now, self._pause, self._chance = now, pause, chance
         self._concurrency = AdaptiveConcurrency(settings.concurrency, settings.per_second)
-        self._running: dict[Future[Answer], _Request] = {}
+        self._running: dict[Future[BulkResponse], _Request] = {}
         self._delayed: list[_Request] = []
         self._number = 0
         self._refused_alone = 0
@@ -165,7 +165,7 @@ class Sender:
             else:
                 self._failed(request, TryAgainError(f"no answer within {longest_s:.0f} s"))
 
-    def _take(self, request: _Request, future: Future[Answer]) -> None:
+    def _take(self, request: _Request, future: Future[BulkResponse]) -> None:
         try:
             answer = future.result()
         except TryAgainError as error:
@@ -177,7 +177,7 @@ class Sender:
         else:
             self._answered(request, answer)
 
-    def _answered(self, request: _Request, answer: Answer) -> None:
+    def _answered(self, request: _Request, answer: BulkResponse) -> None:
         for index, item in enumerate(request.items):
             if index in answer.refused:
                 self._refuse(item, answer.refused[index])

@@ -63,7 +63,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BulkResponse:
     """What became of the items of a request; those that are not named were taken."""
 
     refused: Mapping[int, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Target(Protocol):
         """
         ...
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One request. Bounded in time.
 
         :raises TryAgainError: it may be taken later.

@@ -15,7 +15,7 @@ from logboom.base.errors import LogboomError
 from logboom.base.units import MIB
 from logboom.pipeline.event.record import NOT_JSON, EventRecord, read_event
 from logboom.pipeline.sinks.base import Refused, RefusedLetters
-from logboom.pipeline.sinks.bulk.requests import Limits, requests_of
+from logboom.pipeline.sinks.bulk.requests import RequestSizeLimits, requests_of
 from logboom.pipeline.sinks.bulk.secrets import without_secrets
 from logboom.pipeline.sinks.bulk.sender import Sender, Sent, Settings
 from logboom.pipeline.sinks.bulk.target import Item, StagingTarget, Target, TargetSpec, UnfitError
@@ -60,7 +60,7 @@ class BulkTask:
 
     spec: TargetSpec
     secrets: Mapping[str, str] = field(repr=False)
-    limits: Limits
+    limits: RequestSizeLimits
     settings: Settings
     letters: RefusedLetters
     done: Done
@@ -69,11 +69,11 @@ class BulkTask:
     retried: frozenset[str]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        report = msgspec.json.encode(_Run(self).report(batches))
+        report = msgspec.json.encode(_TaskProgress(self).report(batches))
         yield pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([report], pa.binary())})
 
 
-class _Run:
+class _TaskProgress:
     """What one task has done so far."""
 
     def __init__(self, task: BulkTask) -> None:

@@ -14,8 +14,8 @@ from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.sinks.base import BaseWriter, Delivered, PartlyDeliveredError, SinkContext
 from logboom.pipeline.sinks.bulk.model import BulkSink
 from logboom.pipeline.sinks.bulk.partial_batch import PartialBatches
-from logboom.pipeline.sinks.bulk.progress import Progress, read_progress, write_progress
-from logboom.pipeline.sinks.bulk.requests import Limits
+from logboom.pipeline.sinks.bulk.progress import DeliveredOrigins, read_progress, write_progress
+from logboom.pipeline.sinks.bulk.requests import RequestSizeLimits
 from logboom.pipeline.sinks.bulk.task import REPORT_COLUMN, BulkTask, Report
 from logboom.pipeline.sinks.repeats.left import RECORD_SCHEMA, WithoutDone
 from logboom.pipeline.sinks.repeats.origins import marks_after
@@ -93,7 +93,7 @@ class BulkWriter(BaseWriter):
         task = BulkTask(
             spec=self._sink,
             secrets=secrets_of(self._sink, self._context),
-            limits=Limits(sending.max_events, sending.max_bytes),
+            limits=RequestSizeLimits(sending.max_events, sending.max_bytes),
             settings=sending.settings(tasks),
             letters=self._context.letters,
             done=self._done,
@@ -106,14 +106,14 @@ class BulkWriter(BaseWriter):
             self._done = self._done.plus(report.done)
         return attempt
 
-    def _after(self, batch: int, attempt: Attempt) -> Progress:
+    def _after(self, batch: int, attempt: Attempt) -> DeliveredOrigins:
         """What is delivered once all of the batch is, which this attempt has read to its end."""
         before, reports = self._progress, attempt.reports
         high_water = marks_after(before.high_water, (report.high_water for report in reports))
         retried = before.retried.union(*(report.retried for report in reports))
-        return Progress(batch, high_water, retried)
+        return DeliveredOrigins(batch, high_water, retried)
 
-    def _note(self, progress: Progress) -> None:
+    def _note(self, progress: DeliveredOrigins) -> None:
         """Durably."""
         write_progress(self._context.checkpoint, progress)
         self._progress = progress

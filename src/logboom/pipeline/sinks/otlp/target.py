@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from logboom.pipeline.event.record import EventRecord
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item
+from logboom.pipeline.sinks.bulk.target import BulkResponse, Encoded, Item
 from logboom.pipeline.sinks.http.protobuf import bytes_field, text_field
 from logboom.pipeline.sinks.metric_points import point_of
 from logboom.pipeline.sinks.otlp.exporting import Exporter
@@ -33,7 +33,7 @@ class OtlpTarget:
             self._resources[group] = bytes_field(1, b"".join(key_value(1, key, text) for key, text in named if text))
         return Encoded(bytes_field(2, payload), group)
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One export. A receiver says how many records it refuses, but not which: all of the request die, with its
         reason."""
         groups: dict[str, list[bytes]] = {}
@@ -45,13 +45,13 @@ class OtlpTarget:
         ]
         partial = self._exporter.export(b"".join(parts))
         if not partial.rejected:
-            return Answer()
+            return BulkResponse()
         count, place = len(items), self._exporter.place
         which = f" {partial.rejected} of the {count} records of this request, perhaps this one"
         reason = (
             f"{place} refused{' it' if partial.rejected == count else which}: {partial.message or 'without a reason'}"
         )
-        return Answer(refused=dict.fromkeys(range(count), reason))
+        return BulkResponse(refused=dict.fromkeys(range(count), reason))
 
     def probe(self) -> None:
         """Exports nothing."""

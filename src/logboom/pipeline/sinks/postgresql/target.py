@@ -18,7 +18,7 @@ import msgspec
 
 from logboom.pipeline.event.fields import FieldReader
 from logboom.pipeline.event.record import EventRecord
-from logboom.pipeline.sinks.bulk.target import Answer, Encoded, Item, UnfitError
+from logboom.pipeline.sinks.bulk.target import BulkResponse, Encoded, Item, UnfitError
 from logboom.pipeline.sinks.postgresql.errors import meaning, needs_driver
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class PostgresqlTarget:
             raise UnfitError("a field has the character NUL, which no text of PostgreSQL may have")
         return Encoded(f"{row}\n".encode(errors="replace"))
 
-    def send(self, items: Sequence[Item]) -> Answer:
+    def send(self, items: Sequence[Item]) -> BulkResponse:
         """One transaction."""
         import psycopg
 
@@ -71,7 +71,7 @@ class PostgresqlTarget:
         except BaseException:
             self._drop(connection)
             raise
-        return Answer(repeats=len(items) - inserted)
+        return BulkResponse(repeats=len(items) - inserted)
 
     def probe(self) -> None:
         """Lets the server plan the insert, which finds the table, its columns and index, and asks for privileges."""
