@@ -4,6 +4,7 @@ import secrets
 import signal
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,7 +99,7 @@ def replay(
     from logboom.pipeline.edge.streams import StreamAdmin
     from logboom.pipeline.plan.paths import checkpoint_of
     from logboom.pipeline.run import replay as replays
-    from logboom.pipeline.run.restarts import allow_signals, held_signals, restarts_so_far, start_anew
+    from logboom.pipeline.run.restarts import allow_signals, restarts_so_far
 
     if (before := restarts_so_far()) is not None:
         allow_signals()
@@ -122,20 +123,35 @@ def replay(
             begun, why = _with_origin(turned, begun, admin, partial=partial)
         begun = _with_room(begun, room)
     parts = [(replays.replay_plan(turned, part), part) for part in replays.parts_of(begun)]
-    if begun.sink is None and (missing := replays.left_out(fed, parts[-1][0])):
-        note(f"nothing of it comes to {', '.join(missing)}")
-    note(f"it is read from {_origin(begun)}: {why}")
+    _say_what_is_read(begun, why, replays.left_out(fed, parts[-1][0]) if begun.sink is None else ())
     if dry_run:
         _count(parts, begun, admin, fed_file, as_json=as_json)
         return
     replays.remember(checkpoint, begun)
-    again = f"logboom pipeline replay {fed_file} --resume {begun.name}"
+    _say_how_to_resume(begun, fed_file)
+    _run(_Runs(parts, begun, admin, checkpoint, session, before, as_json=as_json))
+
+
+def _say_what_is_read(begun: Any, why: str, missing: Iterable[str]) -> None:
+    """`missing`: sinks that get nothing of it."""
+    if names := ", ".join(missing):
+        note(f"nothing of it comes to {names}")
+    note(f"it is read from {_origin(begun)}: {why}")
+
+
+def _say_how_to_resume(begun: Any, file: Path) -> None:
+    again = f"logboom pipeline replay {file} --resume {begun.name}"
     note(f"replay {begun.name}: {_span(begun)} into {_target(begun)}; if interrupted: {again}")
-    runs = _Runs(parts, begun, admin, checkpoint, session, before, as_json=as_json)
-    again = runs.run()
+
+
+def _run(runs: "_Runs") -> None:
+    """Run a replay to its end. If Spark's JVM ends, a new process in the place of this one continues."""
+    from logboom.pipeline.run.restarts import held_signals, start_anew
+
+    restarts = runs.run()
     with held_signals():
-        if again is not None and not runs.stopped:
-            start_anew(again.of_replay(begun.name))
+        if restarts is not None and not runs.stopped:
+            start_anew(restarts.of_replay(runs.name))
     runs.finish()
 
 
@@ -262,6 +278,7 @@ class _Runs:
         from logboom.pipeline.run.runner import Runner, RunOptions
 
         self._parts, self._begun, self._admin = parts, begun, admin
+        self.name: str = begun.name
         self._directory = directory_of(checkpoint, begun.name)
         self.stopped = False
         self._loader = None
