@@ -227,7 +227,7 @@ def test_a_socket_left_behind_is_replaced_and_one_in_use_is_not(rigs: Callable[.
 def test_a_file_where_the_socket_should_be_is_left_alone(rigs: Callable[..., Rig], tmp_path: Path) -> None:
     config = stream_config(tmp_path)
     Path(config.path).write_text("mine")
-    with pytest.raises(SocketError, match="no socket"):
+    with pytest.raises(SocketError, match="is not a socket"):
         rigs(config)
     assert Path(config.path).read_text() == "mine"
 

@@ -238,7 +238,7 @@ def test_damaged_checksums_are_told_and_missing_ones_are_not_missed(tmp_path: Pa
     query = _query(tmp_path / "router")
     sums = query / "offsets" / ".2.crc"
     _flip(sums, 1)
-    with pytest.raises(DamagedError, match=r"\.2\.crc is damaged \(it holds no checksums\): .* where 2 is whole"):
+    with pytest.raises(DamagedError, match=r"\.2\.crc is damaged \(it holds no checksums\): .* if 2 is intact"):
         check_query_is_whole(query)
     sums.unlink()
     check_query_is_whole(query)

@@ -39,7 +39,7 @@ FAULTS = {
     "body\x85= 'x'": "Syntax error",
     "upper(body) = 'X' -- why\\": "ends in an open comment: remove the backslash",
     "body like": "ends too early",
-    "severity_number > 3 really": "Spark takes 'really' for a name",
+    "severity_number > 3 really": "Spark reads 'really' as an alias",
     "service = array(1)": "incompatible types",
     # Spark's dialect is the one that runs: there a cast that fails is null, and a comparison with null never true.
     "severity_number = 'abc'": "'abc' is not a whole number, so no comparison with it is ever true",

@@ -25,7 +25,7 @@ def test_the_same_batch_is_given_up_after_so_many_ends_in_a_row() -> None:
         assert restarts.given_up_for is None
     restarts = ended(restarts, BATCH)
     assert restarts.given_up_for is not None
-    assert f"{ENDS_MAX} times in a row with {BATCH} under way" in restarts.given_up_for
+    assert f"{ENDS_MAX} times in a row with {BATCH} running" in restarts.given_up_for
     assert restarts.count == ENDS_MAX
 
 

@@ -295,7 +295,7 @@ def test_what_is_wrong_with_its_keys_is_told_at_once() -> None:
         "has a password",
         "is not TABLE or SCHEMA.TABLE",
         "unknown field 'bdy' (did you mean 'body'?)",
-        "have none for event_id",
+        "have no column for event_id",
     ):
         assert words in text
 

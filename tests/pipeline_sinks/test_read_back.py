@@ -90,7 +90,7 @@ def test_selectors_find_every_stream_of_a_sink_once(labels: str, found: list[str
 @pytest.mark.parametrize(
     ("keys", "why"),
     [
-        ("type: loki, url: 'http://127.0.0.1:1', labels: {a: b}, format: body", "has bodies alone"),
+        ("type: loki, url: 'http://127.0.0.1:1', labels: {a: b}, format: body", "sends only bodies"),
         ("type: webhook, url: 'http://127.0.0.1:1'", "cannot be read back from here"),
         ("type: clickhouse, url: 'http://127.0.0.1:1', table: t, columns: {b: body}", "has no column for event_id"),
         ("type: clickhouse, url: 'http://127.0.0.1:1', table: t, columns: {i: event_id}", "observed_time or time"),

@@ -134,7 +134,7 @@ class _Dead:
         if self._refused is not None:
             value, refusing = self._refused
             reason = (
-                f"the event takes {len(value)} bytes, more than {refusing.stream} takes in one record "
+                f"the event takes {len(value)} bytes, more than {refusing.stream} accepts in one record "
                 f"(max.message.bytes is {refusing.max_message_bytes})"
             )
         elif not is_event:

@@ -62,7 +62,7 @@ def fault_of(path: Path) -> tuple[Path, str] | None:
     found = _CHECKSUM.search(path.name)
     try:
         if found is not None and file_checksum(path) != int(found[1], 16):
-            return path, "its checksum does not fit"
+            return path, "its checksum does not match"
         path.stat()
     except OSError as error:
         return path, str(error.strerror)
