@@ -88,3 +88,31 @@ def test_a_full_disk_of_temporary_files_is_told_in_a_sentence(
     monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
     with pytest.raises(JvmEndedError, match=f"there is no room for Spark's temporary files in {small_disk} "):
         SparkJvm({}, silent=True)
+
+
+STARTS_A_SESSION = """
+import os, signal
+from logboom.pipeline.errors import JvmEndedError
+from logboom.pipeline.spark.gateway import SparkJvm
+from logboom.pipeline.spark.session import start_jvm, start_session
+from logboom.pipeline.spark.settings import SessionOptions
+options = SessionOptions(master="local[1]")
+started = start_jvm(options)
+attach = started.jvm.attach
+def attach_and_kill():
+    attach()
+    os.kill(started.jvm.pid, signal.SIGKILL)
+SparkJvm.attach = lambda jvm: attach_and_kill()
+try:
+    start_session("tests", options, started)
+except JvmEndedError as error:
+    print(error.end)
+"""
+
+
+def test_a_jvm_that_is_killed_while_its_session_is_made_is_told_as_that() -> None:
+    """A run that has gone on behind the end of another one goes on behind this one too."""
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS_A_SESSION], stdout=subprocess.PIPE, text=True, timeout=WAIT_S, check=False
+    )
+    assert done.stdout == "Spark's JVM was killed (the kernel does so where memory runs out)\n"

@@ -62,6 +62,13 @@ class SparkJvm:
         """Of the JVM: the shell and the launcher in front of it hand their process on."""
         return self._process.pid
 
+    def code(self, wait_s: float) -> int | None:
+        """With which it ended; None where it still runs after that time."""
+        try:
+            return self._process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            return None
+
     def attach(self) -> None:
         """Waits until it is up and makes it the JVM of PySpark; JvmEndedError if it has ended."""
         from pyspark import SparkContext

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from logboom.base.settings import split_address
-from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.errors import JvmEndedError, PipelineError
 from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.environment import environment_settings, executor_python
 from logboom.pipeline.spark.gateway import SparkJvm
@@ -46,6 +46,8 @@ _KUBERNETES: Final = "k8s://"
 _YARN_VARIABLES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _IMAGES: Final = ("spark.kubernetes.container.image", "spark.kubernetes.executor.container.image")
 _MASTER_CONNECT_S: Final = 5.0
+_END_S: Final = 2.0
+"""Its sockets close a moment before the end of a JVM can be seen."""
 _LOWEST_PRIORITY: Final = 19
 _NO_CONNECTOR: Final = (
     "Spark cannot fetch its Kafka connector, and there is no Maven to do it; "
@@ -127,7 +129,8 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
     from pyspark.sql import SparkSession
 
     try:
-        started.jvm.attach()
+        with _ends_told(started.jvm):
+            started.jvm.attach()
     except PipelineError as error:
         if PACKAGES not in started.settings:
             raise
@@ -139,7 +142,8 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
         builder = builder.config(key, value)
     interrupted = signal.getsignal(signal.SIGINT)
     try:
-        session = builder.getOrCreate()
+        with _ends_told(started.jvm):
+            session = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
         message = f"Spark does not start on the master {options.master}: {cause_of(error)}"
         is_without = PACKAGES in started.settings
@@ -151,10 +155,23 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
         signal.signal(signal.SIGINT, interrupted)
     # It prints a traceback where the JVM ends, which is told in a sentence; nothing here has accumulators.
     session.sparkContext._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign]  # noqa: SLF001
-    # Spark does nothing where the level is the root logger's already, and its shell's filter then keeps hiding INFO.
-    session.sparkContext.setLogLevel(QUIET)
-    session.sparkContext.setLogLevel(options.log_level)
+    with _ends_told(started.jvm):
+        # Spark does nothing where the level is the root logger's already; its shell's filter then keeps hiding INFO.
+        session.sparkContext.setLogLevel(QUIET)
+        session.sparkContext.setLogLevel(options.log_level)
     return session
+
+
+@contextlib.contextmanager
+def _ends_told(jvm: SparkJvm) -> Iterator[None]:
+    """JvmEndedError in place of whatever failed because the JVM has ended: py4j and PySpark have many errors for it."""
+    try:
+        yield
+    except Exception as error:  # not BLE001: raised on where the JVM runs
+        code = None if isinstance(error, JvmEndedError) else jvm.code(_END_S)
+        if code is None:
+            raise
+        raise JvmEndedError(_said_of(code)) from error
 
 
 def _say_nothing(request: object, client_address: object) -> None:
