@@ -167,7 +167,7 @@ def _ends_told(jvm: SparkJvm) -> Iterator[None]:
     """JvmEndedError in place of whatever failed because the JVM has ended: py4j and PySpark have many errors for it."""
     try:
         yield
-    except Exception as error:  # raised again where the JVM still runs
+    except Exception as error:  # not BLE001: raised again if the JVM still runs
         code = None if isinstance(error, JvmEndedError) else jvm.code(_END_S)
         if code is None:
             raise
