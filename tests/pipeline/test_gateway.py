@@ -1,5 +1,6 @@
 """The JVM of a session ends with what started it, however far either of them has come."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -77,7 +78,10 @@ def test_what_a_jvm_has_left_is_removed_by_the_next_start_and_nothing_of_one_tha
 
 def _directories(root: Path, pid: int) -> list[Path]:
     """Those that a process holds open below a directory."""
-    held = {Path(os.readlink(number)) for number in Path(f"/proc/{pid}/fd").iterdir()}
+    held = set[Path]()
+    for number in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it opens and closes others meanwhile
+            held.add(Path(os.readlink(number)))
     return sorted(path for path in held if path.is_relative_to(root))
 
 
