@@ -27,7 +27,7 @@ from logboom.app.supervisor.nats_server import EmbeddedNats
 from logboom.base.errors import LogboomError
 from logboom.broker.disk.data_dir import NATS_SERVER_FILE
 from logboom.broker.runtime import Runtime
-from logboom.host import IdlePoll, keep_buffers
+from logboom.host import IdlePoll, keep_buffers, shorten_time_slices
 from logboom.nats.config import EMBEDDED
 
 START_CANCEL_MAX_S: Final = 1.0
@@ -155,6 +155,8 @@ def run_node(config: NodeConfig, announce: Callable[[Ready], None]) -> None:
     keep_buffers()
     keep_collections_short()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    if config.broker.time_slice_us:
+        shorten_time_slices(config.broker.time_slice_us)  # before any thread is started, since threads inherit it
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_live(config, log, announce))

@@ -21,6 +21,7 @@ from logboom.host.disk import OsDisk, ReadOnlyDisk, make_directory
 from logboom.host.idle_poll import IdlePoll
 from logboom.host.ids import SystemIds
 from logboom.host.loops import LoopThread
+from logboom.host.time_slices import shorten_time_slices
 from logboom.host.workers import SystemWorkers
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "SystemWorkers",
     "keep_buffers",
     "make_directory",
+    "shorten_time_slices",
 ]

@@ -20,6 +20,7 @@ from typing import Final
 from logboom.base.ports import File, HelperSide
 from logboom.host.allocator import keep_buffers
 from logboom.host.disk import GivenFile
+from logboom.host.time_slices import shorten_time_slices
 
 _HEAD: Final = Struct(">I?")
 """Bytes of the message, and whether a file comes with it."""
@@ -194,6 +195,7 @@ def main(work: str, descriptor: int) -> None:
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     os.nice(_NICENESS)
+    shorten_time_slices(0)  # the broker's are short, and inherited: what works in the background has no hurry
     for path, value in ((_AUTOGROUP, str(_NICENESS)), ("/proc/self/oom_score_adj", _KILLED_FIRST)):
         with contextlib.suppress(OSError):
             _write(path, value)
