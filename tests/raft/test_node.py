@@ -232,7 +232,7 @@ def test_a_change_while_another_is_under_way_is_dropped_with_a_reason() -> None:
     of.step(ProposeConfChange("first", addition), TIMEOUT_MS)
     effects = of.step(ProposeConfChange("second", addition), TIMEOUT_MS)
     dropped = next(effect for effect in effects if isinstance(effect, ProposalDropped))
-    assert "another change is under way" in dropped.reason
+    assert "another change is in progress" in dropped.reason
 
 
 def test_a_leader_that_stood_still_steps_down_before_it_answers() -> None:

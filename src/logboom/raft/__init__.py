@@ -1,48 +1,51 @@
-"""Row 2, pure: the consensus by which the brokers agree on one log of metadata, with the semantics of etcd-io/raft.
+"""Raft consensus, with the semantics of etcd-io/raft: the brokers agree on one log of metadata. Row 2, pure.
 
-A group of members (voters, and learners that only follow) keeps copies of one log. One member leads: it appends what
-is proposed, sends it to the others, and commits what a majority has made durable. Each member applies committed
-entries, in order, to its state machine. Any minority may be dead, and nothing committed is lost. (Ongaro's thesis,
-"Consensus: Bridging Theory and Practice"; section numbers in this package are of it. Where it leaves a choice, etcd's
-holds.)
+A group of members (voters, and learners that only follow) keeps copies of one log. One member is the leader: it appends
+proposals to its log, replicates them to the other members, and commits an entry once a majority has it on disk. Each
+member applies committed entries, in order, to its state machine. The group works while a majority of the voters is up,
+and no committed entry is lost. The source is Ongaro's thesis, "Consensus: Bridging Theory and Practice"; section
+numbers in this package refer to it. Where the thesis leaves a choice, this package does what etcd does.
 
-A `Node` is one member. It knows no clock, socket, file or chance: its host feeds it events and begins what it answers,
-in that order. What must not be sent before something is durable is not among the effects until that is durable.
+A `Node` is one member. It uses no clock, socket, file or random source. Its host passes it events and starts the
+effects that it returns, in their order. A message that depends on a write is returned only after the host has reported
+that write as durable.
 
     node = Node(config, stored, now_ms=..., tick_ms=..., catch_up_entries=...)
-    for event in what_happens():
+    for event in incoming_events():
         for effect in node.step(event, now_ms):
             match effect:
-                case Persist(number): write it behind the writes before; when durable, feed Persisted(number)
-                case Send(message):   encode_message, to the member named in message.to; it may get lost
-                case Apply(entries):  give them to the state machine; when done, feed Applied(entries[-1].index)
+                case Persist(number): write it after all earlier writes; when durable, pass Persisted(number)
+                case Send(message):   send encode_message(message) to the member message.to; it may get lost
+                case Apply(entries):  apply them to the state machine; when done, pass Applied(entries[-1].index)
                 case Restore(snapshot): replace the state machine by snapshot.data
                 case ConfigurationChanged(index, conf_state): connect to new members, forget old ones
-                case ProposalAppended(token, entry_id) | ProposalDropped(token, reason): tell the proposer
+                case ProposalAppended(token, entry_id) | ProposalDropped(token, reason): notify the proposer
                 case ReadReady(token, index): answer the read once `index` is applied
-                case RoleChanged(role, lead, term): tell who leads
-                case SnapshotWanted(): take a snapshot soon, a member waits for it
-                case DiscardLog(index): remove files that hold only entries up to index
+                case RoleChanged(role, lead, term): publish who leads
+                case SnapshotWanted(): take a snapshot soon; a member is waiting for it
+                case DiscardLog(index): delete files that contain only entries up to index
                 case Ignored(message, reason): count it
 
-The events: `TimePassed` when it is `node.due_ms`, if it is ever, `Received` with `decode_message` of what
-came, `Propose`, `ProposeConfChange`, `RequestRead`, `TransferLeadership`, `Persisted`, `Applied`, `PeerUnreachable`,
-`SnapshotSent`, and `SnapshotTaken` for a snapshot that was begun as `node.snapshot_point`.
+The events: `TimePassed` at `node.due_ms` (unless that is None), `Received` with the result of `decode_message`,
+`Propose`, `ProposeConfChange`, `RequestRead`, `TransferLeadership`, `Persisted`, `Applied`, `PeerUnreachable`,
+`SnapshotSent`, and `SnapshotTaken` for a snapshot that was started from `node.snapshot_point`.
 
-What a host must keep to:
+Rules for the host:
 
-- Writes become durable in the order in which they were asked for. A write that failed is never repeated: the node
-  ends, and starts again from what its files hold (see `Stored`), if they hold all that was reported as durable.
-- A node id stands for one log, for all time (`voters.Voter`): a member that lost its disk comes back as another one.
+- Writes become durable in the order of their `Persist` effects. A failed write is never retried: the node is stopped.
+  It may start again from its files (see `Stored`) if they hold everything that was reported as durable.
+- A node id belongs to one log forever (`voters.Voter`): a member that lost its disk returns with a new id.
 - The first voters of a group all start from the same `bootstrap`; every later member starts empty and is added.
-- A leader serves only once an entry of its own term is applied: before, it does not know what is committed.
-- A proposal whose index is applied with another term was lost. Until something is applied there, either may happen.
+- A leader serves requests only after an entry of its own term is applied. Before that, it does not know which entries
+  are committed.
+- If an entry of another term is applied at the index of a proposal, the proposal was lost. Until an entry is applied at
+  that index, the outcome is unknown.
 
-    messages, codec     what is stored and said, and its bytes         errors, events, config
-    quorum, inflights, progress, tracker, confchange                   who has what; members and majorities
-    storage, unstable, applying, log                                   the log, stable part and unstable end
-    core, follower, candidate, leader, proposals, replication, read_only, raft    the state machine, each role by itself
-    raw_node            Ready: what there is to write, send and apply  (etcd's RawNode; its transcripts run on it)
+    messages, codec     data that is stored and sent, and its encoding     errors, events, config
+    quorum, inflights, progress, tracker, confchange    majorities, state of each follower, membership changes
+    storage, unstable, applying, log                    the log: its stable part and its unstable end
+    core, follower, candidate, leader, proposals, replication, read_only, raft    the state machine and its roles
+    raw_node            `Ready`: what to write, send and apply (etcd's RawNode; etcd's transcripts run on it)
     node                the events and effects above
 """
 

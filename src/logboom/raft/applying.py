@@ -1,5 +1,5 @@
-"""The index up to which the state machine was given the log, the index up to which it has applied it, and the bound on
-what is in between."""
+"""Tracks how far the log was passed to the state machine and how far it was applied, and limits the bytes in
+between."""
 
 from logboom.raft.messages import Index
 
@@ -13,23 +13,24 @@ class Applying:
         self.applied = applied
         self.applying = applied
         self.is_paused = False
-        """Whether nothing more is handed out until something is acknowledged."""
+        """True while no more entries are passed to the state machine, until it acknowledges some."""
 
         self._max_bytes = max_bytes
         self._out_bytes = 0
 
     @property
     def budget_bytes(self) -> int:
-        """How many more bytes may be given out."""
+        """Bytes of entries that may still be passed to the state machine."""
         return self._max_bytes - self._out_bytes
 
     @property
     def page_bytes(self) -> int:
-        """How much of the log may be read at a time."""
+        """Limit in bytes for one read of the log."""
         return self._max_bytes
 
     def accept(self, last: Index, size_bytes: int, appliable: Index) -> None:
-        """Entries up to `last` were handed out. Where `appliable` is further, the bound has cut them off."""
+        """Entries up to `last` were passed to the state machine. If `appliable` is higher, the limit has cut the batch
+        short."""
         self.applying = last
         self._out_bytes += size_bytes
         self.is_paused = self._out_bytes >= self._max_bytes or last < appliable

@@ -1,4 +1,4 @@
-"""The candidate, and the pre-candidate, which asks whether it could win before it raises its term (section 9.6)."""
+"""The candidate role. A pre-candidate asks whether it could win an election before it raises its term (section 9.6)."""
 
 from logboom.raft.core import Core, Transitions
 from logboom.raft.errors import ProposalDroppedError
@@ -15,7 +15,7 @@ class Candidate:
         self._pre_vote = pre_vote
 
     def tick(self) -> None:
-        """Campaign again when the election led to nothing."""
+        """Campaign again if no leader was elected within the election timeout."""
         core = self._core
         core.election_elapsed += 1
         if core.is_promotable and core.is_past_election_timeout:
@@ -24,14 +24,15 @@ class Candidate:
 
     @property
     def ticks_until_due(self) -> int | None:
-        """How many ticks until it campaigns; None if it may not."""
+        """Ticks until this node campaigns; None if it may not."""
         return self._core.ticks_until_campaign
 
     def step(self, message: Message) -> None:
-        """Take a message of the own term or of none, or an answer to a pre-vote. Raises ProposalDroppedError."""
+        """Handle a message of this node's term or without a term, or an answer to a pre-vote. Raises
+        ProposalDroppedError."""
         match message.type:
             case MessageType.APP | MessageType.HEARTBEAT | MessageType.SNAP:
-                # Somebody won the election of this term.
+                # Another node won the election of this term.
                 self._transitions.become_follower(message.term, message.sender)
                 self._transitions.step(message)
             case MessageType.PROP:
@@ -50,5 +51,6 @@ class Candidate:
             case VoteResult.WON:
                 self._transitions.become_leader()
             case VoteResult.LOST:
-                # The answer to a pre-vote names the term after this one, which has not begun.
+                # `core.term`, not the term of the message: an answer to a pre-vote has the next term, which has not
+                # begun.
                 self._transitions.become_follower(core.term, NOBODY)

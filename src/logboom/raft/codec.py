@@ -1,8 +1,8 @@
-"""Messages, entries' membership changes and snapshots as bytes, and what of them is checked before the core sees it.
+"""Encodes messages, membership changes and snapshots, and checks decoded ones before they reach the core.
 
-The encoding is MessagePack by msgspec, whose decoder checks types and never makes more than its input holds. Decoded
-messages are checked for what the core relies on: that they are of a kind that comes from another node, and that their
-entries follow one another with rising terms. What fails raises InvalidMessageError and changes nothing.
+The encoding is MessagePack by msgspec, whose decoder checks types and allocates no more than its input justifies.
+Decoded messages are checked for what the core relies on: the type is one that other nodes send, entries have
+consecutive indexes, and their terms never decrease. A message that fails a check raises InvalidMessageError.
 """
 
 from typing import Final
@@ -35,13 +35,13 @@ _CHANGES_V2: Final = msgspec.msgpack.Decoder(ConfChangeV2)
 
 
 def encode_message(message: Message) -> bytes:
-    """A message for another node."""
+    """Encode a message for another node."""
     assert message.type not in LOCAL_MESSAGES, f"{message.type.name} stays on this node"
     return _ENCODER.encode(message)
 
 
 def decode_message(data: bytes | memoryview) -> Message:
-    """A message of another node, checked. Raises InvalidMessageError."""
+    """Decode and check a message of another node. Raises InvalidMessageError."""
     try:
         message = _MESSAGES.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -51,9 +51,9 @@ def decode_message(data: bytes | memoryview) -> Message:
 
 
 def encode_conf_change(change: ConfChange | ConfChangeV2 | None) -> tuple[EntryType, bytes]:
-    """Type and data of the entry for a change; None leaves a joint configuration.
+    """Type and data of the entry for a membership change. None: the entry that leaves a joint configuration.
 
-    That one has no data, so that no limit on the size of the uncommitted log can ever refuse it.
+    That entry has no data, so the limit on the size of the uncommitted log never refuses it.
     """
     if change is None:
         return EntryType.CONF_CHANGE_V2, b""
@@ -62,7 +62,7 @@ def encode_conf_change(change: ConfChange | ConfChangeV2 | None) -> tuple[EntryT
 
 
 def decode_conf_change(entry: Entry) -> ConfChangeV2:
-    """The change that an entry holds. Raises InvalidMessageError."""
+    """Decode the membership change of an entry. Raises InvalidMessageError."""
     assert entry.type is not EntryType.NORMAL
     try:
         if entry.type is EntryType.CONF_CHANGE:
@@ -96,7 +96,8 @@ def _check(message: Message) -> None:
 
 
 def _check_snapshot(snapshot: Snapshot) -> None:
-    """Its configuration must be one that can hold: what a member would otherwise find out in the middle of a change."""
+    """Raise InvalidMessageError if the configuration of a snapshot is not valid; otherwise restoring it would fail
+    halfway."""
     state = snapshot.conf_state
     try:
         config, _ = restore(ProgressTracker(1, 0), snapshot.index, state)
@@ -107,7 +108,8 @@ def _check_snapshot(snapshot: Snapshot) -> None:
 
 
 def _check_entries(message: Message) -> None:
-    """Indexes without gaps, terms that only rise and end at the leader's: what makes a slice of a log."""
+    """Raise InvalidMessageError unless indexes are consecutive and terms never decrease nor exceed the leader's
+    term."""
     last = EntryId(message.log_term, message.index)
     for entry in message.entries:
         if entry.index != last.index + 1 or entry.term < last.term:

@@ -1,14 +1,14 @@
-"""Changes of the configuration, checked before they take effect (thesis, chapter 4; etcd's package confchange).
+"""Membership changes, checked before they take effect (thesis, chapter 4; etcd's package confchange).
 
-A single change is safe by itself, because majorities of sets that differ in one voter overlap. Several at once go
-through a joint configuration, in which both the old and the new set must agree:
+A single change is safe by itself, because majorities of sets that differ in one voter overlap. Several changes at once
+go through a joint configuration, in which a decision needs a majority of the old set and one of the new set:
 
     simple        (1 2 3)           ->  (1 2 3 4)
     enter_joint   (1 2 3)           ->  (1 2 4)&&(1 2 3)
     leave_joint   (1 2 4)&&(1 2 3)  ->  (1 2 4)
 
-A change takes effect when its entry is applied, not when it is appended. That differs from the thesis and is as safe,
-as long as no change is proposed while another one is in the log and not applied.
+A change takes effect when its entry is applied, not when it is appended. That differs from the thesis. It is as safe,
+as long as no change is proposed while the log holds another one that is not applied.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,10 +43,10 @@ class _Draft:
         self._tracker = tracker
 
     def apply(self, changes: Iterable[ConfChangeSingle]) -> None:
-        """Make the changes on the incoming half."""
+        """Apply the changes to the incoming half."""
         for change in changes:
             if change.node_id == NOBODY:
-                continue  # the application cancelled it
+                continue  # the application cancelled this change
             match change.type:
                 case ConfChangeType.ADD_NODE:
                     self._make_voter(change.node_id)
@@ -90,7 +90,7 @@ class _Draft:
         self._remove(node_id)
         self.progress[node_id] = progress
         if node_id in self.outgoing:
-            # It still votes in the outgoing half, and nobody is voter and learner at once.
+            # This member still votes in the outgoing half, and no member is voter and learner at the same time.
             self.learners_next.add(node_id)
         else:
             progress.is_learner = True
@@ -109,16 +109,16 @@ class _Draft:
         (self.learners if is_learner else self.incoming).add(node_id)
         # Probing begins at the last index: most likely the node has nothing and gets a snapshot.
         progress = self._tracker.new_progress(Index(max(self._last_index, 1)), is_learner=is_learner)
-        # Otherwise a check of the quorum that comes before its first answer could end the leadership.
+        # Otherwise a quorum check before this member's first answer could end the leadership.
         progress.recent_active = True
         self.progress[node_id] = progress
 
 
 class Changer:
-    """Makes the next configuration of the one in `tracker`, which it does not change.
+    """Computes the next configuration from the one in `tracker`. Does not change `tracker`.
 
-    `last_index` is the leader's last entry, where probing of new members begins. Every method gives the new
-    configuration with the progress of its members, or raises ConfChangeError.
+    `last_index` is the index of the leader's last entry, where probing of new members begins. Every method returns the
+    new configuration and the progress of its members, or raises ConfChangeError.
     """
 
     def __init__(self, tracker: ProgressTracker, last_index: Index) -> None:
@@ -128,7 +128,8 @@ class Changer:
     def enter_joint(
         self, changes: Sequence[ConfChangeSingle], *, auto_leave: bool
     ) -> tuple[Configuration, ProgressMap]:
-        """Keep the voters as the outgoing half and make the changes on a copy (C_new,old of section 4.3)."""
+        """Keep the current voters as the outgoing half and apply the changes to a copy of them (C_new,old of section
+        4.3)."""
         draft = self._draft()
         if draft.outgoing:
             raise ConfChangeError("config is already joint")
@@ -140,7 +141,7 @@ class Changer:
         return draft.finish()
 
     def leave_joint(self) -> tuple[Configuration, ProgressMap]:
-        """Let the incoming half decide alone (C_new), and make learners of those that were to become learners."""
+        """Drop the outgoing half, so that the incoming one decides alone (C_new). `learners_next` become learners."""
         draft = self._draft()
         if not draft.outgoing:
             raise ConfChangeError("can't leave a non-joint config")
@@ -155,7 +156,7 @@ class Changer:
         return draft.finish()
 
     def simple(self, changes: Sequence[ConfChangeSingle]) -> tuple[Configuration, ProgressMap]:
-        """Make changes that, taken together, add or remove at most one voter."""
+        """Apply changes that together add or remove at most one voter."""
         draft = self._draft()
         if draft.outgoing:
             raise ConfChangeError("can't apply simple config change in joint config")
@@ -165,7 +166,7 @@ class Changer:
         return draft.finish()
 
     def change(self, change: ConfChangeV2) -> tuple[Configuration, ProgressMap]:
-        """Make a change by the way that it names or needs."""
+        """Apply a change directly or through a joint configuration, as the change says or requires."""
         if change.leaves_joint:
             return self.leave_joint()
         if change.enters_joint:
@@ -179,9 +180,9 @@ class Changer:
 
 
 def restore(tracker: ProgressTracker, last_index: Index, state: ConfState) -> tuple[Configuration, ProgressMap]:
-    """The configuration that a snapshot names, made by changes so that it is checked as any other.
+    """Rebuild a snapshot's configuration by applying changes to an empty one, so that it passes the same checks.
 
-    `tracker` has no members yet. It is changed on the way.
+    `tracker` must have no members; it is modified.
     """
 
     def adopt(made: tuple[Configuration, ProgressMap]) -> None:
@@ -204,7 +205,8 @@ def restore(tracker: ProgressTracker, last_index: Index, state: ConfState) -> tu
 
 
 def check_invariants(config: Configuration, progress: ProgressMap) -> None:
-    """What must hold of every configuration. The empty one passes, since the first one is made from it."""
+    """Check the invariants of a configuration. The empty one passes, because every first configuration is built from
+    it."""
     voters = config.voters
     for node_id in sorted(voters.ids | config.learners | config.learners_next):
         if node_id not in progress:

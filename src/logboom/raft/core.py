@@ -1,7 +1,7 @@
-"""What a node knows in every role: its term and vote, its log, the configuration, and what it has to send.
+"""The state of a node in every role: its term and vote, its log, the configuration, and the messages to send.
 
-The roles (`follower`, `candidate`, `leader`) work on it, one at a time; `raft.Raft` owns both and changes the roles.
-Whatever only a leader needs lives in `leader.Leader` and ends with the leadership.
+One role at a time (`follower`, `candidate`, `leader`) works on it; `raft.Raft` owns both and switches the roles. State
+that only a leader needs is in `leader.Leader` and ends with the leadership.
 """
 
 from typing import Protocol
@@ -27,23 +27,23 @@ from logboom.raft.tracker import ProgressTracker
 
 VOTES = frozenset({MessageType.VOTE, MessageType.VOTE_RESP, MessageType.PRE_VOTE, MessageType.PRE_VOTE_RESP})
 WITHOUT_TERM = frozenset({MessageType.PROP, MessageType.READ_INDEX})
-"""Forwarded on behalf of somebody else: as if the request had been made at the leader."""
+"""Forwarded requests: the leader handles them as if they had been made there."""
 
 
 class Transitions(Protocol):
-    """How a role asks for another one. `Raft` does it."""
+    """What a role calls to change the role. Implemented by `Raft`."""
 
     def become_follower(self, term: Term, lead: NodeId) -> None:
-        """Follow `lead`, or no leader yet, in `term`."""
+        """Become a follower of `lead` in `term`; NOBODY: no leader is known yet."""
 
     def become_leader(self) -> None:
-        """The election of this term is won."""
+        """Become the leader, after this node has won the election of its term."""
 
     def campaign(self, *, after_pre_vote: bool = False, transfer: bool = False) -> None:
-        """Ask for votes, if this node may be elected. `transfer`: the leader wants this node to lead, now."""
+        """Start an election, if this node may be elected. `transfer`: the current leader asked for it."""
 
     def step(self, message: Message) -> None:
-        """Take a message as if it had just come: after a change of roles the new one must see it."""
+        """Handle a message again, in the new role."""
 
 
 class Core:
@@ -59,15 +59,16 @@ class Core:
         self.lead = NOBODY
         self.role = Role.FOLLOWER
         self.election_elapsed = 0
-        """Ticks since a message of the leader, the last campaign or, on a leader, the last check of the quorum."""
+        """Ticks since the last message of the leader, the last campaign or, on a leader, the last quorum check."""
 
         self.randomized_election_ticks = 0
         self.read_states: list[ReadState] = []
         self.messages: list[Message] = []
-        """May be sent at once: nothing in them promises anything that is not durable."""
+        """Messages that may be sent at once: they depend on nothing that is not durable."""
 
         self.messages_after_append: list[Message] = []
-        """May be sent, or taken if they are for this node itself, once everything that is unstable now is durable."""
+        """Messages that may be delivered, to other nodes or this one, once everything that is unstable now is
+        durable."""
 
     @property
     def soft_state(self) -> SoftState:
@@ -76,12 +77,13 @@ class Core:
 
     @property
     def hard_state(self) -> HardState:
-        """What must be stored."""
+        """Term, vote and commit index, which must be stored."""
         return HardState(self.term, self.vote, self.log.committed)
 
     @property
     def is_promotable(self) -> bool:
-        """Whether this node may lead: it is a voter, and no snapshot is about to change the configuration."""
+        """Whether this node may become leader: it is a voter, and no snapshot is waiting that will replace the
+        configuration."""
         progress = self.tracker.progress.get(self.node_id)
         return progress is not None and not progress.is_learner and self.log.unstable.snapshot is None
 
@@ -92,11 +94,11 @@ class Core:
 
     @property
     def ticks_until_campaign(self) -> int | None:
-        """How many ticks from now this node campaigns, unless it hears of a leader; None if it may not lead."""
+        """Ticks until this node campaigns, unless it hears from a leader; None if it may not become leader."""
         return max(1, self.randomized_election_ticks - self.election_elapsed) if self.is_promotable else None
 
     def reset(self, term: Term) -> None:
-        """Begin a role: drop everything that belonged to the one before."""
+        """Reset everything that belonged to the previous role."""
         if self.term != term:
             self.term = term
             self.vote = NOBODY
@@ -111,10 +113,10 @@ class Core:
             own.match_index = last
 
     def send(self, message: Message) -> None:
-        """Queue a message; sender and term are filled in."""
+        """Queue a message. This method sets sender and term."""
         message = self._addressed(message)
         if message.type in SENT_AFTER_APPEND:
-            # Rejections wait, too: they may rest on a vote or an entry that is not durable yet, and they are rare.
+            # Rejections wait, too: they may depend on a vote or an entry that is not durable yet, and they are rare.
             self.messages_after_append.append(message)
             return
         assert message.to != self.node_id, f"{message.type.name} to itself"
@@ -123,7 +125,7 @@ class Core:
     def _addressed(self, message: Message) -> Message:
         sender = message.sender or self.node_id
         if message.type in VOTES:
-            # Their term is the one of the election, which a pre-vote has not begun.
+            # The sender sets their term: that of the election, which is the next term for a pre-vote.
             assert message.term != 0, f"{message.type.name} without a term"
             return msgspec.structs.replace(message, sender=sender)
         assert message.term == 0, f"{message.type.name} has term {message.term} already"

@@ -1,15 +1,16 @@
-"""The errors that a Raft node raises: requests that it refuses, and errors after which it must stop. A violated
-invariant is an assertion, not one of these."""
+"""The errors that a Raft node raises: for refused requests, and those after which it must stop. Violated invariants are
+assertions, not errors of this module."""
 
 from logboom.base.errors import LogboomError
 
 
 class RaftError(LogboomError):
-    """Base of all."""
+    """Base class of these errors."""
 
 
 class ProposalDroppedError(RaftError):
-    """The proposal was not taken and will not be committed; the proposer may try again at once or elsewhere."""
+    """The proposal was not appended and will not be committed. The proposer may retry at once, here or at another
+    node."""
 
 
 class LocalMessageError(RaftError):
@@ -17,11 +18,11 @@ class LocalMessageError(RaftError):
 
 
 class UnknownPeerError(RaftError):
-    """A response of a node that is no member of the configuration."""
+    """A response of a node that is not a member of the configuration."""
 
 
 class WrongAddresseeError(RaftError):
-    """A message for another node id, such as that of the voter whose disk was here before."""
+    """A message for another node id, for example the previous id of this broker, before it lost its disk."""
 
 
 class InvalidMessageError(RaftError):
@@ -29,13 +30,13 @@ class InvalidMessageError(RaftError):
 
 
 class ConfChangeError(RaftError):
-    """A change of the configuration that is not possible on top of the one that holds."""
+    """A change that cannot be applied to the current configuration."""
 
 
 class LogLostError(RaftError):
-    """Others rely on entries that this node acknowledged and does not have: its log was lost or damaged.
+    """This node has acknowledged entries that it does not have any more: its log was lost or damaged.
 
-    The node must not continue under its id. Remove that voter and add this disk as a new one.
+    The node must not continue with its id. Remove that voter and add this disk as a new one.
     """
 
 

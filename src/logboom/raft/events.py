@@ -1,4 +1,4 @@
-"""What happens to a `Node`, and what it asks its host to do about it."""
+"""The events that a host passes to a `Node`, and the effects that the `Node` returns."""
 
 from dataclasses import dataclass
 
@@ -22,33 +22,34 @@ from logboom.raft.messages import (
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Nothing but time; when it is `Node.due_ms` is often enough."""
+    """Time has passed. A host needs to send this only at `Node.due_ms`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message of another node, as `codec.decode_message` gave it."""
+    """A message of another node, decoded by `codec.decode_message`."""
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
 class Persisted:
-    """The write of that number and all before it are durable."""
+    """The write with that number and all before it are durable."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The state machine has applied everything up to `index` that it was given."""
+    """The state machine has applied the entries up to `index`."""
 
     index: Index
 
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Put `data` into the log, if this node leads. `token` names the proposal in the answer."""
+    """Append `data` to the log, if this node leads. `ProposalAppended` or `ProposalDropped` carries the same
+    `token`."""
 
     token: object
     data: bytes
@@ -56,7 +57,7 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class ProposeConfChange:
-    """Change the members, if this node leads and no other change is under way."""
+    """Change the members, if this node leads and no other change is in progress."""
 
     token: object
     change: ConfChange | ConfChangeV2
@@ -64,8 +65,8 @@ class ProposeConfChange:
 
 @dataclass(frozen=True, slots=True)
 class RequestRead:
-    """Find out what index the state machine must have applied before a read may be answered. `token` is unique on this
-    node. One that is not `urgent` may wait for the next heartbeats (`RaftConfig.eager_reads`)."""
+    """Ask for the index that the state machine must have applied before a read may be answered. `token` is unique on
+    this node. A request that is not `urgent` may wait for the next heartbeats (`RaftConfig.eager_reads`)."""
 
     token: int
     urgent: bool = True
@@ -73,21 +74,21 @@ class RequestRead:
 
 @dataclass(frozen=True, slots=True)
 class TransferLeadership:
-    """Have `to` lead, if this node does."""
+    """Transfer leadership to `to`, if this node leads."""
 
     to: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class PeerUnreachable:
-    """What was last sent to a node most likely did not arrive."""
+    """The last messages to a node were probably lost."""
 
     node_id: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSent:
-    """A SNAP message was handed over to its addressee, or could not be."""
+    """A SNAP message was delivered to its receiver, or could not be."""
 
     node_id: NodeId
     failed: bool
@@ -95,7 +96,7 @@ class SnapshotSent:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """A snapshot of the state machine, begun as `Node.snapshot_point` and with its data now, is durable."""
+    """A snapshot of the state machine, started from `Node.snapshot_point`, is complete and durable."""
 
     snapshot: Snapshot
 
@@ -119,9 +120,9 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Begin to write these, after all writes before; when durable, feed `Persisted(number)`.
+    """Write these after all earlier writes; when they are durable, pass `Persisted(number)`.
 
-    A snapshot replaces the whole log. Entries replace those that stand at their indexes and after.
+    A snapshot replaces the whole log. Entries replace all stored entries from the first one's index on.
     """
 
     number: int
@@ -129,14 +130,14 @@ class Persist:
     entries: tuple[Entry, ...]
     snapshot: Snapshot | None
     must_sync: bool
-    """False if only the commit index has moved: then `Persisted` may follow the write without a sync."""
+    """False if only the commit index has changed: then `Persisted` may follow the write without a sync."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a message. It may be lost, late, repeated and overtaken; nothing in it is more than what is durable.
+    """Send a message. It may be lost, delayed, repeated or reordered. It depends on nothing that is not durable.
 
-    For each SNAP feed `SnapshotSent`, also where it was lost: until then its addressee is sent nothing else.
+    For each SNAP message pass `SnapshotSent`, even if it was lost: until then the receiver gets no entries.
     """
 
     message: Message
@@ -151,16 +152,17 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Apply committed entries, in order, and feed `Applied`. Changes of members need nothing but that."""
+    """Apply committed entries, in order, and pass `Applied`. For entries with membership changes the host does nothing
+    else."""
 
     entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationChanged:
-    """From the entry at `index` on these are the members.
+    """The members, from the entry at `index` on.
 
-    A node that is not among them any more goes on until it neither leads nor has a leader: the others may need it.
+    A removed node must run until it neither leads nor has a leader: the others may still need it.
     """
 
     index: Index
@@ -169,8 +171,8 @@ class ConfigurationChanged:
 
 @dataclass(frozen=True, slots=True)
 class ProposalAppended:
-    """The proposal is in the log at `entry_id`, not committed yet. If another entry is applied at that index, it was
-    lost."""
+    """The proposal is in the log at `entry_id`, not committed yet. If an entry of another term is applied at that
+    index, the proposal was lost."""
 
     token: object
     entry_id: EntryId
@@ -178,8 +180,8 @@ class ProposalAppended:
 
 @dataclass(frozen=True, slots=True)
 class ProposalDropped:
-    """The proposal is not in the log: this node does not lead, hands leadership over, or has too much uncommitted; or
-    the change of members is not possible now."""
+    """The proposal was not appended: this node does not lead, is transferring leadership, or has too many uncommitted
+    bytes; or the membership change is not possible now."""
 
     token: object
     reason: str
@@ -187,7 +189,7 @@ class ProposalDropped:
 
 @dataclass(frozen=True, slots=True)
 class ReadReady:
-    """The read may be answered once everything up to `index` is applied."""
+    """The read may be answered once the entries up to `index` are applied."""
 
     token: int
     index: Index
@@ -195,7 +197,8 @@ class ReadReady:
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
-    """What this node is now, and whom it follows. A leader serves once an entry of its term is applied (rule 11)."""
+    """The role of this node, and the leader that it follows. A leader serves requests once an entry of its term is
+    applied."""
 
     role: Role
     lead: NodeId
@@ -204,7 +207,7 @@ class RoleChanged:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A message was ignored."""
+    """A message was ignored, for a reason that may be logged."""
 
     message: Message
     reason: str
@@ -212,12 +215,12 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotWanted:
-    """A member needs a snapshot, and the last one does not name it as a member, or another one: take one now."""
+    """A member needs a snapshot, but the last one does not list all current members: take a new one now."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiscardLog:
-    """Entries up to `index` are not needed any more; their files may go."""
+    """Entries up to `index` are not needed any more; files with only such entries may be deleted."""
 
     index: Index
 

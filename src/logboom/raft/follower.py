@@ -1,4 +1,4 @@
-"""The follower: it takes a leader's entries, heartbeats and snapshots, and passes requests on to the leader."""
+"""The follower role: handles a leader's entries, heartbeats and snapshots, and forwards requests to the leader."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ SwitchTo = Callable[[Configuration, ProgressMap], ConfState]
 
 
 class Follower:
-    """A node that follows `core.lead`, or waits for somebody to lead."""
+    """A node that follows `core.lead`; if that is NOBODY, it waits for a leader."""
 
     def __init__(self, core: Core, transitions: Transitions, switch_to: SwitchTo) -> None:
         self._core = core
@@ -23,7 +23,7 @@ class Follower:
         self._switch_to = switch_to
 
     def tick(self) -> None:
-        """Campaign when the leader was silent for the randomised election timeout."""
+        """Campaign when the leader has sent nothing for the randomised election timeout."""
         core = self._core
         core.election_elapsed += 1
         if core.is_promotable and core.is_past_election_timeout:
@@ -32,11 +32,11 @@ class Follower:
 
     @property
     def ticks_until_due(self) -> int | None:
-        """How many ticks until it campaigns; None if it may not."""
+        """Ticks until this node campaigns; None if it may not."""
         return self._core.ticks_until_campaign
 
     def step(self, message: Message) -> None:
-        """Take a message of the own term or of none. Raises ProposalDroppedError."""
+        """Handle a message of this node's term or without a term. Raises ProposalDroppedError."""
         match message.type:
             case MessageType.APP:
                 self._heard_from_leader(message)
@@ -57,7 +57,8 @@ class Follower:
             case MessageType.FORGET_LEADER:
                 self._forget_leader()
             case MessageType.TIMEOUT_NOW:
-                # No pre-vote: this node does not come back from a partition, it was asked to lead (section 3.10).
+                # No pre-vote: the leader asked this node to take over, it is not returning from a partition (section
+                # 3.10).
                 self._transitions.campaign(transfer=True)
 
     def _heard_from_leader(self, message: Message) -> None:
@@ -74,7 +75,7 @@ class Follower:
         if last is not None:
             core.send(Message(type=MessageType.APP_RESP, to=message.sender, index=last))
             return
-        # The leader goes back to where the logs may agree: to the last entry here whose term is not above its own.
+        # A hint for the leader where the logs may agree: the last entry here whose term is not above the leader's.
         hint, hint_term = core.log.find_conflict_by_term(min(message.index, core.log.last_index()), message.log_term)
         core.send(
             Message(
@@ -98,7 +99,7 @@ class Follower:
         core.send(Message(type=MessageType.APP_RESP, to=message.sender, index=acknowledged))
 
     def _restore(self, snapshot: Snapshot) -> bool:
-        """Take log and configuration from a snapshot; False if it holds nothing new or is not for this node."""
+        """Replace log and configuration by a snapshot; False if it has nothing new or does not list this node."""
         core = self._core
         if snapshot.index <= core.log.committed:
             return False
@@ -106,7 +107,7 @@ class Follower:
         if core.node_id not in state.voters + state.learners + state.voters_outgoing:
             return False
         if core.log.matches(EntryId(snapshot.term, snapshot.index)):
-            core.log.commit_to(snapshot.index)  # all of it is here already
+            core.log.commit_to(snapshot.index)  # this log already has everything in the snapshot
             return False
         core.log.restore(snapshot)
         core.tracker = ProgressTracker(core.config.max_inflight_messages, core.config.max_inflight_bytes)
@@ -122,11 +123,12 @@ class Follower:
         self._forward(message)
 
     def _forward(self, message: Message) -> None:
-        """Pass it on to the leader; it is lost where none is known, and the requester asks again."""
+        """Send it to the leader. Without a known leader it is dropped, and the requester retries."""
         if self._core.lead != NOBODY:
             self._core.send(msgspec.structs.replace(message, to=self._core.lead, term=Term(0)))
 
     def _forget_leader(self) -> None:
-        """Let others be elected before the lease of the leader ends. Reads by lease would not be safe then."""
+        """Allow an election before the leader's lease ends. Ignored with lease-based reads, which would not be safe
+        then."""
         if self._core.config.read_only is not ReadOnlyOption.LEASE_BASED:
             self._core.lead = NOBODY

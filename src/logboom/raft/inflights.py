@@ -1,4 +1,4 @@
-"""Append messages that were sent to one follower and not acknowledged yet: a window bounded in messages and bytes."""
+"""The window of append messages that one follower has not acknowledged yet, limited in messages and bytes."""
 
 from collections import deque
 
@@ -6,7 +6,7 @@ from logboom.raft.messages import Index
 
 
 class Inflights:
-    """The window of one follower. `max_bytes` 0 means no limit in bytes.
+    """The window of one follower. `max_bytes` 0: no limit in bytes.
 
     The limit in bytes is soft: the message that crosses it is still sent.
     """
@@ -24,21 +24,21 @@ class Inflights:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more may be sent until something is acknowledged."""
+        """Whether no more messages may be sent until one is acknowledged."""
         return len(self._window) == self._max_messages or (self._max_bytes != 0 and self._bytes >= self._max_bytes)
 
     def add(self, last_index: Index, size_bytes: int) -> None:
-        """Note a message by the index of its last entry. Indexes come in order."""
+        """Add a sent message, by the index of its last entry. Indexes must increase."""
         assert not self.is_full, "nothing may be sent into a full window"
         self._window.append((last_index, size_bytes))
         self._bytes += size_bytes
 
     def free_up_to(self, index: Index) -> None:
-        """Everything up to `index` is acknowledged."""
+        """Remove the messages up to `index`, which are acknowledged."""
         while self._window and self._window[0][0] <= index:
             self._bytes -= self._window.popleft()[1]
 
     def clear(self) -> None:
-        """Forget all messages."""
+        """Remove all messages."""
         self._window.clear()
         self._bytes = 0

@@ -1,4 +1,4 @@
-"""The leader: it takes proposals, replicates them, commits what majorities have, and steps down when it must."""
+"""The leader role: appends proposals, replicates them, commits what a majority has, and steps down without a quorum."""
 
 from logboom.raft.core import Core, Transitions
 from logboom.raft.errors import ProposalDroppedError
@@ -18,7 +18,7 @@ from logboom.raft.replication import Replicator
 
 
 class Leader:
-    """State of one leadership. It begins with an empty entry of its term, whose commit commits all before it."""
+    """State of one leadership. It begins with an empty entry of its term; committing it commits all earlier entries."""
 
     def __init__(self, core: Core, transitions: Transitions) -> None:
         self._core = core
@@ -27,11 +27,13 @@ class Leader:
         self.proposals = Proposals(core)
         self._read_only = ReadOnly()
         self._early_reads: list[Message] = []
-        """Reads that wait for the first commit of this term; before it, the leader does not know what is committed."""
+        """Reads that wait for the first commit of this term. Before it, the leader does not know which entries are
+        committed."""
 
         self._heartbeat_elapsed = 0
         self.transferee = NOBODY
-        """Whom leadership is being handed to. Proposals are dropped meanwhile (section 3.10)."""
+        """The member that leadership is being transferred to. Proposals are dropped during a transfer (section
+        3.10)."""
 
         own = core.tracker.progress[core.node_id]
         own.become_replicate()
@@ -39,7 +41,7 @@ class Leader:
         self.proposals.append((Entry(core.term, Index(0)),))
 
     def tick(self) -> None:
-        """Heartbeats, and once in an election timeout a look whether a majority is still there."""
+        """Send heartbeats, and check the quorum once in an election timeout."""
         core = self._core
         self._heartbeat_elapsed += 1
         core.election_elapsed += 1
@@ -47,14 +49,14 @@ class Leader:
             core.election_elapsed = 0
             if core.config.check_quorum and not self._check_quorum():
                 return
-            self.transferee = NOBODY  # who has not taken over within an election timeout does not
+            self.transferee = NOBODY  # give up a transfer that took longer than an election timeout
         if self._heartbeat_elapsed >= core.config.heartbeat_ticks:
             self._heartbeat_elapsed = 0
             self._replicator.broadcast_heartbeat(self._read_only.heartbeat_context)
 
     @property
     def ticks_until_due(self) -> int | None:
-        """How many ticks until heartbeats or the check of the quorum; None without any other member."""
+        """Ticks until the next heartbeats or quorum check; None without any other member."""
         core = self._core
         if len(core.tracker.progress) == 1:
             return None
@@ -62,7 +64,7 @@ class Leader:
         return max(1, min(heartbeat, core.config.election_ticks - core.election_elapsed))
 
     def step(self, message: Message) -> None:
-        """Take a message of the own term or of none. Raises ProposalDroppedError."""
+        """Handle a message of this node's term or without a term. Raises ProposalDroppedError."""
         match message.type:
             case MessageType.BEAT:
                 self._replicator.broadcast_heartbeat(self._read_only.heartbeat_context)
@@ -91,12 +93,12 @@ class Leader:
                 self._snapshot_sent(progress, failed=message.reject)
             case MessageType.UNREACHABLE:
                 if progress.state is ProgressState.REPLICATE:
-                    progress.become_probe()  # most likely messages were lost
+                    progress.become_probe()  # messages were probably lost
             case MessageType.TRANSFER_LEADER:
                 self._transfer(message.sender, progress)
 
     def configuration_changed(self) -> None:
-        """Another configuration holds: fewer may be needed to commit, new members are probed at once."""
+        """Handle a new configuration: more entries may be committed now, and new members are probed at once."""
         if self._maybe_commit():
             self._replicator.broadcast_append()
         else:
@@ -106,14 +108,14 @@ class Leader:
             self.transferee = NOBODY
 
     def broadcast_append(self) -> None:
-        """Send everybody what is new."""
+        """Send new entries to all followers."""
         self._replicator.broadcast_append()
 
     # --- proposals -----------------------------------------------------------------------------------------------
 
     def _propose(self, entries: tuple[Entry, ...]) -> None:
         core = self._core
-        assert entries, "a proposal proposes something"
+        assert entries, "a proposal without entries"
         if core.node_id not in core.tracker.progress or self.transferee != NOBODY:
             raise ProposalDroppedError("raft proposal dropped")
         self.proposals.append(self.proposals.prepare(entries))
@@ -124,8 +126,8 @@ class Leader:
     def _append_rejected(self, message: Message, progress: Progress) -> None:
         hint = message.reject_hint
         if message.log_term > 0:
-            # The follower has `log_term` at the hint. Where this log has a higher term they cannot agree, and terms
-            # only rise: go back to the first place where they may.
+            # The follower's entry at the hint has `log_term`. The logs cannot agree at an index where this log has a
+            # higher term. Terms never decrease, so go back to the last index where they may agree.
             hint, _ = self._core.log.find_conflict_by_term(hint, message.log_term)
         if progress.maybe_decrease(message.index, hint):
             if progress.state is ProgressState.REPLICATE:
@@ -134,29 +136,29 @@ class Leader:
 
     def _append_acknowledged(self, message: Message, progress: Progress) -> None:
         core = self._core
-        # An old acknowledgement says nothing new, but it does answer a probe.
+        # A repeated acknowledgement has no new index, but it may answer a probe.
         answers_probe = progress.match_index == message.index and progress.state is ProgressState.PROBE
         if not progress.maybe_update(message.index) and not answers_probe:
             return
-        self._follow_up(message.index, progress)
+        self._update_state(message.index, progress)
         if self._maybe_commit():
             self._release_early_reads()
             self._replicator.broadcast_append()
         elif message.sender != core.node_id and progress.can_bump_commit(core.log.committed):
             self._replicator.send_append(message.sender)
         if message.sender != core.node_id:
-            # The window has room again; empty messages would say nothing new.
+            # The window has space again. Empty messages would have no new information.
             while self._replicator.send_append(message.sender, if_empty=False):
                 pass
         if message.sender == self.transferee and progress.match_index == core.log.last_index():
             self._replicator.send_timeout_now(message.sender)
 
-    def _follow_up(self, acked: Index, progress: Progress) -> None:
+    def _update_state(self, acked: Index, progress: Progress) -> None:
         match progress.state:
             case ProgressState.PROBE:
                 progress.become_replicate()
             case ProgressState.SNAPSHOT if progress.match_index + 1 >= self._core.log.first_index():
-                # It has a snapshot from which the log goes on, whether or not it is the one it was sent.
+                # The follower has a snapshot that this log continues, though it may not be the one this leader sent.
                 progress.become_probe()
                 progress.become_replicate()
             case ProgressState.REPLICATE:
@@ -172,8 +174,8 @@ class Leader:
         core = self._core
         progress.recent_active = True
         progress.flow_paused = False
-        # Also a full window is sent an empty message, and a probed follower that has everything answers one: both get
-        # out of their state by it.
+        # Send an empty message even if the window is full, or if a probed follower may have everything: the answer ends
+        # that state.
         if progress.match_index < core.log.last_index() or progress.state is ProgressState.PROBE:
             self._replicator.send_append(message.sender)
         if core.config.read_only is ReadOnlyOption.SAFE and message.context:
@@ -185,15 +187,16 @@ class Leader:
         if progress.state is not ProgressState.SNAPSHOT:
             return
         if failed:
-            progress.pending_snapshot = Index(0)  # else it would be probed behind a snapshot that it does not have
+            # Otherwise probing would begin after a snapshot that the follower does not have.
+            progress.pending_snapshot = Index(0)
         progress.become_probe()
-        # After a success its acknowledgement is waited for; after a failure, a heartbeat.
+        # Wait: after a success for the follower's acknowledgement, after a failure for the next heartbeat's answer.
         progress.flow_paused = True
 
     # --- leadership ----------------------------------------------------------------------------------------------
 
     def _check_quorum(self) -> bool:
-        """Step down unless a majority sent something since the last check; False if it did not."""
+        """Step down if no majority has sent anything since the last check; returns False then."""
         core = self._core
         active = core.tracker.is_quorum_active()
         if not active:
@@ -204,14 +207,14 @@ class Leader:
         return active
 
     def _transfer(self, transferee: NodeId, progress: Progress) -> None:
-        """Hand leadership to a voter: bring it up to date, then have it campaign."""
+        """Transfer leadership to a voter: send it all entries, then ask it to campaign."""
         core = self._core
         if progress.is_learner or self.transferee == transferee:
             return
-        self.transferee = NOBODY  # a new transfer replaces the one before
+        self.transferee = NOBODY  # a new transfer replaces the previous one
         if transferee == core.node_id:
             return
-        core.election_elapsed = 0  # it has an election timeout from now
+        core.election_elapsed = 0  # the transfer may take one election timeout from now
         self.transferee = transferee
         if progress.match_index == core.log.last_index():
             self._replicator.send_timeout_now(transferee)
@@ -222,7 +225,7 @@ class Leader:
 
     def _read_index(self, request: Message) -> None:
         core = self._core
-        # This holds for a single voter, too: after a restart it may not know any more how far it had committed.
+        # This applies to a single voter, too: its stored commit index may be older than what it had committed.
         if core.log.known_term(core.log.committed) != core.term:
             self._early_reads.append(request)
         else:

@@ -1,4 +1,4 @@
-"""A node's log: the stable part in `Storage` and the unstable end, seen as one, with what is committed and applied.
+"""A node's log: joins the stable part in `Storage` and the unstable end, and tracks what is committed and applied.
 
 compacted | stable ............. | unstable ............ |
           first_index            unstable.offset     last_index
@@ -15,7 +15,8 @@ from logboom.raft.unstable import Unstable
 
 
 class RaftLog:
-    """See the module. `max_applying_bytes` bounds what the state machine is handed and has not acknowledged."""
+    """The log of one node. `max_applying_bytes` limits the entries that the state machine has and has not
+    acknowledged."""
 
     def __init__(self, storage: Storage, max_applying_bytes: int) -> None:
         self._storage = storage
@@ -53,32 +54,32 @@ class RaftLog:
         return self._storage.term(index)
 
     def known_term(self, index: Index) -> Term | None:
-        """As `term`, None if the entry is not here."""
+        """Same as `term`, but None if this log does not have the entry."""
         try:
             return self.term(index)
         except (CompactedError, UnavailableError):
             return None
 
     def matches(self, entry: EntryId) -> bool:
-        """Whether this log has that entry; then all before it are the same, too (log matching, section 3.5)."""
+        """Whether this log has that entry. Then all earlier entries are the same, too (log matching, section 3.5)."""
         return self.known_term(entry.index) == entry.term
 
     def is_up_to_date(self, theirs: EntryId) -> bool:
-        """Whether a log with that last entry has all that may be committed here (section 3.6.1)."""
+        """Whether a log with that last entry is at least as up-to-date as this one (section 3.6.1)."""
         ours = self.last_id()
         return (theirs.term, theirs.index) >= (ours.term, ours.index)
 
     # --- entries -----------------------------------------------------------------------------------------------
 
     def entries(self, low: Index, max_bytes: int) -> tuple[Entry, ...]:
-        """Entries from `low` on, cut after `max_bytes` but never to nothing. Raises CompactedError."""
+        """Entries from `low` on, at most `max_bytes` but at least one entry. Raises CompactedError."""
         if low > self.last_index():
             return ()
         return self.slice(low, Index(self.last_index() + 1), max_bytes)
 
     def slice(self, low: Index, high: Index, max_bytes: int = NO_LIMIT) -> tuple[Entry, ...]:
-        """Entries from `low` to before `high`, cut as in `entries`. Raises CompactedError."""
-        assert low <= high <= self.last_index() + 1, f"[{low}, {high}) reaches behind {self.last_index()}"
+        """Entries from `low` to `high` - 1, limited as in `entries`. Raises CompactedError."""
+        assert low <= high <= self.last_index() + 1, f"[{low}, {high}) reaches beyond {self.last_index()}"
         if low < self.first_index():
             raise CompactedError
         if low == high:
@@ -94,27 +95,28 @@ class RaftLog:
             return stable
         unstable = limit_size(self.unstable.slice(offset, high), max_bytes - size)
         if len(unstable) == 1 and size + entries_size(unstable) > max_bytes:
-            return stable  # the one entry that `limit_size` always leaves is too much here
+            return stable  # `limit_size` returns at least one entry; here it is not needed and does not fit
         return stable + unstable
 
     def pages(self, low: Index, high: Index, max_bytes: int) -> Iterator[tuple[Entry, ...]]:
-        """All entries from `low` to before `high`, at most about `max_bytes` of them in memory at a time."""
+        """All entries from `low` to `high` - 1, in pages of about `max_bytes`."""
         while low < high:
             page = self.slice(low, high, max_bytes)
             yield page
             low = Index(low + len(page))
 
     def append(self, entries: tuple[Entry, ...]) -> Index:
-        """Add entries, in place of any from the first one's index on; gives the last index."""
+        """Append entries, replacing all from the first one's index on. Returns the last index."""
         if entries:
             assert entries[0].index > self.committed, f"entry {entries[0].index} is committed up to {self.committed}"
             self.unstable.truncate_and_append(entries)
         return self.last_index()
 
     def maybe_append(self, before: EntryId, entries: tuple[Entry, ...], committed: Index) -> Index | None:
-        """A leader's entries, which follow `before`; gives the last of them, or None if this log lacks `before`.
+        """Append a leader's entries, which follow `before`. Returns the last one's index, or None if this log lacks
+        `before`.
 
-        Only what conflicts is removed: a message that comes late must not cut off what newer ones have added.
+        Removes only entries that conflict: a delayed message must not remove entries that later messages have added.
         """
         if not self.matches(before):
             return None
@@ -127,15 +129,15 @@ class RaftLog:
         return last_new
 
     def _find_conflict(self, entries: Sequence[Entry]) -> Index | None:
-        """Index of the first entry that this log lacks or has with another term."""
+        """Index of the first of `entries` that this log lacks or has with another term."""
         return next((entry.index for entry in entries if not self.matches(entry.id)), None)
 
     def find_conflict_by_term(self, index: Index, term: Term) -> tuple[Index, Term]:
-        """The last place, up to `index`, where this log may agree with one that has `term` at `index`.
+        """The last position up to `index` at which this log may agree with another log that has `term` at `index`.
 
-        That is the last entry whose term is at most `term`, or whose term is not known here (then with term 0): terms
-        only rise within a log, so it cannot agree anywhere behind. It lets a leader find where logs part with one
-        message for each term, not for each entry.
+        That is the last entry whose term is at most `term`, or whose term is not known here (term 0 is returned then).
+        Terms never decrease within a log, so the logs cannot agree after it. With this, a leader needs one message per
+        term, not one per entry, to find where the logs diverge.
         """
         while index > 0:
             ours = self.known_term(index)
@@ -149,7 +151,7 @@ class RaftLog:
     # --- committing and applying -------------------------------------------------------------------------------
 
     def commit_to(self, index: Index) -> None:
-        """Everything up to `index` is committed. Never goes back. Raises LogLostError."""
+        """Raise the commit index to `index`; it never goes back. Raises LogLostError."""
         if index <= self.committed:
             return
         if index > self.last_index():
@@ -160,7 +162,8 @@ class RaftLog:
         self.committed = index
 
     def maybe_commit(self, at: EntryId) -> bool:
-        """Commit up to an entry that a majority has, if it is of the leader's own term (section 3.6.2)."""
+        """Commit up to entry `at`, which a majority has. The caller passes its own term: only such entries are
+        committed by counting (section 3.6.2). Returns whether the commit index has changed."""
         if at.index <= self.committed or not self.matches(at):
             return False
         self.commit_to(at.index)
@@ -171,20 +174,21 @@ class RaftLog:
         return self.committed if allow_unstable else min(self.committed, Index(self.unstable.offset - 1))
 
     def has_next_committed(self, *, allow_unstable: bool) -> bool:
-        """Whether there is anything to apply, and room for it. Not while a snapshot is to be applied first."""
+        """Whether `next_committed` has entries. False while a snapshot must be applied first or too much is being
+        applied."""
         if self.applying.is_paused or self.unstable.snapshot is not None:
             return False
         return self.applying.applying < self.appliable_index(allow_unstable=allow_unstable)
 
     def next_committed(self, *, allow_unstable: bool) -> tuple[Entry, ...]:
-        """What is to be applied next."""
+        """The entries to apply next."""
         if not self.has_next_committed(allow_unstable=allow_unstable):
             return ()
         high = Index(self.appliable_index(allow_unstable=allow_unstable) + 1)
         return self.slice(Index(self.applying.applying + 1), high, self.applying.budget_bytes)
 
     def accept_applying(self, last: Index, size_bytes: int, *, allow_unstable: bool) -> None:
-        """Entries up to `last` were handed to the state machine."""
+        """Entries up to `last` were passed to the state machine."""
         assert last <= self.committed, f"applying {last}, committed up to {self.committed}"
         self.applying.accept(last, size_bytes, self.appliable_index(allow_unstable=allow_unstable))
 

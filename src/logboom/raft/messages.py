@@ -1,7 +1,7 @@
-"""What Raft nodes store and send to one another: entries, snapshots, hard state, membership, messages.
+"""The data that Raft nodes store and exchange: entries, snapshots, hard state, membership, messages.
 
-Names and numbers follow etcd's raftpb, so that a message can be compared with etcd's field by field. All of it is
-immutable; a message that is forwarded is a copy with another addressee. `codec` turns messages into bytes.
+Names and numbers follow etcd's raftpb, so that a message can be compared with etcd's field by field. All types are
+immutable; forwarding a message copies it with another receiver. `codec` encodes messages.
 """
 
 from collections.abc import Iterable
@@ -11,32 +11,32 @@ from typing import Final, NewType
 import msgspec
 
 NodeId = NewType("NodeId", int)
-"""A member of the group, from 1 to 2^64 - 3. It is given to one voter with one log and never again (etcd: "an ID
-represents a unique node in a cluster for all time"); 0 stands for nobody."""
+"""A member of the group, from 1 to 2^64 - 3. An id belongs to one member with one log and is never reused (etcd: "an ID
+represents a unique node in a cluster for all time"). 0 means no node."""
 
 Term = NewType("Term", int)
-"""The count of elections. At most one leader exists in a term (thesis, section 3.2)."""
+"""Number of an election. A term has at most one leader (thesis, section 3.2)."""
 
 Index = NewType("Index", int)
-"""Position of an entry in the log. The first entry has index 1; 0 is the empty log."""
+"""Position of an entry in the log. The first entry has index 1; 0 means before the first."""
 
 NOBODY: Final = NodeId(0)
 LOCAL_APPEND_THREAD: Final = NodeId(2**64 - 1)
-"""The addressee of what this node must write to its log, with asynchronous storage writes."""
+"""The receiver of writes to this node's log, with asynchronous storage writes."""
 
 LOCAL_APPLY_THREAD: Final = NodeId(2**64 - 2)
-"""The addressee of what this node's state machine must apply, with asynchronous storage writes."""
+"""The receiver of entries that this node must apply, with asynchronous storage writes."""
 
 NO_LIMIT: Final = 2**64 - 1
 TERM_MAX: Final = Term(2**31 - 1)
-"""Files keep the term of an entry as a leader epoch, which has 32 bits with a sign (Kafka's record batch)."""
+"""Files store an entry's term as the leader epoch of Kafka's record batch, a signed integer of 32 bits."""
 
 
 class EntryType(IntEnum):
-    """What the data of an entry are."""
+    """The kind of data in an entry."""
 
     NORMAL = 0
-    """The state machine's own; empty for the entry with which a leader begins its term."""
+    """Data of the state machine; empty in the entry with which a leader begins its term."""
 
     CONF_CHANGE = 1
     """A change of one member, encoded `ConfChange`."""
@@ -46,7 +46,7 @@ class EntryType(IntEnum):
 
 
 class EntryId(msgspec.Struct, frozen=True, array_like=True):
-    """Identifies an entry: no two leaders share a term, and none writes two entries at one index."""
+    """Identifies an entry: a term has one leader, which never writes two entries at one index."""
 
     term: Term
     index: Index
@@ -62,14 +62,14 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def id(self) -> EntryId:
-        """Its term and index."""
+        """Term and index of the entry."""
         return EntryId(self.term, self.index)
 
 
 class ConfState(msgspec.Struct, frozen=True, array_like=True):
     """A configuration as it is stored with a snapshot.
 
-    While `voters_outgoing` has members the configuration is joint: a decision needs a majority of both sets (thesis,
+    While `voters_outgoing` is not empty, the configuration is joint: a decision needs a majority of each set (thesis,
     section 4.3).
     """
 
@@ -77,10 +77,10 @@ class ConfState(msgspec.Struct, frozen=True, array_like=True):
     learners: tuple[NodeId, ...] = ()
     voters_outgoing: tuple[NodeId, ...] = ()
     learners_next: tuple[NodeId, ...] = ()
-    """Outgoing voters that become learners once the joint configuration ends."""
+    """Outgoing voters that become learners when the joint configuration ends."""
 
     auto_leave: bool = False
-    """Whether the leader ends the joint configuration by itself."""
+    """Whether the leader ends the joint configuration without a request."""
 
     def in_order(self) -> "ConfState":
         """The same configuration with each tuple sorted."""
@@ -94,7 +94,7 @@ class ConfState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """The state machine after the entry at `index`, and the configuration that held then."""
+    """The state machine after the entry at `index`, and the configuration at that index."""
 
     index: Index = Index(0)
     term: Term = Term(0)
@@ -103,26 +103,26 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it stands for no snapshot at all."""
+        """True for the value that means "no snapshot"."""
         return self.index == 0
 
 
 class HardState(msgspec.Struct, frozen=True, array_like=True):
-    """What must be durable before a message that follows from it is sent (thesis, section 3.8)."""
+    """State that must be durable before messages that depend on it are sent (thesis, section 3.8)."""
 
     term: Term = Term(0)
     vote: NodeId = NOBODY
     commit: Index = Index(0)
-    """Need not be durable for safety; with it a restart goes on where the node was."""
+    """Safety does not need this to be durable; it lets a restarted node continue from here."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was stored so far."""
+        """Whether no state was stored yet."""
         return self == HardState()
 
 
 class Role(Enum):
-    """What a node is in its term. The values are etcd's names."""
+    """The role of a node in its term. The values are etcd's names."""
 
     FOLLOWER = "StateFollower"
     CANDIDATE = "StateCandidate"
@@ -131,64 +131,65 @@ class Role(Enum):
 
 
 class SoftState(msgspec.Struct, frozen=True):
-    """What need not be stored: who leads, as far as this node knows, and its own role."""
+    """State that is not stored: the leader that this node knows, and its own role."""
 
     lead: NodeId
     role: Role
 
 
 class ConfChangeType(IntEnum):
-    """What happens to one member."""
+    """How one member changes."""
 
     ADD_NODE = 0
     REMOVE_NODE = 1
     UPDATE_NODE = 2
-    """Nothing changes but what the context says; the core ignores it."""
+    """Changes nothing in the configuration. Used to store a new `context` for a member."""
 
     ADD_LEARNER_NODE = 3
 
 
 class ConfChangeTransition(IntEnum):
-    """How a change of the configuration takes effect."""
+    """Whether a change goes through a joint configuration, and how that ends."""
 
     AUTO = 0
-    """At once for a single change; otherwise through a joint configuration that is left automatically."""
+    """Directly for a single change; otherwise through a joint configuration that the leader ends by itself."""
 
     JOINT_IMPLICIT = 1
-    """Through a joint configuration that the leader leaves by itself."""
+    """Through a joint configuration that the leader ends by itself."""
 
     JOINT_EXPLICIT = 2
     """Through a joint configuration that stays until an empty change is proposed."""
 
 
 class ConfChangeSingle(msgspec.Struct, frozen=True, array_like=True):
-    """A change of one member. Node 0 is ignored: an application cancels a change by it."""
+    """A change of one member. With node 0 it is ignored: the application has cancelled it."""
 
     type: ConfChangeType
     node_id: NodeId
 
 
 class ConfChangeV2(msgspec.Struct, frozen=True, array_like=True):
-    """Changes that take effect together. No changes and the transition AUTO: leave the joint configuration."""
+    """Changes that take effect together. Without changes and with transition AUTO: leave the joint configuration."""
 
     changes: tuple[ConfChangeSingle, ...] = ()
     transition: ConfChangeTransition = ConfChangeTransition.AUTO
     context: bytes = b""
-    """The application's own, for example who stands behind a node id and where it listens."""
+    """Data of the application, for example the broker of a node id and its address."""
 
     @property
     def leaves_joint(self) -> bool:
-        """Whether it ends a joint configuration."""
+        """Whether this change ends a joint configuration."""
         return self.transition is ConfChangeTransition.AUTO and not self.changes
 
     @property
     def enters_joint(self) -> bool:
-        """Whether it goes through a joint configuration. Liberal, as in etcd: any two changes do."""
+        """Whether this change goes through a joint configuration. As in etcd, any two changes do, even if they need
+        not."""
         return self.transition is not ConfChangeTransition.AUTO or len(self.changes) > 1
 
     @property
     def auto_leave(self) -> bool:
-        """Whether the joint configuration that it enters is left by the leader itself."""
+        """Whether the leader ends the joint configuration of this change by itself."""
         return self.transition is not ConfChangeTransition.JOINT_EXPLICIT
 
 
@@ -205,7 +206,7 @@ class ConfChange(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MessageType(IntEnum):
-    """Numbers of raftpb. What each one does is documented where it is handled."""
+    """Message types, with the numbers of raftpb. Each type is documented where it is handled."""
 
     HUP = 0
     BEAT = 1
@@ -246,7 +247,7 @@ LOCAL_MESSAGES: Final = frozenset(
         MessageType.STORAGE_APPLY_RESP,
     }
 )
-"""What a node says to itself; it never comes from another one."""
+"""Types that a node sends only to itself."""
 
 RESPONSES: Final = frozenset(
     {
@@ -260,26 +261,26 @@ RESPONSES: Final = frozenset(
         MessageType.STORAGE_APPLY_RESP,
     }
 )
-"""What answers something; from a node that is no member it answers nothing that was asked."""
+"""Types of responses. A response of a node that is not a member is ignored."""
 
 SENT_AFTER_APPEND: Final = frozenset({MessageType.APP_RESP, MessageType.VOTE_RESP, MessageType.PRE_VOTE_RESP})
-"""Promises about this node's log or vote: they wait until all they rest on is durable (thesis, section 3.8)."""
+"""Types that promise something about this node's log or vote: they are sent after that is durable (section 3.8)."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One message. Which fields mean something depends on its type; the rest have their defaults."""
+    """One message. Its type decides which fields are used; the others have their defaults."""
 
     type: MessageType
     to: NodeId = NOBODY
     sender: NodeId = NOBODY
     term: Term = Term(0)
-    """0 for messages that belong to no term: local ones, and proposals and reads on their way to the leader."""
+    """0 for messages without a term: local ones, and proposals and reads that are forwarded to the leader."""
 
     log_term: Term = Term(0)
-    """APP: the term of the entry before `entries`. Votes: of the candidate's last entry."""
+    """APP: the term of the entry before `entries`. Votes: the term of the candidate's last entry."""
 
     index: Index = Index(0)
-    """APP: the index of the entry before `entries`. APP_RESP: what is acknowledged, or was rejected."""
+    """APP: the index of the entry before `entries`. APP_RESP: the index that is acknowledged or rejected."""
 
     entries: tuple[Entry, ...] = ()
     commit: Index = Index(0)
@@ -287,15 +288,16 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Snapshot | None = None
     reject: bool = False
     reject_hint: Index = Index(0)
-    """APP_RESP: a guess where the two logs may still agree."""
+    """APP_RESP: an index up to which the two logs may agree."""
 
     context: bytes = b""
     responses: "tuple[Message, ...]" = ()
-    """STORAGE_APPEND and STORAGE_APPLY: what to deliver once the write is durable, or the entries are applied."""
+    """STORAGE_APPEND and STORAGE_APPLY: the messages to deliver once the write is durable or the entries are
+    applied."""
 
 
 def entry_size(entry: Entry) -> int:
-    """Bytes of an entry in etcd's encoding (protocol buffers), by which message and apply limits are counted."""
+    """Bytes of an entry in etcd's encoding (protocol buffers). The limits of messages and applications count these."""
     size = 2 + _varint_size(entry.term) + _varint_size(entry.index)
     if entry.type is not EntryType.NORMAL:
         size += 2
@@ -310,12 +312,12 @@ def entries_size(entries: tuple[Entry, ...]) -> int:
 
 
 def payload_size(entries: tuple[Entry, ...]) -> int:
-    """Bytes of the data alone: what bounds the uncommitted tail. An empty entry counts nothing."""
+    """Bytes of the entries' data, which the limit on the uncommitted log counts. An empty entry counts 0."""
     return sum(len(entry.data) for entry in entries)
 
 
 def limit_size(entries: Iterable[Entry], max_bytes: int) -> tuple[Entry, ...]:
-    """The longest prefix of at most `max_bytes`, but never less than one entry where there is one."""
+    """The longest prefix of at most `max_bytes`, but at least one entry if there are any."""
     taken: list[Entry] = []
     size = 0
     for entry in entries:

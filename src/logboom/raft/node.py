@@ -1,8 +1,8 @@
-"""One member of the group as a broker drives it: `step(event, now) -> effects`. Time is in milliseconds.
+"""The interface to a broker: `Node.step(event, now_ms) -> effects` for one member of the group.
 
-It runs `RawNode` with asynchronous storage writes and keeps the copy of the log from which that reads. The order of
-its effects is the order in which they may be begun. What rests on a write is never among the effects of the same step:
-it is an effect of the `Persisted` that ends that write.
+A `Node` runs `RawNode` with asynchronous storage writes and keeps the in-memory copy of the log that `RawNode` reads.
+The host starts effects in the order in which a step returns them. An effect that depends on a write is not returned by
+the same step as the write, but by the step that handles the `Persisted` of that write.
 """
 
 import struct
@@ -78,21 +78,23 @@ _TOKEN: Final = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the files of a node hold: all that was made durable. Nothing for a new member."""
+    """The content of a node's files: everything that was made durable. Empty for a new member."""
 
     hard_state: HardState = field(default_factory=HardState)
     snapshot: Snapshot = field(default_factory=Snapshot)
     entries: tuple[Entry, ...] = ()
-    """Without gaps, ending at the last one. Those up to the snapshot's index are kept for members that are behind."""
+    """Consecutive, up to the last one. Entries up to the snapshot's index are kept for members that are behind."""
 
 
 def bootstrap(voters: tuple[NodeId, ...]) -> Stored:
-    """What every first voter of a new group starts from, the same on each: an empty snapshot that names them all."""
+    """The initial state of every first voter of a new group, the same on each: an empty snapshot that lists all
+    voters."""
     return Stored(HardState(), Snapshot(Index(1), Term(1), ConfState(voters=tuple(sorted(voters)))), ())
 
 
 class _NodeStorage(MemoryStorage):
-    """The copy of the log. A snapshot goes out only if it names all members: who is not in it could not use it."""
+    """The in-memory copy of the log. It provides a snapshot only if that lists all members, as others cannot restore
+    it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,15 +112,15 @@ class _NodeStorage(MemoryStorage):
 
 
 class Node:
-    """See the module. One caller at a time; `now_ms` never goes back."""
+    """One member. Not thread-safe. `now_ms` is monotonic."""
 
     def __init__(self, config: RaftConfig, stored: Stored, *, now_ms: int, tick_ms: int, catch_up_entries: int) -> None:
-        """Go on from what is stored. The state machine starts from the stored snapshot and is given all behind it.
+        """Start from the stored state. The state machine must be at the stored snapshot; it gets all later entries.
 
-        A node without snapshot and entries belongs to no group until a leader sends it a snapshot.
-        `catch_up_entries`: how many entries in front of a snapshot are kept for members that are a little behind.
+        A node without snapshot and entries belongs to no group until a leader sends it a snapshot. `catch_up_entries`:
+        how many entries before a snapshot are kept for members that are a little behind.
         """
-        self._storage = _memory_of(stored)
+        self._storage = _storage_from(stored)
         self._raw = RawNode(
             replace(config, async_storage_writes=True, forward_proposals=False, step_down_on_removal=False),
             self._storage,
@@ -129,26 +131,25 @@ class Node:
         self._election_ticks = config.election_ticks
         self._last_tick_ms = now_ms
         self._expected_ticks = 0
-        """How many ticks were to pass, at most, until this step."""
+        """Upper limit of the ticks that should have passed until this step, if the host is not delayed."""
         self.due_ms: int | None = now_ms
-        """When time alone does something next: heartbeats of a leader, a campaign of a voter that hears of none. Before
-        that no `TimePassed` is needed, since each other event takes notice of the time, too. None if it does
-        nothing."""
+        """When the next `TimePassed` is needed: for a leader's heartbeats, or for the campaign of a voter without a
+        leader. Other events advance the time, too. None if the passing of time changes nothing."""
         self._catch_up_entries = catch_up_entries
         self._writes: deque[tuple[int, Message]] = deque()
         self._write_number = 0
         self._applications: deque[Message] = deque()
         self._conf_state = stored.snapshot.conf_state
-        self._told_term = self._raw.raft.core.term
+        self._reported_term = self._raw.raft.core.term
 
     def step(self, event: Event, now_ms: int) -> tuple[Effect, ...]:
-        """Take one event; give what must be begun, in order. Raises LogLostError, after which it must not go on."""
+        """Handle one event. Returns the effects to start, in order. After LogLostError the node must be stopped."""
         effects: list[Effect] = []
         self._tick(now_ms)
-        self._take(event, effects)
+        self._handle(event, effects)
         while self._raw.has_ready():
             self._perform(self._raw.ready(), effects)
-        self._expect()
+        self._update_due()
         if self._storage.is_snapshot_wanted:
             self._storage.is_snapshot_wanted = False
             effects.append(SnapshotWanted())
@@ -156,14 +157,14 @@ class Node:
 
     @property
     def status(self) -> Status:
-        """The state of the node for people and metrics."""
+        """The state of the node for operators and metrics."""
         return self._raw.status
 
     @property
     def snapshot_point(self) -> Snapshot | None:
-        """Index, term and members of what is applied now; with the state machine's data it is a snapshot.
+        """Index, term and members at the last applied entry. With the state machine's data added, it is a snapshot.
 
-        None if there is nothing new since the last one, or a leader's is on its way to the disk.
+        None if nothing was applied since the last snapshot, or a leader's snapshot is being written.
         """
         log = self._raw.raft.log
         applied = log.applying.applied
@@ -174,11 +175,10 @@ class Node:
     # --- events --------------------------------------------------------------------------------------------------
 
     def _tick(self, now_ms: int) -> None:
-        """Let the ticks pass that are due.
+        """Run the ticks that are due.
 
-        Where the process was paused for an election timeout or longer beyond the time at which the next step was due,
-        two timeouts pass, however long it was: a leader then checks its quorum twice, and steps down before it answers
-        anything.
+        If this step comes an election timeout or more too late, because the process was paused, exactly two election
+        timeouts of ticks run. A leader then checks its quorum twice, so that it steps down before it answers anything.
         """
         due = (now_ms - self._last_tick_ms) // self._tick_ms
         self._last_tick_ms += due * self._tick_ms
@@ -189,32 +189,32 @@ class Node:
             self._hand_over_if_removed()
         self._lead_if_alone()
 
-    def _expect(self) -> None:
+    def _update_due(self) -> None:
         ticks = self._raw.raft.ticks_until_due
         self._expected_ticks = ticks or 0
         self.due_ms = None if ticks is None else self._last_tick_ms + ticks * self._tick_ms
 
     def _lead_if_alone(self) -> None:
-        """The only voter waits for nobody: a single broker serves as soon as it has started."""
+        """The only voter campaigns at once, so that a single broker serves as soon as it has started."""
         core = self._raw.raft.core
         config = core.tracker.config
         if core.role is Role.FOLLOWER and config.is_singleton and core.node_id in config.voters.incoming:
             self._raw.campaign()
 
     def _hand_over_if_removed(self) -> None:
-        """A leader that is no voter any more leads until another one does.
+        """A leader that was removed from the voters leads until it has transferred leadership.
 
-        If it only stepped down, those left could be stuck: who does not know yet that the change is committed still
-        asks for its vote, and it has entries that they lack.
+        If it stepped down at once, the remaining voters could be stuck: those that do not know yet that the change is
+        committed still need its vote, and it refuses them while it has entries that they lack.
         """
-        if self._raw.raft.core.role is not Role.LEADER:  # a status is made of copies, and this is asked at every tick
+        if self._raw.raft.core.role is not Role.LEADER:  # this runs at every tick, and a status is a costly copy
             return
         status = self._raw.status
         voters = status.config.voters
         if status.node_id not in voters.ids and status.transferee == NOBODY:
             self._raw.transfer_leader(max(voters.incoming, key=lambda voter: status.progress[voter].match_index))
 
-    def _take(self, event: Event, effects: list[Effect]) -> None:
+    def _handle(self, event: Event, effects: list[Effect]) -> None:
         match event:
             case TimePassed():
                 pass
@@ -248,7 +248,9 @@ class Node:
     def _propose(self, event: Propose | ProposeConfChange, effects: list[Effect]) -> None:
         log = self._raw.raft.log
         if isinstance(event, ProposeConfChange) and self._removes_this_leader(event.change):
-            reason = "this node leads, and would be no voter any more: transfer leadership first"
+            reason = (
+                "this node is the leader, and the change would remove it from the voters: transfer leadership first"
+            )
             effects.append(ProposalDropped(event.token, reason))
             return
         try:
@@ -262,7 +264,8 @@ class Node:
         (entry,) = log.slice(log.last_index(), Index(log.last_index() + 1))
         if isinstance(event, ProposeConfChange) and entry.type is EntryType.NORMAL:
             reason = (
-                "the members cannot be changed like this now: another change is under way, or this one is not possible"
+                "the members cannot be changed like this now: another change is in progress, or this one is not "
+                "possible"
             )
             effects.append(ProposalDropped(event.token, reason))
             return
@@ -277,11 +280,12 @@ class Node:
                 change.as_v2 if isinstance(change, ConfChange) else change
             )
         except ConfChangeError:
-            return False  # refused by the core
+            return False  # the core refuses it
         return core.node_id not in config.voters.incoming
 
     def _persisted(self, number: int, effects: list[Effect]) -> None:
-        """Writes are durable: the copy in memory takes them, and what waited for them goes out."""
+        """Writes up to `number` are durable: copy them to the log in memory and deliver the messages that waited for
+        them."""
         while self._writes and self._writes[0][0] <= number:
             _, write = self._writes.popleft()
             if write.term != 0:
@@ -303,7 +307,7 @@ class Node:
             self._deliver(application.responses, effects)
 
     def _is_in_snapshot(self, index: Index) -> bool:
-        """Whether a snapshot came while entries were being applied, and has brought the members that hold behind it."""
+        """Whether a snapshot that arrived meanwhile includes the entry at `index`, and so its membership change."""
         log = self._raw.raft.log
         restored = log.unstable.snapshot
         return index <= (log.applying.applied if restored is None else restored.index)
@@ -317,7 +321,7 @@ class Node:
 
     def _snapshot_taken(self, snapshot: Snapshot, effects: list[Effect]) -> None:
         if snapshot.index <= self._storage.latest_snapshot.index:
-            return  # a newer one came from the leader meanwhile
+            return  # the leader has sent a newer one meanwhile
         self._storage.create_snapshot(snapshot.index, snapshot.conf_state, snapshot.data)
         discard = Index(snapshot.index - self._catch_up_entries)
         if discard >= self._storage.first_index():
@@ -328,8 +332,8 @@ class Node:
 
     def _perform(self, ready: Ready, effects: list[Effect]) -> None:
         core = self._raw.raft.core
-        if ready.soft_state is not None or core.term != self._told_term:
-            self._told_term = core.term
+        if ready.soft_state is not None or core.term != self._reported_term:
+            self._reported_term = core.term
             effects.append(RoleChanged(core.role, core.lead, core.term))
         effects.extend(ReadReady(_TOKEN.unpack(state.context)[0], state.index) for state in ready.read_states)
         applications = [message for message in ready.messages if message.to == LOCAL_APPLY_THREAD]
@@ -345,11 +349,11 @@ class Node:
         return Persist(self._write_number, ready.hard_state, ready.entries, ready.snapshot, must_sync)
 
 
-def _memory_of(stored: Stored) -> _NodeStorage:
+def _storage_from(stored: Stored) -> _NodeStorage:
     storage = _NodeStorage()
     storage.load(stored.snapshot, stored.entries)
     if stored != Stored():
-        # The commit index is stored without a sync and may be behind the snapshot.
+        # The commit index is written without a sync and may be lower than the snapshot's index.
         commit = max(stored.hard_state.commit, stored.snapshot.index)
         storage.hard_state = msgspec.structs.replace(stored.hard_state, commit=commit)
     return storage

@@ -1,8 +1,8 @@
-"""A follower's progress as its leader sees it: what it has, what it is sent next, and how fast.
+"""A leader's view of one follower: the entries it has, the next entries to send, and flow control.
 
-    PROBE       its last index is not known: at most one message for each heartbeat, until one is acknowledged
-    REPLICATE   messages are sent ahead, as far as the window of in-flight messages allows
-    SNAPSHOT    what it needs is no longer in the log: nothing is sent until it has a snapshot
+    PROBE       the follower's last index is not known: one message per heartbeat, until one is acknowledged
+    REPLICATE   messages are sent without waiting for answers, up to the limits of the in-flight window
+    SNAPSHOT    the log no longer has the entries it needs: no entries are sent until it has a snapshot
 
 The rules are those of etcd's tracker.Progress.
 """
@@ -15,7 +15,7 @@ from logboom.raft.messages import Index
 
 
 class ProgressState(Enum):
-    """How the leader deals with a follower. The values are etcd's names."""
+    """How the leader sends to a follower. The values are etcd's names."""
 
     PROBE = "StateProbe"
     REPLICATE = "StateReplicate"
@@ -39,21 +39,22 @@ class Progress:
 
     def __init__(self, *, next_index: Index, inflights: Inflights, is_learner: bool) -> None:
         self.match_index = Index(0)
-        """Up to here its log is known to be the leader's."""
+        """The follower's log is known to match the leader's up to this index."""
 
         self.next_index = next_index
-        """The first entry of the next message; in SNAPSHOT the one behind the snapshot."""
+        """The first entry of the next message; in SNAPSHOT the one after the snapshot."""
 
         self._sent_commit = Index(0)
         self.state = ProgressState.PROBE
         self.pending_snapshot = Index(0)
-        """In SNAPSHOT: the index of the snapshot it was sent."""
+        """In SNAPSHOT: the index of the snapshot that was sent."""
 
         self.recent_active = False
-        """Whether anything came from it since quorum was last checked."""
+        """Whether the follower has sent anything since the last quorum check."""
 
         self.flow_paused = False
-        """Whether nothing is sent until the next heartbeat is answered: a probe is out, or the window is full."""
+        """True if no entries are sent until the next heartbeat is answered: a probe is unanswered, or the window is
+        full."""
 
         self.inflights = inflights
         self.is_learner = is_learner
@@ -73,12 +74,12 @@ class Progress:
         return " ".join(parts)
 
     def clone(self) -> "Progress":
-        """A copy whose role and indexes can change; the window of messages is shared."""
+        """A copy with its own role and indexes. The in-flight window is shared with the original."""
         return copy.copy(self)
 
     @property
     def is_paused(self) -> bool:
-        """Whether it is sent no entries for now."""
+        """Whether no entries are sent for now."""
         return self.state is ProgressState.SNAPSHOT or self.flow_paused
 
     def _reset(self, state: ProgressState) -> None:
@@ -88,19 +89,19 @@ class Progress:
         self.inflights.clear()
 
     def become_probe(self) -> None:
-        """Find out what it has; behind the snapshot it was sent, if it was sent one."""
+        """Probe for the follower's last index, after the snapshot if one was sent."""
         after_snapshot = self.pending_snapshot if self.state is ProgressState.SNAPSHOT else Index(0)
         self._reset(ProgressState.PROBE)
         self.next_index = Index(max(self.match_index, after_snapshot) + 1)
         self._sent_commit = min(self._sent_commit, Index(self.next_index - 1))
 
     def become_replicate(self) -> None:
-        """Send ahead from what it is known to have."""
+        """Send entries after `match_index` without waiting for answers."""
         self._reset(ProgressState.REPLICATE)
         self.next_index = Index(self.match_index + 1)
 
     def become_snapshot(self, snapshot_index: Index) -> None:
-        """Wait until it has the snapshot that was sent."""
+        """Wait until the follower has the snapshot that was sent."""
         self._reset(ProgressState.SNAPSHOT)
         self.pending_snapshot = snapshot_index
         self.next_index = Index(snapshot_index + 1)
@@ -108,26 +109,26 @@ class Progress:
 
     def sent_entries(self, count: int, size_bytes: int) -> None:
         """A message with `count` entries from `next_index` on was sent."""
-        assert self.state is not ProgressState.SNAPSHOT, "nothing is appended while a snapshot is on its way"
+        assert self.state is not ProgressState.SNAPSHOT, "entries were sent while a snapshot is being sent"
         if self.state is ProgressState.PROBE:
             self.flow_paused = self.flow_paused or count > 0
             return
         if count > 0:
             self.next_index = Index(self.next_index + count)
             self.inflights.add(Index(self.next_index - 1), size_bytes)
-        # A message into a full window is a probe: the next one waits for a heartbeat's answer.
+        # After a message with a full window, the next one waits for a heartbeat's answer, as after a probe.
         self.flow_paused = self.inflights.is_full
 
     def sent_commit(self, commit: Index) -> None:
-        """This committed index was sent to it."""
+        """The commit index `commit` was sent to the follower."""
         self._sent_commit = commit
 
     def can_bump_commit(self, commit: Index) -> bool:
-        """Whether `commit` may let it commit more than what was sent to it so far."""
+        """Whether the follower could commit more entries if it knew `commit`."""
         return commit > self._sent_commit and self._sent_commit < self.next_index - 1
 
     def maybe_update(self, acked: Index) -> bool:
-        """It acknowledged up to `acked`; False if that was known."""
+        """The follower acknowledged entries up to `acked`; returns False if that was known."""
         if acked <= self.match_index:
             return False
         self.match_index = acked
@@ -136,10 +137,10 @@ class Progress:
         return True
 
     def maybe_decrease(self, rejected: Index, hint: Index) -> bool:
-        """It refused the message whose entries follow `rejected`, and may agree up to `hint`.
+        """The follower rejected the message whose entries follow `rejected`. Its log may match up to `hint`.
 
-        False, and nothing changes, where that answers an older message: one at or below what it has acknowledged
-        since, or, while it is probed, not the one that is out.
+        Returns False and changes nothing if this is the answer to an old message: in REPLICATE, one at or below
+        `match_index`; in the other states, one that is not the last probe.
         """
         if self.state is ProgressState.REPLICATE:
             if rejected <= self.match_index:
@@ -150,6 +151,6 @@ class Progress:
                 return False
             self.next_index = Index(max(min(rejected, hint + 1), self.match_index + 1))
             self.flow_paused = False
-        # What was sent before has hardly been applied.
+        # The follower has probably not committed beyond this.
         self._sent_commit = min(self._sent_commit, Index(self.next_index - 1))
         return True

@@ -1,4 +1,4 @@
-"""A leader's side of proposals: the bound on its uncommitted log, and one change of the configuration at a time."""
+"""Appends proposals on the leader: limits the uncommitted log, and allows one membership change at a time."""
 
 import msgspec
 
@@ -10,17 +10,17 @@ from logboom.raft.messages import ConfChangeV2, Entry, EntryType, Index, Message
 
 
 class Proposals:
-    """State of one leadership."""
+    """The proposals of one leadership."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._uncommitted_bytes = 0
-        # There may be a change among the entries that were there before; nobody looks, all of them are waited for.
+        # The existing entries may contain a change. Instead of searching them, wait until all of them are applied.
         self.pending_conf_index = core.log.last_index()
-        """No change is proposed before everything up to here is applied."""
+        """No change is proposed before the entries up to this index are applied."""
 
     def prepare(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        """Entries as they may be appended: a change that is not possible now becomes an empty entry.
+        """Check entries before they are appended. A membership change that is not possible now becomes an empty entry.
 
         Raises ProposalDroppedError.
         """
@@ -28,12 +28,13 @@ class Proposals:
         return tuple(self._checked(entry, Index(first + number)) for number, entry in enumerate(entries))
 
     def append(self, entries: tuple[Entry, ...]) -> None:
-        """Append entries with this term. Raises ProposalDroppedError if the uncommitted log would be too long."""
+        """Append entries with the current term. Raises ProposalDroppedError if the uncommitted log would be too
+        large."""
         core = self._core
         size = payload_size(entries)
         limit = core.config.max_uncommitted_bytes
-        # One proposal of any size is let in when nothing else waits; empty entries always are: without them a leader
-        # could not begin its term, and no joint configuration be left.
+        # A proposal of any size is accepted if nothing else is uncommitted. Empty entries are always accepted: without
+        # them a leader could not begin its term, nor end a joint configuration.
         if self._uncommitted_bytes > 0 and size > 0 and self._uncommitted_bytes + size > limit:
             raise ProposalDroppedError("raft proposal dropped")
         self._uncommitted_bytes += size
@@ -48,7 +49,7 @@ class Proposals:
         core.send(Message(type=MessageType.APP_RESP, to=core.node_id, index=last))
 
     def applied(self, entries: tuple[Entry, ...]) -> None:
-        """Entries were applied and no longer count as uncommitted, whoever appended them."""
+        """Entries were applied and no longer count as uncommitted, no matter which leader appended them."""
         self._uncommitted_bytes = max(0, self._uncommitted_bytes - payload_size(entries))
 
     def _checked(self, entry: Entry, index: Index) -> Entry:
@@ -64,10 +65,10 @@ class Proposals:
         return entry
 
     def _refusal(self, change: ConfChangeV2) -> str | None:
-        """Why a change cannot be proposed now.
+        """The reason why a change cannot be proposed now; None if it can.
 
-        With nothing pending, the configuration that holds now is the one on which the change will be made. So it is
-        also tried here: once committed, a change that cannot be made would stop every node.
+        If no change is pending, the change will be applied to the current configuration. So it is tried here: a
+        committed change that cannot be applied would stop every node.
         """
         core = self._core
         is_joint = core.tracker.config.voters.is_joint

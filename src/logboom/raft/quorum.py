@@ -1,7 +1,7 @@
 """Majorities, and pairs of majorities, over votes and acknowledged indexes (thesis, sections 3.3 and 4.3).
 
-Voters are sets. An empty set decides as "whatever the others say", so that a joint configuration with one empty half
-behaves as the other half alone.
+Voters are sets. An empty set agrees to everything, so that a joint configuration with an empty half decides like the
+other half alone.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,14 +12,14 @@ from typing import Final
 from logboom.raft.messages import Index, NodeId
 
 NO_BOUND: Final = Index(2**64 - 1)
-"""The committed index of a configuration without voters: it does not bound the one it is joined with."""
+"""The committed index of an empty set of voters: it does not limit that of the other half."""
 
 AckedIndex = Callable[[NodeId], Index | None]
-"""Up to where a voter has acknowledged, None if it has not said anything."""
+"""The index up to which a voter has acknowledged; None if it has not acknowledged anything."""
 
 
 class VoteResult(Enum):
-    """Where an election stands. The values are etcd's names."""
+    """State of an election. The values are etcd's names."""
 
     PENDING = "VotePending"
     LOST = "VoteLost"
@@ -27,12 +27,12 @@ class VoteResult(Enum):
 
 
 def describe_ids(ids: frozenset[NodeId]) -> str:
-    """Members in brackets, in order and hexadecimal, as etcd prints them."""
+    """Sorted ids in hexadecimal, in brackets, as etcd prints them."""
     return "(" + " ".join(f"{node_id:x}" for node_id in sorted(ids)) + ")"
 
 
 def majority_committed_index(voters: frozenset[NodeId], acked: AckedIndex) -> Index:
-    """The largest index that a majority has acknowledged; who has said nothing counts as 0."""
+    """The largest index that a majority has acknowledged. A voter without an acknowledgement counts as 0."""
     if not voters:
         return NO_BOUND
     indexes = sorted(acked(voter) or Index(0) for voter in voters)
@@ -40,7 +40,7 @@ def majority_committed_index(voters: frozenset[NodeId], acked: AckedIndex) -> In
 
 
 def majority_vote_result(voters: frozenset[NodeId], votes: Mapping[NodeId, bool]) -> VoteResult:
-    """Whether a majority said yes, may still do so, or cannot any more."""
+    """Whether a majority granted its vote, may still do so, or cannot any more."""
     if not voters:
         return VoteResult.WON
     granted = sum(votes.get(voter, False) for voter in voters)
@@ -53,7 +53,8 @@ def majority_vote_result(voters: frozenset[NodeId], votes: Mapping[NodeId, bool]
 
 @dataclass(frozen=True, slots=True)
 class JointConfig:
-    """Two sets of voters, which may overlap; a decision needs both. `outgoing` is empty unless it is joint."""
+    """Two sets of voters, which may overlap; a decision needs both. `outgoing` is empty if the configuration is not
+    joint."""
 
     incoming: frozenset[NodeId] = frozenset()
     outgoing: frozenset[NodeId] = frozenset()
@@ -78,7 +79,7 @@ class JointConfig:
         return min(majority_committed_index(self.incoming, acked), majority_committed_index(self.outgoing, acked))
 
     def vote_result(self, votes: Mapping[NodeId, bool]) -> VoteResult:
-        """Won if both sides are, lost if one is, pending otherwise."""
+        """WON if both sets have won, LOST if one has lost, PENDING otherwise."""
         incoming = majority_vote_result(self.incoming, votes)
         outgoing = majority_vote_result(self.outgoing, votes)
         if incoming is outgoing:

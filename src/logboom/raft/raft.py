@@ -1,11 +1,12 @@
-"""The state machine of one node: the rules that hold in every role, and the change from one role to the next.
+"""The Raft state machine of one node: the rules of every role, and the transitions between roles.
 
     FOLLOWER --timeout--> PRE_CANDIDATE --pre-votes--> CANDIDATE --votes--> LEADER
         ^                      |                           |                   |
         +------- a leader of this term, a higher term, or a lost election -----+
 
-`step` first settles the term of a message (section 3.3): a higher one makes a follower of any node, a lower one is not
-listened to. Then it does what every role does alike, votes among it, and gives the rest to the role.
+`step` first compares the term of a message with its own (section 3.3): with a higher term the node becomes a follower,
+a message with a lower term is not handled further. Then it handles what is the same in every role, such as votes. It
+passes all other messages to the role.
 """
 
 from contextlib import suppress
@@ -40,16 +41,16 @@ from logboom.raft.storage import Storage
 from logboom.raft.tracker import Configuration, ProgressMap
 
 CAMPAIGN_TRANSFER: Final = b"CampaignTransfer"
-"""The context of a vote request that its voters grant although they hear of a leader: that one has asked for it."""
+"""Context of a vote request that voters do not ignore even if they hear from a leader: that leader has asked for it."""
 
 _FROM_LEADERS: Final = frozenset({MessageType.APP, MessageType.HEARTBEAT, MessageType.SNAP})
 
 
 class Raft:
-    """See the module. One caller at a time."""
+    """The state machine of one node. Not thread-safe."""
 
     def __init__(self, config: RaftConfig, storage: Storage, applied: Index) -> None:
-        """Start from what `storage` holds; the state machine has everything up to `applied` (0: up to its snapshot)."""
+        """Start from `storage`. The application has applied entries up to `applied`; 0: up to its snapshot."""
         self.log = RaftLog(storage, config.applying_bytes)
         self.core = Core(config, self.log)
         self._role: Follower | Candidate | Leader = Follower(self.core, self, self.switch_to)
@@ -68,7 +69,7 @@ class Raft:
 
     @property
     def leader(self) -> Leader | None:
-        """What only a leader has, None if this node is not one."""
+        """The leader role, None if this node has another role."""
         return self._role if isinstance(self._role, Leader) else None
 
     def tick(self) -> None:
@@ -77,11 +78,11 @@ class Raft:
 
     @property
     def ticks_until_due(self) -> int | None:
-        """How many ticks from now time does something: at least one; None while it does nothing."""
+        """Ticks until the next timeout or heartbeat, at least 1; None if there is none."""
         return self._role.ticks_until_due
 
     def step(self, message: Message) -> None:
-        """Take a message of another node or of this one. Raises ProposalDroppedError and LogLostError."""
+        """Handle a message of another node or of this one. Raises ProposalDroppedError and LogLostError."""
         core = self.core
         if message.term > core.term:
             if not self._step_higher_term(message):
@@ -106,17 +107,17 @@ class Raft:
     # --- terms ---------------------------------------------------------------------------------------------------
 
     def _step_higher_term(self, message: Message) -> bool:
-        """Follow into a higher term; False if the message is to be ignored."""
+        """Handle the higher term of a message; False if the message must be ignored."""
         core = self.core
         if message.type in (MessageType.VOTE, MessageType.PRE_VOTE):
             in_lease = (
                 core.config.check_quorum and core.lead != NOBODY and core.election_elapsed < core.config.election_ticks
             )
             if in_lease and message.context != CAMPAIGN_TRANSFER:
-                return False  # there is a leader; who does not hear of it must not end its term (section 4.2.3)
+                return False  # a node that does not hear from the leader must not end its term (section 4.2.3)
         is_granted_pre_vote = message.type is MessageType.PRE_VOTE_RESP and not message.reject
         if message.type is MessageType.PRE_VOTE or is_granted_pre_vote:
-            return True  # they name a term that has not begun
+            return True  # these have a term that has not begun
         self.become_follower(message.term, message.sender if message.type in _FROM_LEADERS else NOBODY)
         return True
 
@@ -125,15 +126,16 @@ class Raft:
         if message.type in (MessageType.HEARTBEAT, MessageType.APP) and (
             core.config.check_quorum or core.config.pre_vote
         ):
-            # A leader that this node left behind would never learn of the higher term: this node's votes are ignored in
-            # the leader's lease. The answer tells it.
+            # Answer with the higher term. Otherwise the old leader might never learn it, because vote requests of this
+            # node are ignored during the leader's lease.
             core.send(Message(type=MessageType.APP_RESP, to=message.sender))
         elif message.type is MessageType.PRE_VOTE:
-            # Without an answer, a candidate with a long log and one with a high term could wait for one another.
+            # Without an answer, a candidate with a longer log and one with a higher term could block each other
+            # forever.
             core.send(Message(type=MessageType.PRE_VOTE_RESP, to=message.sender, term=core.term, reject=True))
         elif message.type is MessageType.STORAGE_APPEND_RESP:
-            # Its entries may have been replaced in the log meanwhile; see `RawNode` on why that is not looked up. A
-            # snapshot is committed and holds in every term.
+            # The written entries may have been replaced meanwhile, so they do not count as stable (see
+            # `RawNode._append_responses`). A snapshot is committed and valid in every term.
             self._snapshot_stored(message.snapshot)
 
     # --- elections -----------------------------------------------------------------------------------------------
@@ -157,7 +159,7 @@ class Raft:
         last = self.log.last_id()
         for voter in sorted(core.tracker.config.voters.ids):
             if voter == core.node_id:
-                core.send(Message(type=answer, to=voter, term=term))  # its own vote counts once it is durable
+                core.send(Message(type=answer, to=voter, term=term))  # this node's own vote counts once it is durable
                 continue
             core.send(
                 Message(
@@ -171,7 +173,7 @@ class Raft:
             )
 
     def _has_unapplied_conf_change(self) -> bool:
-        """Whether the configuration that is to elect may not be the one that holds."""
+        """Whether a committed membership change is not applied: the election would use an old configuration."""
         applying = self.log.applying
         low, high = Index(applying.applied + 1), Index(self.log.committed + 1)
         return any(
@@ -188,11 +190,11 @@ class Raft:
             or (message.type is MessageType.PRE_VOTE and message.term > core.term)
         )
         answer = MessageType.VOTE_RESP if message.type is MessageType.VOTE else MessageType.PRE_VOTE_RESP
-        # A learner votes, too. It may have been made a voter and not know it yet, and its vote may be needed.
+        # A learner votes, too: it may already be a voter without knowing it, and its vote may be needed.
         if not can_vote or not self.log.is_up_to_date(EntryId(message.log_term, message.index)):
             core.send(Message(type=answer, to=message.sender, term=core.term, reject=True))
             return
-        # The term of the request, not the own one: a pre-candidate ignores answers of a term that is not above its own.
+        # The term of the request, not this node's: a pre-candidate ignores answers whose term is not above its own.
         core.send(Message(type=answer, to=message.sender, term=message.term))
         if message.type is MessageType.VOTE:
             core.election_elapsed = 0
@@ -216,7 +218,7 @@ class Raft:
         self._role = Candidate(core, self, pre_vote=False)
 
     def _become_pre_candidate(self) -> None:
-        """Neither the term nor the vote changes, and the time until the next campaign runs on."""
+        """Term, vote and the time until the next campaign do not change."""
         core = self.core
         assert core.role is not Role.LEADER
         core.tracker.votes.clear()
@@ -258,16 +260,17 @@ class Raft:
         if applied < leader.proposals.pending_conf_index:
             return
         kind, data = encode_conf_change(None)
-        # Dropped while leadership is handed over: the next leader does it, or this one with the next entry it applies.
+        # Dropped during a transfer of leadership. The next leader proposes it, or this one after the next applied
+        # entry.
         with suppress(ProposalDroppedError):
             self.step(Message(type=MessageType.PROP, entries=(Entry(Term(0), Index(0), kind, data),)))
 
     def apply_conf_change(self, change: ConfChangeV2) -> ConfState:
-        """A committed change takes effect. Raises ConfChangeError if it cannot, on every node alike."""
+        """Apply a committed change. Raises ConfChangeError if that is not possible, then on every node."""
         return self.switch_to(*Changer(self.core.tracker, self.log.last_index()).change(change))
 
     def switch_to(self, config: Configuration, progress: ProgressMap) -> ConfState:
-        """This configuration holds from now on."""
+        """Replace the configuration."""
         core = self.core
         core.tracker.config, core.tracker.progress = config, progress
         own = progress.get(core.node_id)

@@ -1,12 +1,12 @@
-"""A node as its host drives it: `step` and `tick` in, `Ready` out. What etcd calls RawNode.
+"""etcd's RawNode: a node with `step` and `tick` as input and `Ready` as output.
 
-Two ways to write, by `RaftConfig.async_storage_writes`:
+There are two ways to write, selected by `RaftConfig.async_storage_writes`:
 
-- Without: a `Ready` names what to store, what to send and what to apply. The host stores first, then sends, then
-  applies, then calls `advance`; there is one `Ready` at a time.
-- With: writes and applications are messages to LOCAL_APPEND_THREAD and LOCAL_APPLY_THREAD among the others. Those to
-  one thread are done in order; each carries the messages to deliver once it is done. Several may be under way, and
-  other messages go out meanwhile: a leader's entries are written at the same time as its followers' (section 10.2.1).
+- Off: a `Ready` holds what to store, send and apply. The host stores first, then sends, then applies, then calls
+  `advance`. There is one `Ready` at a time.
+- On: writes and applications are messages to LOCAL_APPEND_THREAD and LOCAL_APPLY_THREAD. The host processes those to
+  one thread in order. Each contains the messages to deliver once it is done. Several may be in progress while other
+  messages are sent: so the leader writes its entries at the same time as its followers do (section 10.2.1).
 """
 
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ NOTHING_APPLIED: Final = Index(0)
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What the host has to do now. None and empty mean: nothing of this kind."""
+    """What the host has to do now. None and empty: nothing of this kind."""
 
     soft_state: SoftState | None
     hard_state: HardState | None
@@ -58,14 +58,14 @@ class Ready:
     committed_entries: tuple[Entry, ...]
     messages: tuple[Message, ...]
     must_sync: bool
-    """Whether the write must be durable before anything is sent. A commit index alone need not be."""
+    """Whether the write must be durable before the messages are sent. False if only the commit index has changed."""
 
 
 class RawNode:
-    """See the module. One caller at a time."""
+    """A node that is driven by `Ready`. Not thread-safe."""
 
     def __init__(self, config: RaftConfig, storage: Storage, *, applied: Index = NOTHING_APPLIED) -> None:
-        """Start from what `storage` holds; `applied`: how far the state machine has already got by itself."""
+        """Start from `storage`. The application has already applied entries up to `applied`."""
         self.raft = Raft(config, storage, applied)
         self._async = config.async_storage_writes
         self._soft_state = self.raft.core.soft_state
@@ -79,10 +79,10 @@ class RawNode:
         self.raft.tick()
 
     def step(self, message: Message) -> None:
-        """Take a message that came over the network, or the answer of a local thread.
+        """Handle a message from the network, or the answer of a local thread.
 
-        Raises LocalMessageError, UnknownPeerError, WrongAddresseeError (all: it is to be ignored),
-        ProposalDroppedError, and LogLostError, after which this node must not go on.
+        Raises LocalMessageError, UnknownPeerError or WrongAddresseeError for a message to ignore, ProposalDroppedError,
+        and LogLostError, after which this node must be stopped.
         """
         is_local = message.sender in LOCAL_THREADS
         if message.type in LOCAL_MESSAGES and not is_local:
@@ -94,11 +94,11 @@ class RawNode:
         self.raft.step(message)
 
     def campaign(self) -> None:
-        """Try to be elected now."""
+        """Start an election now."""
         self.raft.step(Message(type=MessageType.HUP))
 
     def propose(self, data: bytes) -> None:
-        """Propose an entry. Raises ProposalDroppedError; otherwise it may or may not be committed."""
+        """Propose an entry. Raises ProposalDroppedError if it was not appended. An appended one may still be lost."""
         self._propose(EntryType.NORMAL, data)
 
     def propose_conf_change(self, change: ConfChange | ConfChangeV2) -> None:
@@ -113,11 +113,11 @@ class RawNode:
         self.raft.step(Message(type=MessageType.PROP, sender=self.raft.core.node_id, entries=(entry,)))
 
     def apply_conf_change(self, change: ConfChangeV2) -> ConfState:
-        """A committed change is applied now; gives the configuration to store with snapshots from here on."""
+        """Apply a committed change. Returns the configuration to store in snapshots from now on."""
         return self.raft.apply_conf_change(change)
 
     def read_index(self, context: bytes) -> None:
-        """Ask for an index to read at; it comes as a `ReadState` with this context, or never: then ask again."""
+        """Request a read index. The answer is a `ReadState` with this context. It may never come; then ask again."""
         self.raft.step(Message(type=MessageType.READ_INDEX, entries=(Entry(Term(0), Index(0), data=context),)))
 
     def beat(self) -> None:
@@ -125,30 +125,30 @@ class RawNode:
         self.raft.step(Message(type=MessageType.BEAT))
 
     def transfer_leader(self, transferee: NodeId) -> None:
-        """Ask the leader, which may be this node, to hand leadership to `transferee`."""
+        """Ask the leader, which may be this node, to transfer leadership to `transferee`."""
         self.raft.step(Message(type=MessageType.TRANSFER_LEADER, sender=transferee))
 
     def forget_leader(self) -> None:
-        """On a follower: vote from now on as if the leader had been silent."""
+        """On a follower: forget the leader, so that this node may vote for another one at once."""
         self.raft.step(Message(type=MessageType.FORGET_LEADER))
 
     def report_unreachable(self, node_id: NodeId) -> None:
-        """What was last sent to that node most likely did not arrive."""
+        """Report that the last messages to that node were probably lost."""
         self.raft.step(Message(type=MessageType.UNREACHABLE, sender=node_id))
 
     def report_snapshot(self, node_id: NodeId, *, failed: bool) -> None:
-        """The snapshot was sent to that node, or could not be."""
+        """Report that the snapshot was delivered to that node, or could not be."""
         self.raft.step(Message(type=MessageType.SNAP_STATUS, sender=node_id, reject=failed))
 
     # --- out -------------------------------------------------------------------------------------------------------
 
     @property
     def status(self) -> Status:
-        """The state of the node for people and metrics."""
+        """The state of the node for operators and metrics."""
         return status_of(self.raft)
 
     def has_ready(self) -> bool:
-        """Whether `ready` would give anything to do."""
+        """Whether `ready` would return any work."""
         core, log = self.raft.core, self.raft.log
         return bool(
             core.soft_state != self._soft_state
@@ -162,7 +162,7 @@ class RawNode:
         )
 
     def ready(self) -> Ready:
-        """What there is to do. It is taken as begun; without asynchronous writes `advance` must follow."""
+        """Return the work to do, once. Without asynchronous writes, the caller must call `advance` after doing it."""
         assert not self._steps_on_advance, "a Ready was not followed by advance"
         core, log = self.raft.core, self.raft.log
         soft_state, hard_state = core.soft_state, core.hard_state
@@ -193,7 +193,7 @@ class RawNode:
 
     def advance(self) -> None:
         """The last `Ready` is stored, sent and applied. Not with asynchronous writes."""
-        assert not self._async, "the answers of the local threads take the place of advance"
+        assert not self._async, "with asynchronous writes, the answers of the local threads replace advance"
         steps, self._steps_on_advance = self._steps_on_advance, []
         for message in steps:
             self.raft.step(message)
@@ -211,15 +211,14 @@ class RawNode:
             log.accept_applying(last, entries_size(ready.committed_entries), allow_unstable=not self._async)
 
     def _append_responses(self, ready: Ready) -> tuple[Message, ...]:
-        """What tells the core that the unstable log is durable; after the messages that others wait for.
+        """The message that reports the unstable log as durable to the core. It is delivered after those to other nodes.
 
-        It names the last entry of the whole unstable log, and the term in which the write begins. Say this node takes
-        entries from leader A, then others for the same indexes from leader B, then A's again, all while the first
-        write is under way. When that write is done, the last entry looks durable; but B's entries are still to be
-        written over it, and a read of the stable log would find them until A's are written again. So an answer counts
-        only in the term in which its write began: within a term, one leader's entries never replace one another.
-        Answers that are ignored for that leave nothing behind: each new term is written, too, and the answer to that
-        names the same last entry.
+        It has the last entry of the whole unstable log, and the term in which the write begins. It counts only if the
+        node is still in that term. Example: during one write, this node receives entries from leader A, then others for
+        the same indexes from leader B, then A's again. When the first write is done, the last entry seems durable. But
+        B's entries will still be written over it, and a read of the stable log would return them until A's are written
+        again. Within one term this cannot happen, because a leader never replaces its own entries. Ignoring an answer
+        loses nothing: each new term is written, too, and the answer to that write has the same last entry.
         """
         log = self.raft.log
         if not log.unstable.entries and ready.snapshot is None:
@@ -238,7 +237,8 @@ class RawNode:
         )
 
     def _apply_responses(self, ready: Ready) -> tuple[Message, ...]:
-        """What tells the core that the entries are applied. They are committed, which holds in every term."""
+        """The message that reports the entries as applied to the core. It has no term: committed entries are valid in
+        every term."""
         if not ready.committed_entries:
             return ()
         return (

@@ -1,7 +1,8 @@
-"""Reads that see everything committed before them, without an entry in the log (thesis, section 6.4; "read index").
+"""Linearizable reads without a log entry (thesis, section 6.4: read index).
 
-The leader notes what is committed when the request comes, and has a majority confirm by heartbeats that it still leads.
-Each heartbeat carries how many requests have come in this leadership, so one answer confirms all of them.
+The leader remembers the commit index at the time of the request. Then a majority must confirm with heartbeats that it
+still leads. Each heartbeat carries the number of requests in this leadership so far, so one answer confirms all of
+them.
 """
 
 import struct
@@ -22,19 +23,20 @@ class ReadOnlyOption(Enum):
     """A majority confirms the leader for each batch of reads."""
 
     LEASE_BASED = "lease-based"
-    """The leader relies on messages of a majority within the last election timeout. Wrong clocks make it unsafe."""
+    """The leader relies on having received messages of a majority within the last election timeout. Unsafe if clocks
+    run at different speeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
-    """A read that was asked for with `context` may be answered once everything up to `index` is applied."""
+    """The read that was requested with `context` may be answered once the entries up to `index` are applied."""
 
     index: Index
     context: bytes
 
 
 class ReadOnly:
-    """The requests of one leadership that are not confirmed yet, oldest first."""
+    """The unconfirmed read requests of one leadership, oldest first."""
 
     __slots__ = ("_acks", "_confirmed", "_unconfirmed")
 
@@ -44,12 +46,12 @@ class ReadOnly:
         self._confirmed = 0
 
     def add(self, request: Message, commit: Index) -> None:
-        """A request came while `commit` was the committed index."""
+        """Add a request, which came when the commit index was `commit`."""
         self._unconfirmed.append((request, commit))
 
     @property
     def heartbeat_context(self) -> bytes:
-        """What a heartbeat carries to have all requests confirmed; empty if there are none."""
+        """The context of a heartbeat that confirms all current requests; empty if there are none."""
         if not self._unconfirmed:
             return b""
         return _COUNT.pack(self._confirmed + len(self._unconfirmed))
@@ -60,7 +62,7 @@ class ReadOnly:
             self._acks[node_id] = max(self._acks.get(node_id, Index(0)), Index(_COUNT.unpack(context)[0]))
 
     def take_confirmed(self, voters: JointConfig) -> list[tuple[Message, Index]]:
-        """The requests that a majority has confirmed by now, each with the index to read at."""
+        """Remove and return the requests that a majority has confirmed, each with its read index."""
         count = min(voters.committed_index(self._acks.get), self._confirmed + len(self._unconfirmed)) - self._confirmed
         if count <= 0:
             return []

@@ -1,4 +1,5 @@
-"""How a leader sends: entries as far as each window allows, snapshots where the log is too short, heartbeats."""
+"""Sends a leader's messages: entries within each follower's window, snapshots for followers too far behind,
+heartbeats."""
 
 from logboom.raft.core import Core
 from logboom.raft.errors import CompactedError, SnapshotTemporarilyUnavailableError, UnavailableError
@@ -17,19 +18,19 @@ class Replicator:
         return [member for member in self._core.tracker.members() if member[0] != self._core.node_id]
 
     def broadcast_append(self) -> None:
-        """Send everybody what is new, or at least what is committed."""
+        """Send new entries and the commit index to all followers."""
         for node_id, _ in self.followers():
             self.send_append(node_id)
 
     def broadcast_heartbeat(self, context: bytes) -> None:
-        """Tell everybody who leads."""
+        """Send a heartbeat to all followers."""
         for node_id, progress in self.followers():
             self._send_heartbeat(node_id, progress, context)
 
     def send_append(self, to: NodeId, *, if_empty: bool = True) -> bool:
-        """Send a follower the next entries, or a snapshot; False if nothing was sent.
+        """Send the next entries or a snapshot to a follower; False if nothing was sent.
 
-        `if_empty`: also without entries, to tell what is committed or to find out what the follower has.
+        `if_empty`: send a message even without entries, to pass the commit index or to probe the follower.
         """
         core = self._core
         progress = core.tracker.progress[to]
@@ -47,8 +48,8 @@ class Replicator:
         return True
 
     def _next_entries(self, progress: Progress) -> tuple[Entry, ...]:
-        # Into a full window goes an empty message only. If all messages of the window were lost, its answer is what
-        # frees the window.
+        # If the window is full, send an empty message: if all messages of the window were lost, only its answer frees
+        # the window.
         if progress.state is ProgressState.REPLICATE and progress.inflights.is_full:
             return ()
         return self._core.log.entries(progress.next_index, self._core.config.max_message_bytes)
@@ -65,7 +66,7 @@ class Replicator:
 
     def _send_snapshot(self, to: NodeId, progress: Progress) -> bool:
         if not progress.recent_active:
-            return False  # it would most likely be sent for nothing
+            return False  # the follower is probably down, and snapshots are large
         try:
             snapshot = self._core.log.snapshot()
         except SnapshotTemporarilyUnavailableError:
@@ -76,11 +77,11 @@ class Replicator:
         return True
 
     def _send_heartbeat(self, to: NodeId, progress: Progress, context: bytes) -> None:
-        # What the follower is not known to have must not be committed by it.
+        # The follower must not commit entries beyond those that are known to match.
         commit = min(progress.match_index, self._core.log.committed)
         self._core.send(Message(type=MessageType.HEARTBEAT, to=to, commit=commit, context=context))
         progress.sent_commit(commit)
 
     def send_timeout_now(self, to: NodeId) -> None:
-        """Have a follower campaign at once."""
+        """Ask a follower to campaign at once."""
         self._core.send(Message(type=MessageType.TIMEOUT_NOW, to=to))

@@ -1,4 +1,4 @@
-"""The state of a node for people, metrics and commands of operators."""
+"""The state of a node for metrics and commands of operators."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from logboom.raft.tracker import Configuration, ProgressMap
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A node at one moment."""
+    """A copy of a node's state."""
 
     node_id: NodeId
     hard_state: HardState
@@ -17,11 +17,11 @@ class Status:
     last_index: Index
     applied: Index
     transferee: NodeId
-    """Whom this leader hands leadership to, 0 for nobody."""
+    """The member to which this leader is transferring leadership; 0: none."""
 
     config: Configuration
     progress: ProgressMap
-    """Each member as this leader sees it, copied; empty on other nodes."""
+    """The leader's view of each member, copied; empty on other nodes."""
 
 
 def status_of(raft: Raft) -> Status:

@@ -1,8 +1,8 @@
-"""What a node reads of its own stable log, and the copy of it in memory from which it reads.
+"""The interface to a node's stable log, and its implementation in memory.
 
-The log of a metadata group is short, because snapshots shorten it; so all of it is kept in memory, as etcd does, and
-the files after it are only written while the node runs. `MemoryStorage` is filled from the files before the start;
-then each write to the files is followed by the same write here.
+The log of a metadata group is short, because it is compacted after each snapshot. So the whole log is kept in memory,
+as in etcd, and a running node only writes its files, never reads them. `MemoryStorage` is loaded from the files at the
+start. Each later write to the files is followed by the same write to it.
 """
 
 from collections.abc import Sequence
@@ -13,32 +13,32 @@ from logboom.raft.messages import ConfState, Entry, HardState, Index, Snapshot, 
 
 
 class Storage(Protocol):
-    """The stable log. Nothing of it changes while the core runs a step."""
+    """The stable log. It must not change during a step of the core."""
 
     def initial_state(self) -> tuple[HardState, ConfState]:
-        """What was stored before the start; empty if nothing was."""
+        """The stored hard state and configuration; empty values if nothing was stored."""
 
     def entries(self, low: Index, high: Index, max_bytes: int) -> tuple[Entry, ...]:
-        """Entries from `low` to before `high`, cut after `max_bytes` but never to nothing.
+        """Entries from `low` to `high` - 1, at most `max_bytes` but at least one entry.
 
         Raises CompactedError, and UnavailableError if only the snapshot is left.
         """
 
     def term(self, index: Index) -> Term:
-        """Term of an entry, also of the one before the first. Raises CompactedError or UnavailableError."""
+        """Term of an entry, or of the last compacted one. Raises CompactedError or UnavailableError."""
 
     def first_index(self) -> Index:
-        """Index of the first entry that is kept, which is the one after the compacted part."""
+        """Index of the first entry after the compacted part."""
 
     def last_index(self) -> Index:
-        """Index of the last entry, or of the compacted part where none is kept."""
+        """Index of the last entry, or the last compacted index if there are no entries."""
 
     def snapshot(self) -> Snapshot:
         """The latest snapshot, empty if there is none. Raises SnapshotTemporarilyUnavailableError."""
 
 
 class MemoryStorage:
-    """`Storage` in memory. An entry of term 0 and index 0, or the last compacted one, stands before the first."""
+    """`Storage` in memory. Index 0 has term 0, as if it were a compacted entry."""
 
     def __init__(self) -> None:
         self.hard_state = HardState()
@@ -55,7 +55,7 @@ class MemoryStorage:
         """`Storage`."""
         if low <= self._compacted:
             raise CompactedError
-        assert high <= self.last_index() + 1, f"entry {high} is behind the last one, {self.last_index()}"
+        assert high <= self.last_index() + 1, f"entry {high} is beyond the last one, {self.last_index()}"
         if not self._entries:
             raise UnavailableError
         first = self._compacted + 1
@@ -84,7 +84,7 @@ class MemoryStorage:
         return self.latest_snapshot
 
     def load(self, snapshot: Snapshot, entries: tuple[Entry, ...]) -> None:
-        """Fill it with what the files hold. Entries that a snapshot of another log has replaced are left out."""
+        """Load the content of the files. Entries that a snapshot of a different log has replaced are dropped."""
         self.latest_snapshot = snapshot
         self._compacted, self._compacted_term = snapshot.index, snapshot.term
         self._entries = []
@@ -99,7 +99,7 @@ class MemoryStorage:
             self._entries = list(entries[1:])
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Add entries; those that stood at their indexes and after are gone. Compacted ones are skipped."""
+        """Append entries, replacing all from the first one's index on. Compacted ones are skipped."""
         new = [entry for entry in entries if entry.index > self._compacted]
         if not new:
             return
@@ -116,17 +116,17 @@ class MemoryStorage:
         self._entries = []
 
     def create_snapshot(self, index: Index, conf_state: ConfState, data: bytes) -> Snapshot:
-        """Keep a snapshot of the own state machine after the entry at `index`. Raises SnapshotOutOfDateError."""
+        """Store a snapshot of this node's state machine at `index`. Raises SnapshotOutOfDateError."""
         if index <= self.latest_snapshot.index:
             raise SnapshotOutOfDateError
         self.latest_snapshot = Snapshot(index, self.term(index), conf_state, data)
         return self.latest_snapshot
 
     def compact(self, index: Index) -> None:
-        """Drop the entries up to and with `index`, which must be applied. Raises CompactedError."""
+        """Drop the entries up to and including `index`, which must be applied. Raises CompactedError."""
         if index <= self._compacted:
             raise CompactedError
-        assert index <= self.last_index(), f"entry {index} is behind the last one, {self.last_index()}"
+        assert index <= self.last_index(), f"entry {index} is beyond the last one, {self.last_index()}"
         self._compacted_term = self.term(index)
         del self._entries[: index - self._compacted]
         self._compacted = index

@@ -1,4 +1,4 @@
-"""The configuration that holds, each member's progress, and the votes of the election that goes on."""
+"""The current configuration, each member's progress, and the votes of the current election."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ ProgressMap = dict[NodeId, Progress]
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Who votes and who only learns. Learners and voters have no member in common, in neither half."""
+    """The voters and learners of the group. No member is both, in either half."""
 
     voters: JointConfig = field(default_factory=JointConfig)
     learners: frozenset[NodeId] = frozenset()
     learners_next: frozenset[NodeId] = frozenset()
-    """Voters of the outgoing half that become learners when the joint configuration ends. Until then they vote: a
-    member is never both."""
+    """Voters of the outgoing half that become learners when the joint configuration ends. Until then they are only
+    voters."""
 
     auto_leave: bool = False
 
@@ -35,7 +35,7 @@ class Configuration:
 
     @property
     def conf_state(self) -> ConfState:
-        """The form in which it is stored."""
+        """The same configuration in its stored form."""
         return ConfState(
             voters=tuple(sorted(self.voters.incoming)),
             learners=tuple(sorted(self.learners)),
@@ -46,12 +46,12 @@ class Configuration:
 
     @property
     def is_singleton(self) -> bool:
-        """Whether there is one voter, who decides alone."""
+        """Whether there is a single voter, which decides alone."""
         return len(self.voters.incoming) == 1 and not self.voters.is_joint
 
 
 class ProgressTracker:
-    """See the module. Each node keeps it; progress means something on the leader alone."""
+    """Configuration, progress and votes as one node sees them. Progress is used on the leader only."""
 
     __slots__ = ("_max_inflight_bytes", "_max_inflight_messages", "config", "progress", "votes")
 
@@ -63,17 +63,17 @@ class ProgressTracker:
         self.votes: dict[NodeId, bool] = {}
 
     def new_progress(self, next_index: Index, *, is_learner: bool) -> Progress:
-        """The progress of a member of which nothing is known."""
+        """The initial progress of a member."""
         inflights = Inflights(self._max_inflight_messages, self._max_inflight_bytes)
         return Progress(next_index=next_index, inflights=inflights, is_learner=is_learner)
 
     def forget_progress(self, next_index: Index) -> None:
-        """Start anew with every member: what they have is not known in a new term."""
+        """Reset the progress of every member: in a new term it is not known what they have."""
         for node_id, progress in self.progress.items():
             self.progress[node_id] = self.new_progress(next_index, is_learner=progress.is_learner)
 
     def members(self) -> Iterator[tuple[NodeId, Progress]]:
-        """Each member with its progress, by id: the order must not depend on how the set was built."""
+        """Each member with its progress, sorted by id, so that the order is the same in every run."""
         yield from sorted(self.progress.items())
 
     def committed_index(self) -> Index:
@@ -85,14 +85,14 @@ class ProgressTracker:
         return None if progress is None else progress.match_index
 
     def is_quorum_active(self) -> bool:
-        """Whether a quorum of voters has sent something recently."""
+        """Whether a quorum of voters has sent something since the last quorum check."""
         active = {node_id: each.recent_active for node_id, each in self.progress.items() if not each.is_learner}
         return self.config.voters.vote_result(active) is VoteResult.WON
 
     def record_vote(self, node_id: NodeId, granted: bool) -> None:
-        """A member voted. Its first answer counts."""
+        """Record a member's vote. Only its first answer counts."""
         self.votes.setdefault(node_id, granted)
 
     def vote_result(self) -> VoteResult:
-        """Where the election stands."""
+        """State of the current election."""
         return self.config.voters.vote_result(self.votes)

@@ -1,14 +1,14 @@
-"""The end of the log that is not known to be durable: entries and a snapshot that are to be written or being written.
+"""The end of the log that is not durable yet: entries and a snapshot that wait to be written or are being written.
 
-The stable log may hold other entries at the same indexes: what is here replaces them with the next write. Entries stay
-here until their write is done *and* nothing under way could still overwrite it (see `stable_to`).
+The stable log may have other entries at the same indexes; the next write replaces them. Entries stay here until their
+write is done *and* no write in progress can overwrite them (see `stable_to`).
 """
 
 from logboom.raft.messages import Entry, EntryId, Index, Snapshot, Term
 
 
 class Unstable:
-    """`entries[i]` has index `offset + i`; those before `offset_in_progress` are being written."""
+    """`entries[i]` has index `offset + i`. Entries before `offset_in_progress` are being written."""
 
     __slots__ = ("entries", "offset", "offset_in_progress", "snapshot", "snapshot_in_progress")
 
@@ -20,17 +20,17 @@ class Unstable:
         self.offset_in_progress = offset
 
     def first_index(self) -> Index | None:
-        """The first index of the log if a snapshot decides that."""
+        """The first index of the log if there is an unstable snapshot, otherwise None."""
         return None if self.snapshot is None else Index(self.snapshot.index + 1)
 
     def last_index(self) -> Index | None:
-        """The last index of the log if anything here decides that."""
+        """The last index of the log if there are unstable entries or an unstable snapshot, otherwise None."""
         if self.entries:
             return Index(self.offset + len(self.entries) - 1)
         return None if self.snapshot is None else self.snapshot.index
 
     def term(self, index: Index) -> Term | None:
-        """Term of the entry at `index`, or of the snapshot that ends there."""
+        """Term of the unstable entry at `index`, or of a snapshot at that index; None if there is neither."""
         if index < self.offset:
             if self.snapshot is not None and self.snapshot.index == index:
                 return self.snapshot.term
@@ -39,24 +39,24 @@ class Unstable:
         return self.entries[position].term if position < len(self.entries) else None
 
     def next_entries(self) -> tuple[Entry, ...]:
-        """Entries whose writing has not begun."""
+        """Entries whose write has not begun."""
         return self.entries[self.offset_in_progress - self.offset :]
 
     def next_snapshot(self) -> Snapshot | None:
-        """The snapshot if its writing has not begun."""
+        """The snapshot if its write has not begun."""
         return None if self.snapshot_in_progress else self.snapshot
 
     def accept_in_progress(self) -> None:
-        """The writing of everything here has begun."""
+        """Mark everything as being written."""
         if self.entries:
             self.offset_in_progress = Index(self.entries[-1].index + 1)
         if self.snapshot is not None:
             self.snapshot_in_progress = True
 
     def stable_to(self, last: EntryId) -> None:
-        """The entries up to `last` are durable and nothing under way overwrites them; drop them.
+        """Drop the entries up to `last`, which are durable and will not be overwritten by a write in progress.
 
-        Ignored where `last` is not here: it was replaced meanwhile, or a snapshot took its place.
+        Ignored if `last` is not here: it was replaced by another entry or by a snapshot.
         """
         if last.index < self.offset or self.term(last.index) != last.term:
             return
@@ -65,20 +65,20 @@ class Unstable:
         self.offset_in_progress = max(self.offset_in_progress, self.offset)
 
     def stable_snapshot_to(self, index: Index) -> None:
-        """The snapshot of that index is durable and the state machine has it; drop it."""
+        """Drop the snapshot of that index, which is durable and was restored by the state machine."""
         if self.snapshot is not None and self.snapshot.index == index:
             self.snapshot = None
             self.snapshot_in_progress = False
 
     def restore(self, snapshot: Snapshot) -> None:
-        """The whole log is this snapshot."""
+        """Replace the whole log by this snapshot."""
         self.offset = self.offset_in_progress = Index(snapshot.index + 1)
         self.entries = ()
         self.snapshot = snapshot
         self.snapshot_in_progress = False
 
     def truncate_and_append(self, entries: tuple[Entry, ...]) -> None:
-        """Add entries in place of all from the first one's index on."""
+        """Append entries, replacing all from the first one's index on."""
         first = entries[0].index
         if first == self.offset + len(self.entries):
             self.entries += entries
@@ -90,6 +90,6 @@ class Unstable:
             self.offset_in_progress = min(self.offset_in_progress, first)
 
     def slice(self, low: Index, high: Index) -> tuple[Entry, ...]:
-        """Entries from `low` to before `high`, all of which are here."""
+        """Entries from `low` to `high` - 1, which must all be unstable."""
         assert self.offset <= low <= high <= self.offset + len(self.entries), f"[{low}, {high}) is not all unstable"
         return self.entries[low - self.offset : high - self.offset]

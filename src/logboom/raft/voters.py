@@ -1,8 +1,8 @@
-"""What a node id identifies: a broker together with one log directory.
+"""A member of the Raft group: a broker together with one log directory.
 
-A broker that comes back with an empty disk is a new member for the group, although it has its old broker id: it has
-forgotten its votes and acknowledgements, and counting it as the old voter could lose committed entries (KIP-853).
-Therefore each directory has its own id, created when it is first used, and the node id is derived from both ids.
+A broker that returns with an empty disk is a new member of the group, even with its old broker id: it has lost its
+votes and acknowledged entries, and counting it as the old voter could lose committed entries (KIP-853). Therefore each
+directory gets an id when it is first used, and the node id is derived from both ids.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ class Voter:
 
     @property
     def node_id(self) -> NodeId:
-        """The id it has in the core: 63 bits of a digest of both, the same on every node without any agreement.
+        """The node id in the core: 63 bits of a digest of both ids, so that every node computes the same one.
 
-        That two of a million members have the same id has a probability below 10^-6. The metadata keep the members
-        themselves and refuse one whose node id another one has.
+        The probability that two of a million members have the same id is below 10^-6. The metadata stores the members
+        and refuses one whose node id is already used.
         """
         name = self.broker_id.to_bytes(4, "big", signed=True) + self.directory_id.bytes
         return NodeId(int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") >> 1 or 1)
