@@ -6,11 +6,11 @@ them, so a new sink is one new file here and a section in docs/sinks.md. `repeat
 knows no event ids: which events of a batch were delivered before.
 
 A sink is served by a delivery (`logboom.pipeline.run.delivery`): a streaming query that reads the sink's edges from the
-log and hands each batch to the sink's `SinkWriter`, again and again until it takes it or the attempts are used up. A
-sink therefore sees batches at least once; it may use the batch's number or the origins in the events to drop repeats.
-The one exception is a `stream` on the pipeline's own log, which the router writes without a delivery in between
+log and passes each batch to the sink's `SinkWriter`. It repeats a failed batch until the writer succeeds or the
+attempts are used up. So a sink gets each batch at least once; it may use the batch number or the origins in the events
+to drop repeats. The one exception is a `stream` on the pipeline's own log, which the router writes without a delivery
 (`Sink.log_output`).
 
-Importing a sink must be cheap, since `pipeline check` imports them all: Spark and Arrow are imported where a sink is
-opened. Sinks know nothing of queries, attempts, other sinks or the router.
+Importing a sink must be cheap, because `pipeline check` imports all sinks: Spark and Arrow are imported when a sink is
+opened. Sinks must not know queries, attempts, other sinks or the router.
 """

@@ -1,4 +1,4 @@
-"""What every kind of sink is made of: the keys it shares with all others, and the parts it registers.
+"""The base of all sinks: the keys that they share, and the parts that a sink's module registers.
 
 Sinks that send events to a server in requests build on `logboom.pipeline.sinks.bulk`.
 
@@ -30,10 +30,10 @@ class SinkModel(Settings):
     """The keys that every sink has in a pipeline's file."""
 
     inputs: Texts
-    """Names of what it takes; `*` stands for any characters."""
+    """Names of the sink's inputs; `*` matches any characters."""
 
     on_failure: Literal["dead_letter", "retry"] | None = None
-    """What becomes of a batch that cannot be delivered: dead letters (default) after `attempts`, or tried for ever."""
+    """What happens to a batch that cannot be delivered: dead letters (default) after `attempts`, or retries forever."""
 
     attempts: int | None = Field(default=None, ge=1, le=1_000)
     """How often a batch is tried before it becomes dead letters, or before a run with `--once` gives up; default 8."""
@@ -50,24 +50,24 @@ class CommonFields(TypedDict):
 
 
 class SinkReport(Protocol):
-    """Collects what is wrong with the keys of one sink in a pipeline's file."""
+    """Collects the problems with the keys of one sink in a pipeline's file."""
 
     def problem(self, key: str, message: str) -> None:
-        """Something about this key keeps the pipeline from running."""
+        """An error: the pipeline cannot run with this key."""
         ...
 
     def warning(self, key: str, message: str) -> None:
-        """Something about this key runs, but is hardly meant."""
+        """A warning: the pipeline runs, but the key is probably a mistake."""
         ...
 
     def unknown(self, key: str, what: str, word: str, known: Sequence[str]) -> None:
-        """The key names a thing (`what`) that does not exist; the message suggests the nearest of `known`."""
+        """An error: the key names a thing (`what`) that does not exist. The message suggests the nearest of `known`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A record of an edge's stream that the sink can never take: it hands it to the dead letters."""
+    """A record of an edge's stream that the sink refuses for good; it goes to the dead letters."""
 
     stream: str
     partition: int
@@ -75,12 +75,12 @@ class Refused:
     value: bytes
     reason: str
     is_event: bool = False
-    """Whether the value is an event that the sink's own server refuses, and not something that is none."""
+    """Whether the sink's server refuses the event. False if the record's value is not an event at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What became of one batch of a delivery."""
+    """The result of one batch of a delivery."""
 
     sink: str
     batch: int
@@ -89,11 +89,11 @@ class Delivered:
     dead: int = 0
     failures: int = 0
     error: str | None = None
-    """Why the last attempt failed, where one did."""
+    """Why the last attempt failed; None if it did not."""
 
 
 class PartlyDeliveredError(PipelineError):
-    """An attempt at a batch failed, but part of the batch was taken, which the next attempt leaves out."""
+    """An attempt at a batch failed after a part of the batch was delivered; the next attempt skips that part."""
 
     def __init__(self, reason: str, *, rows: int = 0, repeats: int = 0, dead: int = 0) -> None:
         super().__init__(reason)
@@ -106,90 +106,90 @@ class SinkWriter(Protocol):
     """An open sink. All calls come from the thread of its delivery."""
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
-        """Writes the records of a batch (topic, partition, offset, key, value); any exception means: try again.
+        """Write the records of a batch (topic, partition, offset, key, value). Any exception means: retry.
 
-        :raises PartlyDeliveredError: what this attempt has done already counts, and `left` says what it has not.
+        :raises PartlyDeliveredError: a part was delivered; `left` has the undelivered rest.
         """
         ...
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
-        """The records of a batch that the attempts at it have not delivered: what dies when it is given up."""
+        """The records of a batch that no attempt has delivered. If the batch is given up, they become dead letters."""
         ...
 
     def idle(self) -> None:
-        """Called between batches, for short maintenance."""
+        """Called between batches, for short maintenance tasks."""
         ...
 
     def finish(self) -> None:
-        """Called once behind the last batch of a run that ends by itself."""
+        """Called once after the last batch of a run that ends by itself."""
         ...
 
 
 class BaseWriter:
-    """A writer that has nothing to do between batches, and knows a batch as delivered or not, as a whole."""
+    """A writer without maintenance between batches, which delivers a batch either completely or not at all."""
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
-        """All of them."""
+        """Return all records of the batch."""
         return rows
 
     def idle(self) -> None:
-        """Nothing to tidy."""
+        """Do nothing."""
 
     def finish(self) -> None:
-        """Nothing to finish."""
+        """Do nothing."""
 
 
 class RefusedLetters(Protocol):
-    """Writes records that a sink refuses to its dead letters. It travels to executors, and is called there too."""
+    """Writes records that a sink refuses to its dead letters. It is pickled and called on executors, too."""
 
     def __call__(self, refused: Sequence[Refused]) -> None:
-        """Returns when they are committed."""
+        """Return when the dead letters are committed."""
         ...
 
 
 def durable_already() -> None:
-    """Where a checkpoint is kept on a disk, nothing is left to do behind a file that was written durably."""
+    """Used when a checkpoint is on a local disk: there, a durably written file needs nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What an open sink may use of the run it belongs to."""
+    """What an open sink may use of its run."""
 
     resolve: Callable[[str], Path]
-    """Makes a path of the pipeline's file absolute: relative ones are relative to the file."""
+    """Make a path of the pipeline's file absolute; relative paths are relative to that file."""
     checkpoint: Path
     """Directory of the delivery's own checkpoint."""
     notify: Callable[[str], None]
-    """Shows the person one line."""
+    """Print one line to the terminal."""
     write_dead_letters: RefusedLetters
-    """Writes records to the sink's dead letters; returns when they are committed. To be called on the driver."""
+    """Write records to the sink's dead letters. Returns when they are committed. For use on the driver."""
     letters: RefusedLetters
     """The same for executors."""
     secret: Callable[[KeyRef], str]
-    """The text of a credential, read again at each call: one that was renewed is taken at the next attempt."""
+    """The text of a credential, read again at each call, so that the next attempt uses a renewed one."""
     save: Callable[[], None] = durable_already
-    """Makes what is in the checkpoint of the delivery durable where it is not kept on this disk alone; to be called by
-    the delivery's thread before a step that has to be known after a crash. Behind each batch that needs no call."""
+    """Make the files of the delivery's checkpoint durable, if the checkpoint is not on a local disk only. Called by the
+    delivery's thread before a step that must be known after a crash. Not needed after each batch."""
     streams: Mapping[str, str] = field(default_factory=dict)
-    """Id by name of the streams that the sink reads: one that was deleted and made again has another."""
+    """Id by name of the streams that the sink reads. A stream that was deleted and created again has another id."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkType(Generic[Model, Node]):
-    """One kind of sink, as its module registers it under the name `SINK`."""
+    """One kind of sink; its module registers it under the name `SINK`."""
 
     name: str
     """The value of the key `type`."""
     model: type[Model]
     """The keys that it takes."""
     node: type[Node]
-    """Its node in the plan; its tag is `name`, which a pinned plan is read back by."""
+    """The class of its node in the plan. The node's tag is `name`, by which a pinned plan is decoded."""
     compile: Callable[[Model, CommonFields, SinkReport], Node | None]
-    """The node of a sink in a pipeline's file, or None once a problem was reported that leaves no node to make."""
+    """Makes the node of a sink in a pipeline's file; None after reporting a problem that prevents that."""
     open: Callable[[Node, SinkContext], SinkWriter]
-    """Opens the sink for a run; called on the driver, once for each delivery."""
+    """Opens the sink for a run. Called on the driver, once for each delivery."""
     connect: Callable[[Node, SinkContext], None] | None = None
-    """Tries once whether the sink would take events, and writes none; raises what is wrong. None: there is nothing to
-    try that `check` has not looked at."""
+    """Checks once whether the server would accept events, without writing any; raises an error if not. None: `check`
+    has nothing more to try."""
     read_back: ReadBack[Node] | None = None
-    """How what it holds is read back for `compare`; None if nothing there can be asked."""
+    """How the sink's content is read back for `compare`; None if that is not possible."""

@@ -1,11 +1,11 @@
-"""The sink `clickhouse`: events as rows of a table of ClickHouse, by its HTTP interface in the format JSONEachRow.
+"""The sink `clickhouse`: events as rows of a ClickHouse table, through its HTTP interface in the format JSONEachRow.
 
-Each request has a deduplication token made of the ids of its events: the same request sent again after a lost answer
-or a crash is taken once by tables that deduplicate (Replicated* engines; others with
-`non_replicated_deduplication_window`). ClickHouse Docs, "HTTP Interface", "JSONEachRow", `insert_deduplication_token`.
+Each request has a deduplication token made of the ids of its events. A table that deduplicates (Replicated* engines;
+others with `non_replicated_deduplication_window`) stores a request once, even if it is sent again after a lost answer
+or a crash. See ClickHouse Docs, "HTTP Interface", "JSONEachRow", `insert_deduplication_token`.
 
-What an error means is told by its code (`src/Common/ErrorCodes.cpp` of ClickHouse), since versions differ in the status
-that they answer with.
+Errors are classified by their code (`src/Common/ErrorCodes.cpp` of ClickHouse), because the HTTP status differs between
+versions.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ _WANTED: Final[Mapping[str, str]] = {
     "wait_end_of_query": "1",
     _DEDUPLICATION: "",
 }
-"""Settings of an insert, each where the server has it: an unknown one would fail the request."""
+"""Settings of each insert. Only those that the server knows are sent: an unknown one would fail the request."""
 _ROW_CODES: Final = frozenset(
     (
         *(6, 25, 26, 27, 33, 38, 41, 53, 69, 70, 72, 117, 130, 131, 190, 321, 349, 376, 407, 441, 467, 469),
         *(616, 620, 636, 651, 675, 676, 677, 691),
     )
 )
-"""Values that cannot be read or converted, constraints: the fault of a row."""
+"""Codes for values that cannot be read or converted, and for constraints: errors of a row."""
 _OVERLOAD_CODES: Final = frozenset((159, 160, 202, 203, 241, 252, 439, 745))
-"""Timeouts, too many queries or parts, memory."""
+"""Codes for timeouts, too many queries or parts, memory."""
 _NO_USE_CODES: Final = frozenset((8, 10, 16, 47, 50, 60, 62, 81, 115, 164, 192, 193, 194, 195, 291, 497, 516))
-"""Table, columns, settings, user, password, rights."""
+"""Codes for table, columns, settings, user, password, rights."""
 _NO_DATA: Final = 108
 _CODE: Final = re.compile(rb"Code: (\d+)")
 _NAME: Final = re.compile(r"[A-Za-z_][0-9A-Za-z_]*")
@@ -83,7 +83,7 @@ class ClickhouseModel(HttpModel):
 
     type: Literal["clickhouse"]
     url: str
-    """Of the HTTP interface: `http://HOST:8123`, `https://HOST:8443`."""
+    """URL of the HTTP interface: `http://HOST:8123`, `https://HOST:8443`."""
 
     table: str
     """`TABLE` or `DATABASE.TABLE`."""
@@ -92,7 +92,8 @@ class ClickhouseModel(HttpModel):
     """Column of the table: field of the event or `attributes.NAME`; by default each field has a column of its name."""
 
     nested: Nested = "text"
-    """How `attributes`, and objects and lists in them, are written: as JSON in a text, or as they are (JSON, Map)."""
+    """How `attributes`, and objects and lists in them, are written: as JSON text, or as objects (for columns of type
+    JSON or Map)."""
 
     settings: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Settings of the server for each insert."""
@@ -139,7 +140,7 @@ class ClickhouseTarget(HttpTarget):
         self._lock = threading.Lock()
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """One line; a column whose field the event lacks is left out, and so gets its default."""
+        """Encode one row. A field that the event lacks is left out, so that its column gets its default."""
         as_text = self._sink.nested == "text"
         row = {
             name: _value(value, as_text=as_text)
@@ -149,17 +150,17 @@ class ClickhouseTarget(HttpTarget):
         return Encoded(_encode(row) + b"\n")
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One insert."""
+        """Send one insert."""
         token = sha256("\n".join(item.event_id for item in items).encode()).hexdigest()
         self._insert(b"".join([item.payload for item in items]), token)
         return BulkResponse()
 
     def probe(self) -> None:
-        """An insert of no rows, which asks for the table, its columns and the right to insert."""
+        """Insert no rows, which checks the table, its columns and the right to insert."""
         self._insert(b"", "")
 
     def rows(self, since: Since) -> Iterator[_Row]:
-        """What there is of each event since then, in the order of the ids."""
+        """The rows of each event since then, in the order of event ids."""
         columns = {field: f"`{column}`" for column, field in self._sink.columns}
         last = ""
         while True:
@@ -174,7 +175,7 @@ class ClickhouseTarget(HttpTarget):
             )
             answer = self.client.request("GET", f"/?{urlencode({'query': query})}", None, {})
             check_answer(answer, self.place)
-            try:  # not strict, since some versions write whole numbers of 64 bits as texts
+            try:  # not strict, because some versions write 64-bit integers as strings
                 found = [msgspec.json.decode(line, type=_Row, strict=False) for line in answer.body.splitlines()]
             except msgspec.DecodeError as error:
                 raise GiveUpError(f"{self.place}: a query has an answer that cannot be read") from error
@@ -198,7 +199,7 @@ class ClickhouseTarget(HttpTarget):
         return f"ClickHouse at {self.client.place}"
 
     def _server_settings(self) -> dict[str, str]:
-        """Those of `_WANTED` that the server knows; asked for once."""
+        """The settings of `_WANTED` that the server knows. Queried once."""
         with self._lock:
             if self._settings is None:
                 names = ", ".join(f"'{name}'" for name in _WANTED)
@@ -244,7 +245,7 @@ def code_of(answer: HttpAnswer) -> int | None:
 
 
 def check_answer(answer: HttpAnswer, place: str) -> None:
-    """Returns where the request was done; else raises what a target raises."""
+    """Return if the request succeeded; otherwise raise the target's error for it."""
     code = code_of(answer)
     if code is None:
         check_status(answer, place)
@@ -293,7 +294,7 @@ def _setting(value: str | float | bool) -> str:
 
 
 def _events(sink: ClickhouseSink, secrets: Mapping[str, str], since: Since) -> Iterator[Held]:
-    """The events of a table, each as often as it is there."""
+    """Yields the events of a table, each with its number of rows."""
     target = sink.open_target(secrets)
     try:
         for row in target.rows(since):

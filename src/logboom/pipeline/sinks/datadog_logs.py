@@ -1,6 +1,6 @@
-"""The sink `datadog_logs`: logs for Datadog, by "Send logs" of its API reference (`POST /api/v2/logs`).
+"""The sink `datadog_logs`: logs for Datadog, through "Send logs" of its API reference (`POST /api/v2/logs`).
 
-Its limits: 5 MB and 1,000 logs in a request before compression, 1 MB for a log, above which Datadog cuts it.
+Limits of the API: 5 MB and 1,000 logs in a request before compression. A log above 1 MB is truncated by Datadog.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
 
 _LIMITS: Final = RequestLimits(4_900_000, 1_000)
-"""Room is left for brackets and commas."""
+"""Leaves space for brackets and commas."""
 _LOG_MAX_BYTES: Final = 1_000_000
 _encode = msgspec.json.encode
 
@@ -50,10 +50,11 @@ class DatadogLogsModel(HttpModel):
     api_key_env: str | None = None
     api_key_file: str | None = None
     ddsource: str = "{source}"
-    """The integration, which chooses Datadog's own pipeline; `{service}` and the like are of the event."""
+    """Datadog's `ddsource`: the integration, which selects Datadog's own pipeline. May contain fields of the event,
+    such as `{service}`."""
 
     ddtags: str | None = None
-    """Tags, `env:prod,team:shop`; fields of the event may stand in them."""
+    """Tags, `env:prod,team:shop`. May contain fields of the event."""
 
 
 class DatadogLogsSink(HttpSink, frozen=True, kw_only=True, tag="datadog_logs"):
@@ -81,7 +82,7 @@ class DatadogLogsTarget(HttpTarget):
         self._tags = None if sink.ddtags is None else Template(sink.ddtags)
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """A log: Datadog's own fields, and the attributes beside them."""
+        """Encode a log: Datadog's own fields, and the attributes beside them."""
         given: dict[str, Any] = {
             "ddsource": self._source.render(event),
             "ddtags": None if self._tags is None else self._tags.render(event),
@@ -102,13 +103,13 @@ class DatadogLogsTarget(HttpTarget):
         return Encoded(log)
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One request."""
+        """Send one request."""
         body = b"[%b]" % b",".join([item.payload for item in items])
         self.check(self.client.post("/api/v2/logs", body, "application/json"))
         return BulkResponse()
 
     def probe(self) -> None:
-        """Sends no log, which an intake that takes the key answers with 202 or 400."""
+        """Send an empty list, which an intake that accepts the key answers with 202 or 400."""
         answer = self.client.post("/api/v2/logs", b"[]", "application/json")
         if answer.status != 400:
             self.check(answer)

@@ -1,8 +1,8 @@
 """The sink `elasticsearch`: documents of an index or a data stream of Elasticsearch or OpenSearch, by the bulk API.
 
-Each document has the event's id as its `_id`, so that an event that is sent twice is there once: `create` leaves the
-first (and answers 409, which counts as a repeat), `index` puts the second in its place. The answers are those of
-"Bulk API" in the Elasticsearch Guide and in OpenSearch's API reference: each item has a status of its own.
+Each document has the event's id as its `_id`, so that an event that is sent twice is stored once: `create` keeps the
+first copy (a 409 answer counts as a repeat), `index` replaces it. Each item of an answer has its own status ("Bulk API"
+in the Elasticsearch Guide and in OpenSearch's API reference).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _LIMITS: Final = RequestLimits(8 * MIB, 5_000)
 _NAME_MAX_BYTES: Final = 255
 _NOT_IN_NAMES: Final = re.compile(r'[\\/*?"<>| ,#:\x00-\x1f]')
-"""Characters that no name of an index may have ("Create index API"); a colon would name another cluster."""
+"""Characters that index names must not contain ("Create index API"). A colon would refer to another cluster."""
 _FILTER: Final = "filter_path=errors,items.*.status," + ",".join(
     f"items.*.error.{name}" for name in ("type", "reason", "caused_by.reason")
 )
@@ -47,15 +47,15 @@ _PAGE_EVENTS: Final = 5_000
 _KEPT_FOR: Final = "1m"
 """How long the server keeps a scroll between two pages."""
 _BLOCKED: Final = "cluster_block_exception"
-"""A block on writing, which somebody or a full disk (403 before 7.7, then 429) has put on the index: it will be taken
-off again."""
+"""A write block on the index, set by an operator or because of a full disk (403 before 7.7, then 429). It is
+temporary."""
 _OF_NO_EVENT: Final = (401, 403, 404)
-"""Of items whose credential, right or index is wrong, not their document."""
+"""Item errors about the credential, the rights or the index, not the document."""
 _FIELDS: Final = {
     "event": ("event_id", "service", "observed_time", "time", "weight"),
     "ecs": ("event.id", "service.name", "event.created", "@timestamp", "weight"),
 }
-"""By format: where a document has the id, the service, when the event was seen first, its time, and its weight."""
+"""By format: the fields with the id, the service, the time it was first seen, the event's time, and its weight."""
 _encode = msgspec.json.encode
 
 
@@ -65,10 +65,11 @@ class ElasticsearchModel(HttpModel):
     type: Literal["elasticsearch"]
     url: str
     index: str
-    """An index, alias or data stream; `{service}` and `{time:%Y.%m.%d}` are of the event."""
+    """An index, alias or data stream. May contain fields of the event, such as `{service}` and `{time:%Y.%m.%d}`."""
 
     op: Literal["create", "index"] = "create"
-    """What a document that is there already becomes: left as it is, or replaced. Data streams take `create` alone."""
+    """What happens to an event whose document already exists: `create` keeps the document, `index` replaces it. Data
+    streams accept only `create`."""
 
     format: Literal["event", "ecs"] = "event"
     """The event with `@timestamp`, or fields of the Elastic Common Schema."""
@@ -118,7 +119,7 @@ class ElasticsearchTarget(HttpTarget):
             self._path += f"&pipeline={quote(sink.pipeline, safe='')}"
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """Two lines: what to do, and the document."""
+        """Encode two lines: the action and the document."""
         name = self._index.render(event)
         if name is None:
             raise UnfitError(f"the event lacks a field of the index name {self._sink.index!r}")
@@ -127,20 +128,21 @@ class ElasticsearchTarget(HttpTarget):
         return Encoded(b"%b\n%b\n" % (action, document))
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One bulk request."""
+        """Send one bulk request."""
         body = b"".join([item.payload for item in items])
         answer = self.client.post(self._path, body, "application/x-ndjson")
         self.check(answer)
         return answer_of(answer.body, len(items))
 
     def probe(self) -> None:
-        """Asks for the server's name, which takes the credential and writes nothing."""
+        """Query the server's name, which checks the credential and writes nothing."""
         self.check(self.client.request("GET", "/", None, {}))
 
     def pages(self, since: Since) -> Iterator[list[dict[str, Any]]]:
-        """The documents of all indices that the sink may write to, of events that were seen first since then.
+        """The documents of all indices that the sink may write to, of events that were first seen since then.
 
-        "Scroll API", which both products have; a search behind another would miss what is written in between.
+        Uses the "Scroll API", which both products have: paging by search would miss documents that are written
+        meanwhile.
         """
         fields = _FIELDS[self._sink.format]
         query = {"range": {fields[2]: {"gte": since.text}}}
@@ -184,10 +186,10 @@ def index_name(text: str) -> str:
 
 
 def answer_of(body: bytes, count: int) -> BulkResponse:
-    """What a bulk answer says of each of this many items.
+    """The results of `count` items from a bulk answer.
 
-    :raises TryAgainError: it is not a complete answer.
-    :raises GiveUpError: the credential may write none of them, or there is no such index.
+    :raises TryAgainError: the answer is not complete.
+    :raises GiveUpError: the credential may write none of the items, or the index does not exist.
     """
     try:
         told: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
@@ -231,7 +233,7 @@ def _with_timestamp(event: EventRecord, value: bytes) -> bytes:
 
 
 def ecs_document(event: EventRecord) -> bytes:
-    """The event in fields of the Elastic Common Schema; its attributes stand beside them under their own names."""
+    """The event in fields of the Elastic Common Schema. Attributes keep their names."""
     fields: dict[str, Any] = {
         "@timestamp": event.time or event.observed_time,
         "message": event.body,
@@ -269,7 +271,7 @@ def _compile(model: ElasticsearchModel, common: CommonFields, report: SinkReport
 
 
 def _events(sink: ElasticsearchSink, secrets: Mapping[str, str], since: Since) -> Iterator[Held]:
-    """The events of a server; documents of others are left out."""
+    """Yields the events of a server; other documents are skipped."""
     target = sink.open_target(secrets)
     event_id, service, observed, time, weight = _FIELDS[sink.format]
     try:

@@ -1,8 +1,8 @@
 """The sink `google_cloud_logging`: log entries of Google Cloud, by `entries.write` of the Cloud Logging API v2.
 
-The service account's key signs a token request (RFC 7523; "Using OAuth 2.0 for Server to Server Applications"), whose
-answer is used until it ends. Entries have an `insertId` of the event's id and their log, by which Cloud Logging leaves
-repeats of one project and time out of what a query finds ("LogEntry"). Limits ("Quotas and limits"): 10 MB in a
+The service account's key signs a token request (RFC 7523; "Using OAuth 2.0 for Server to Server Applications"). The
+token is used until it expires. The `insertId` of an entry is made of the event's id and the log, so that queries show
+only one of several entries with the same project, time and id ("LogEntry"). Limits ("Quotas and limits"): 10 MB for a
 request, 256 KB for an entry.
 """
 
@@ -86,7 +86,7 @@ class GoogleCloudLoggingTarget(HttpTarget):
             "labels": dict(sink.labels),
             "partialSuccess": True,
         }
-        # Entries of one project are repeats of each other whatever log they are in.
+        # Cloud Logging deduplicates entries of one project across its logs.
         self._log_mark = hashlib.blake2s(sink.log.encode(), digest_size=4).hexdigest()
         self._head = _encode(common)[:-1] + b',"entries":['
 
@@ -116,7 +116,7 @@ class GoogleCloudLoggingTarget(HttpTarget):
         return Encoded(written)
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One request."""
+        """Send one request."""
         answer = self._write(b",".join([item.payload for item in items]), dry=False)
         partial = _partial(answer, len(items))
         if partial is not None:
@@ -127,11 +127,11 @@ class GoogleCloudLoggingTarget(HttpTarget):
         return BulkResponse()
 
     def probe(self) -> None:
-        """Has an entry checked that is not written (`dryRun`)."""
+        """Let the server check an entry without writing it (`dryRun`)."""
         self.check(self._write(_encode({"jsonPayload": {"message": "logboom pipeline check"}}), dry=True))
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Close the connections."""
         super().close()
         self._tokens.close()
 
@@ -144,7 +144,7 @@ class GoogleCloudLoggingTarget(HttpTarget):
 
 
 def _partial(answer: HttpAnswer, count: int) -> BulkResponse | None:
-    """What an answer says of single entries (`WriteLogEntriesPartialErrors`); None if it says nothing of them."""
+    """The errors of single entries in an answer (`WriteLogEntriesPartialErrors`); None if it has none."""
     if answer.status < 400:
         return None
     try:

@@ -1,7 +1,7 @@
-"""TLS and SASL on the way to brokers of others: their keys in a pipeline's file, and what they are called by clients.
+"""TLS and SASL for other Kafka clusters: the keys in a pipeline's file, and the settings of clients for them.
 
-A pipeline's records are written by Java's producer (KIP-651 for certificates as texts), its driver asks by librdkafka.
-Cheap to import: `pipeline check` does.
+Java's producer writes the records (KIP-651 for certificates as text), librdkafka is used for requests of the driver.
+Must stay cheap to import, because `pipeline check` imports it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TlsModel(Settings):
     """Certificates (PEM) to trust instead of the system's."""
 
     certificate_file: str | None = None
-    """The client's own certificate and its chain (PEM), where brokers ask for one."""
+    """The client's certificate with its chain (PEM), if brokers require one."""
 
     key_file: str | None = None
     """Its key (PEM, PKCS #8, without a password)."""
@@ -42,7 +42,7 @@ class SaslModel(Settings):
 
 
 class KafkaSecurity(msgspec.Struct, frozen=True, kw_only=True):
-    """How brokers are spoken to that do not take just anybody."""
+    """How to connect to brokers that require TLS or authentication."""
 
     tls: bool = False
     ca: KeyRef | None = None
@@ -72,7 +72,7 @@ class KafkaSecurity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def security_of(tls: TlsModel | None, sasl: SaslModel | None, report: SinkReport) -> KafkaSecurity | msgspec.UnsetType:
-    """What the keys `tls` and `sasl` of a sink ask for; problems are reported."""
+    """The values of the sink's keys `tls` and `sasl`. Problems are reported."""
     if tls is None and sasl is None:
         return msgspec.UNSET
     if tls is not None and (tls.certificate_file is None) != (tls.key_file is None):
@@ -102,7 +102,7 @@ def _file(name: str | None) -> KeyRef | None:
 
 
 def java_settings(security: KafkaSecurity, text: Callable[[KeyRef], str]) -> dict[str, str]:
-    """The settings of Java's clients; `text` gives that of a credential."""
+    """Settings for Java clients. `text` returns the text of a credential."""
     found = {"security.protocol": security.protocol}
     if security.ca is not None:
         found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text(security.ca)}
@@ -121,7 +121,7 @@ def java_settings(security: KafkaSecurity, text: Callable[[KeyRef], str]) -> dic
 
 
 def librdkafka_settings(security: KafkaSecurity, text: Callable[[KeyRef], str]) -> dict[str, str]:
-    """The same for librdkafka's clients."""
+    """The same for librdkafka clients."""
     found = {"security.protocol": security.protocol}
     for name, ref in (
         ("ssl.ca.pem", security.ca),
@@ -138,11 +138,11 @@ def librdkafka_settings(security: KafkaSecurity, text: Callable[[KeyRef], str]) 
 
 
 def _quoted(text: str) -> str:
-    """A value of a JAAS configuration."""
+    """Quote a value of a JAAS configuration."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def spark_options(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings of a client as Spark's connector takes them."""
+    """Client settings in the form of Spark's Kafka connector."""
     return {f"kafka.{name}": value for name, value in settings.items()}

@@ -1,7 +1,8 @@
-"""The sink `loki`: lines of streams of Grafana Loki, by its push API.
+"""The sink `loki`: log lines for streams of Grafana Loki, through its push API.
 
-"Ingest logs" (`POST /loki/api/v1/push`) in Loki's HTTP API: a message of Protocol Buffers (`logproto.PushRequest`)
-compressed with Snappy's block format. Loki knows an entry by its stream, time and line, and drops one that it has.
+See "Ingest logs" (`POST /loki/api/v1/push`) of Loki's HTTP API. The body is a Protocol Buffers message
+(`logproto.PushRequest`) in Snappy's block format. Loki drops an entry if it has one with the same stream, time and
+line.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _LABEL_NAME_MAX, _LABEL_TEXT_MAX_BYTES = 1_024, 2_048
 """Loki's defaults of `max_label_name_length` and `max_label_value_length`."""
 _TENANT: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9!_.*'()-]{1,150}")
-"""Loki's rule for the id of one tenant; `|` stands between several, which are for queries."""
+"""Loki's rule for the id of one tenant. `|` separates several, which only queries may have."""
 _LABELS_MAX: Final = 15
 """Loki's default of `max_label_names_per_series`."""
 _METADATA_MAX: Final = 128
 """Loki's default of `max_structured_metadata_entries_count`."""
 _BLOCKED: Final = 260
-"""Loki's default of `block_ingestion_status_code`: nothing of the push was taken, though the number is one of success
-to HTTP."""
+"""Loki's default of `block_ingestion_status_code`. It means that nothing of the push was accepted, although HTTP counts
+it as success."""
 _NANOS_MAX: Final = (1 << 63) - 1
 _PATH: Final = "/loki/api/v1/push"
 _QUERY_PATH: Final = "/loki/api/v1/query_range"
 _PAGE_LINES: Final = 2_000
 """Below Loki's default of `max_entries_limit_per_query`."""
 _AHEAD_NS: Final = 86_400_000_000_000
-"""Times of events may be ahead of the clock."""
+"""Query this much beyond the current time, since events may have times in the future."""
 
 
 class LokiModel(AuthorizedModel):
@@ -60,16 +61,18 @@ class LokiModel(AuthorizedModel):
     type: Literal["loki"]
     url: str
     labels: dict[str, str] = Field(min_length=1, max_length=_LABELS_MAX)
-    """A name and a text, in which `{service}` and the like are of the event. Few values each: they make streams."""
+    """Label name and text, which may contain fields of the event such as `{service}`. Each combination of values is a
+    stream, so use fields with few values."""
 
     structured_metadata: dict[str, str] = Field(default_factory=dict, max_length=_METADATA_MAX)
-    """The same for what is found without making streams, such as `{trace_id}`."""
+    """Name and text of structured metadata, which makes no streams: for fields with many values, such as
+    `{trace_id}`."""
 
     format: Literal["event", "body"] = "event"
-    """The event whole, or its body alone."""
+    """Whether a line is the whole event or only its body."""
 
     tenant: str | None = None
-    """`X-Scope-OrgID` of a Loki with several tenants."""
+    """`X-Scope-OrgID`, for a Loki with several tenants."""
 
 
 class LokiSink(AuthorizedSink, frozen=True, kw_only=True, tag="loki"):
@@ -98,10 +101,10 @@ class LokiTarget(HttpTarget):
         self._reads_attributes = any(template.reads_attributes for template in templates)
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """An entry of the event's stream.
+        """Encode an entry of the event's stream.
 
-        Below the microseconds of its time the offset of its record tells events of one moment apart, which Loki would
-        take for one where their lines are equal; an event that is sent again has the same time and is dropped.
+        Loki's times have nanoseconds, events only microseconds. The digits below come from the offset of the record, so
+        that Loki keeps events with equal times and lines apart. A repeated event gets the same time and is dropped.
         """
         micros = event_microseconds(event)
         if micros is None:
@@ -124,7 +127,7 @@ class LokiTarget(HttpTarget):
         return Encoded(bytes_field(2, entry), f"{{{group}}}", nanos)
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One push: the entries of each stream in the order of their times."""
+        """Send one push, with the entries of each stream in the order of their times."""
         streams: dict[str, list[Item]] = {}
         for item in items:
             streams.setdefault(item.group, []).append(item)
@@ -136,13 +139,14 @@ class LokiTarget(HttpTarget):
         return BulkResponse()
 
     def probe(self) -> None:
-        """Pushes no stream at all, which a Loki that takes the credential answers with 204, or 400 and 422."""
+        """Push no streams, which a Loki that accepts the credential answers with 204, 400 or 422."""
         self._push(b"", probing=True)
 
     def lines(self, selector: str, since: Since) -> Iterator[tuple[int, bytes]]:
-        """Time in nanoseconds and text of the lines that a selector finds, from that moment on, in order of time.
+        """Time in nanoseconds and text of the lines that match a selector, from a time on, in order of time.
 
-        "Query logs within a range of time": pages end in the midst of a nanosecond, so the next one begins with it.
+        See "Query logs within a range of time". A page may end within a nanosecond, so the next page begins with the
+        same one.
         """
         start, end = since.ms * 1_000_000, time.time_ns() + _AHEAD_NS
         limit, seen = _PAGE_LINES, set[_Line]()
@@ -153,7 +157,7 @@ class LokiTarget(HttpTarget):
             except TryAgainError:
                 if limit == 1:
                     raise
-                limit = max(1, limit // 8)  # lines that are so long, or a query that takes so long
+                limit = max(1, limit // 8)  # the lines are too long, or the query takes too long
                 continue
             new = [line for line in found if line not in seen]
             yield from ((line.nanos, line.text) for line in new)
@@ -203,9 +207,10 @@ class _Answer(msgspec.Struct):
 
 
 def selectors(sink: LokiSink) -> list[str]:
-    """Selectors that find all streams of the sink, each of them once. Loki wants one label in each that is not empty.
+    """Selectors that together match each of the sink's streams exactly once. Loki requires a label that is not empty in
+    each.
 
-    An event may lack a label whose text is of the event alone, so it is found by the first one that it has.
+    An event may lack labels that only consist of its fields, so a stream is matched by its first label that is present.
     """
     labels = [(name, Template(text)) for name, text in sink.labels]
     always = [(name, template) for name, template in labels if template.has_always_text]
@@ -227,12 +232,12 @@ def _matcher(name: str, template: Template) -> str:
 
 
 def _literally(text: str) -> str:
-    """A text in a regular expression of Go, which takes no escapes of blanks."""
+    """Escape a text for a regular expression of Go, which does not allow escaped spaces."""
     return re.sub(r"[.^$*+?()[\]{}|\\]", r"\\\g<0>", text)
 
 
 def _quoted(text: str) -> str:
-    """A value of a label as Prometheus writes it."""
+    """Quote a label value as Prometheus does."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
@@ -276,7 +281,7 @@ def _warn_of_optional_labels(labels: Mapping[str, str], report: SinkReport) -> N
     try:
         templates = [Template(text) for text in labels.values()]
     except TemplateError:
-        return  # a problem already
+        return  # already reported
     if any(template.has_always_text for template in templates):
         return
     field = next((name for template in templates for name in template.optional_fields), "service")
@@ -288,7 +293,7 @@ def _warn_of_optional_labels(labels: Mapping[str, str], report: SinkReport) -> N
 
 
 def _events(sink: LokiSink, secrets: Mapping[str, str], since: Since) -> Iterator[Held]:
-    """The events of a server; lines of others are left out."""
+    """Yields the events of a server; lines of other writers are skipped."""
     target = sink.open_target(secrets)
     try:
         for selector in selectors(sink):

@@ -1,8 +1,8 @@
-"""Points of metrics, as `aggregate` makes events of them: what sinks for metrics send.
+"""Metrics from events of `aggregate`, for sinks that send metrics.
 
 The event of a metric has the attributes `metric.name`, `metric.type`, `metric.start` and `metric.end` (microseconds
-since 1970), `metric.labels`, `metric.value`, and by its type `metric.sum`, `metric.bounds`, `metric.buckets`,
-`metric.quantiles`. A point tells of its window alone. Pure.
+since 1970), `metric.labels`, `metric.value`, and depending on its type `metric.sum`, `metric.bounds`, `metric.buckets`,
+`metric.quantiles`. A point covers only its own window. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logboom.pipeline.sinks.bulk.target import UnfitError
 
 _MICROSECONDS_MAX: Final = 1 << 62
 Microseconds = Annotated[int, msgspec.Meta(ge=-_MICROSECONDS_MAX, le=_MICROSECONDS_MAX)]
-"""Whatever a server counts in, 64 bits can hold it."""
+"""Times must fit in 64 bits in any unit that a server uses."""
 
 
 class _Metric(msgspec.Struct, rename=lambda name: f"metric.{name}"):
@@ -36,7 +36,7 @@ class _Metric(msgspec.Struct, rename=lambda name: f"metric.{name}"):
 
 
 class Point(NamedTuple):
-    """A metric of one window and group."""
+    """One metric of one window and group."""
 
     name: str
     kind: str
@@ -48,16 +48,16 @@ class Point(NamedTuple):
     value: float
     sum: float | None
     bounds: tuple[float, ...]
-    """Of a histogram, rising; the last bucket has none."""
+    """Upper bounds of a histogram's buckets, increasing; the last bucket has none."""
     buckets: tuple[float, ...]
-    """How many in each bucket."""
+    """Count of each bucket."""
     quantiles: Mapping[str, float]
 
 
 def point_of(event: EventRecord) -> Point:
-    """The point that an event is.
+    """Decode the point of an event.
 
-    :raises UnfitError: it is none.
+    :raises UnfitError: the event is not a metric.
     """
     try:
         metric = msgspec.convert(attributes_of(event), type=_Metric)
@@ -80,8 +80,8 @@ def point_of(event: EventRecord) -> Point:
 
 
 def cumulative(point: Point) -> Iterator[tuple[float, float]]:
-    """Of a histogram: each bound, and how many values were at most as large; the last bound is infinite. Others have
-    none."""
+    """Cumulative buckets of a histogram: each bound, and the count of values up to it. The last bound is infinite.
+    Empty for other types."""
     total = 0.0
     for bound, count in zip((*point.bounds, float("inf")), point.buckets, strict=False):
         total += count

@@ -1,6 +1,6 @@
 """The sink `new_relic`: logs for New Relic, by "Introduction to the Log API" of its documentation (`POST /log/v1`).
 
-Its limits: 1 MB (10^6 bytes) in a request, 255 attributes of a log, names of 255 characters.
+Limits: 1 MB (10^6 bytes) for a request, 255 attributes for a log, 255 characters for names.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class NewRelicTarget(HttpTarget):
     """One Log API."""
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """A log with its attributes, those of the event under OpenTelemetry's names."""
+        """Encode a log with its attributes. The event's own fields have OpenTelemetry's names."""
         given: dict[str, Any] = {
             "service.name": event.service,
             "hostname": event.host,
@@ -86,12 +86,12 @@ class NewRelicTarget(HttpTarget):
         return Encoded(_encode(log))
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One request."""
+        """Send one request."""
         self.check(self._post(b",".join([item.payload for item in items])))
         return BulkResponse()
 
     def probe(self) -> None:
-        """Sends no log, which an API that takes the key answers with 202 or 400."""
+        """Send no logs, which an API that accepts the key answers with 202 or 400."""
         answer = self._post(b"")
         if answer.status != 400:
             self.check(answer)

@@ -1,9 +1,9 @@
-"""The sink `prometheus_remote_write`: the metrics that `aggregate` makes, as samples of series.
+"""The sink `prometheus_remote_write`: sends the metrics of `aggregate` as samples of time series.
 
 The protocol is "Prometheus Remote-Write 1.0" (prometheus.io/docs/specs/prw/remote_write_spec): a `WriteRequest` in
-Protocol Buffers, compressed with snappy's block format, that Prometheus, Mimir, Cortex, Thanos, VictoriaMetrics and
-Grafana Cloud take. Samples of a series have to come in the order of time, so one request is under way at a time; the
-newest sample of a series sent twice is one.
+Protocol Buffers, in Snappy's block format. Prometheus, Mimir, Cortex, Thanos, VictoriaMetrics and Grafana Cloud accept
+it. Samples of a series must arrive in the order of time, so the sink sends one request at a time. A repeated newest
+sample of a series counts once.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class RemoteWriteModel(AuthorizedModel):
 
     type: Literal["prometheus_remote_write"]
     url: str
-    """Where writes go: `http://prometheus:9090/api/v1/write`, `https://mimir/api/v1/push`."""
+    """URL for writes: `http://prometheus:9090/api/v1/write`, `https://mimir/api/v1/push`."""
 
     prefix: str = ""
-    """In front of each metric's name."""
+    """Prefix of each metric's name."""
 
     labels: dict[str, str] = Field(default_factory=dict)
-    """Labels of all series; one that a metric has itself stays."""
+    """Labels of all series. A label that the metric itself has is kept."""
 
 
 class RemoteWriteSink(AuthorizedSink, frozen=True, kw_only=True, tag="prometheus_remote_write"):
@@ -77,7 +77,7 @@ class RemoteWriteTarget(HttpTarget):
         self._sink = sink
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """The series of one metric, in the order of the ends of windows."""
+        """Encode the series of one metric, sorted by the end of its window."""
         point = point_of(event)
         labels = {**dict(self._sink.labels), **point.labels}
         series = series_of(point, f"{self._sink.prefix}{point.name}", labels)
@@ -85,9 +85,10 @@ class RemoteWriteTarget(HttpTarget):
         return Encoded(payload, order=point.end_ms)
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One write for each window, so that none has two samples of a series: it can be sent again as it is, while one
-        of more would be out of order by then. What many windows leave when the time of a request has passed is told as
-        such: whoever waited for all of them would have to give up, and to send what was taken again."""
+        """Send one write for each window, so that no write has two samples of a series: such a write can be repeated,
+        while one with more samples would then be out of order. If the time of a request is over before all windows are
+        sent, the rest is reported as not sent; otherwise the whole request would be retried, with the windows that were
+        accepted."""
         ends_by = time.monotonic() + self._sink.sending.timeout_ms / SECOND_MS
         windows: dict[int, list[int]] = {}
         for index, item in enumerate(items):
@@ -108,7 +109,7 @@ class RemoteWriteTarget(HttpTarget):
         return BulkResponse()
 
     def probe(self) -> None:
-        """A write of no series."""
+        """Send a write without series."""
         self._write(b"")
 
     def _write(self, request: bytes) -> None:
@@ -121,7 +122,7 @@ def _of_windows(windows: Mapping[int, list[int]], some: Sequence[int], reason: s
 
 
 def series_of(point: Point, name: str, labels: Mapping[str, str]) -> Iterator[Series]:
-    """The series of a metric: those of a histogram or a summary as Prometheus's own clients name them."""
+    """The series of a metric; those of a histogram or summary have the names that Prometheus's own clients use."""
     if point.kind not in ("histogram", "quantiles"):
         yield name, labels, point.value
         return
@@ -135,7 +136,7 @@ def series_of(point: Point, name: str, labels: Mapping[str, str]) -> Iterator[Se
 
 
 def _series(name: str, labels: Mapping[str, str], value: float, time_ms: int) -> bytes:
-    """A `TimeSeries`: labels in the order of their names, and one sample."""
+    """Encode a `TimeSeries`: sorted labels and one sample."""
     named = {"__name__": _begun(_NOT_IN_NAMES.sub("_", name))}
     for label, text in labels.items():
         key = label_name(label)
@@ -148,13 +149,13 @@ def _series(name: str, labels: Mapping[str, str], value: float, time_ms: int) ->
 
 
 def label_name(text: str) -> str:
-    """A name that a label may have.
+    """A valid label name for a text.
 
     >>> label_name("http.status"), label_name("2xx"), label_name("__name__")
     ('http_status', '_2xx', 'name__')
     """
     name = _NOT_IN_LABELS.sub("_", text)
-    if name.startswith("__"):  # those are Prometheus's own
+    if name.startswith("__"):  # names that begin with __ are reserved by Prometheus
         name = name.lstrip("_")
     return _begun(name)
 

@@ -1,4 +1,5 @@
-"""What a sink holds, read back from its server, so that two sinks can be compared. Knows no particular sink."""
+"""Reads the events of a sink back from its server, so that two sinks can be compared. Must not know any particular
+sink."""
 
 from __future__ import annotations
 
@@ -18,24 +19,24 @@ class Held(NamedTuple):
     event_id: str
     service: str
     observed_ms: int
-    """When it was seen first, in milliseconds since 1970."""
+    """When it was first seen, in milliseconds since 1970."""
     arrived_ms: int | None = None
-    """When it came to the sink; None if the sink does not say."""
+    """When it arrived at the sink; None if the sink does not store that."""
     size_bytes: int | None = None
-    """None where events have no size of their own there."""
+    """Its size in bytes; None if the sink does not store one."""
     weight: float = 1.0
     time_ms: int | None = None
-    """Its own time; None if it has none, or the sink does not tell."""
+    """Its own time; None if it has none, or the sink does not store it."""
 
 
 class Since(NamedTuple):
-    """Which events are asked for: those that were seen first at that moment or later."""
+    """The range of the query: events that were first seen at this time or later."""
 
     ms: int
 
     @property
     def text(self) -> str:
-        """As RFC 3339 writes it."""
+        """The time in RFC 3339."""
         return datetime.fromtimestamp(self.ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -45,18 +46,19 @@ def _always(sink: Sink) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack(Generic[Node]):
-    """How the server of a sink is asked for what it holds."""
+    """How a sink's server is queried for its events."""
 
     events: Callable[[Node, Mapping[str, str], Since], Iterator[Held]]
-    """With the texts of the sink's credentials by `KeyRef.id`; LogboomError if the server does not tell."""
+    """Yields the events, using the texts of the sink's credentials by `KeyRef.id`; LogboomError if the server does not
+    answer."""
     hindrance: Callable[[Node], str | None] = _always
-    """Why a sink of this kind, as it is set, cannot be asked; the end of a sentence about it. None: it can."""
+    """Why a sink with these settings cannot be queried, as the end of a sentence; None if it can."""
     is_by_time: Callable[[Node], bool] = lambda _: False
-    """Whether the server finds events by their own time alone, and so holds others that were seen first since then."""
+    """Whether the server finds events only by their own time: then some that were first seen later may be missing."""
 
 
 def milliseconds_of(text: str | None) -> int | None:
-    """Milliseconds since 1970 of a time as events have it; None if it is none.
+    """Milliseconds since 1970 of an event's time; None if it is not valid.
 
     >>> milliseconds_of("1970-01-01T00:00:01.5Z"), milliseconds_of("soon")
     (1500, None)
@@ -70,22 +72,22 @@ def milliseconds_of(text: str | None) -> int | None:
 
 
 class Rows(Protocol):
-    """A sink that is a table."""
+    """A sink whose server has a table."""
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """Column and field of the event."""
+        """Field of the event, by column."""
         ...
 
 
 def has_only_time(sink: Rows) -> bool:
-    """Whether rows have the time of an event, and not when it was seen first."""
+    """Whether the table has the event's time, and not when it was first seen."""
     fields = {field for _, field in sink.columns}
     return "observed_time" not in fields and "time" in fields
 
 
 def hindrance_of_rows(sink: Rows) -> str | None:
-    """Why rows cannot be compared: by the columns that the table has."""
+    """Why rows cannot be compared, by the columns of the table; None if they can."""
     fields = {field for _, field in sink.columns}
     if "event_id" not in fields:
         return "has no column for event_id"

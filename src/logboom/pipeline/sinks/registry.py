@@ -1,4 +1,4 @@
-"""The kinds of sinks there are: every module of this package that has a `SINK`. Knows no particular one."""
+"""All kinds of sinks: every module of this package with a `SINK`. Must not know any particular one."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -15,7 +15,7 @@ from logboom.pipeline.sinks.base import SinkType
 
 @lru_cache(maxsize=1)
 def sink_types() -> Mapping[str, SinkType[Any, Any]]:
-    """By name, in the order of the names.
+    """The kinds by name, sorted.
 
     >>> "console" in sink_types()
     True
@@ -26,12 +26,12 @@ def sink_types() -> Mapping[str, SinkType[Any, Any]]:
 
 
 def type_of(sink: Sink) -> SinkType[Any, Any]:
-    """The kind that a node of a plan is of."""
+    """The kind of a node of a plan."""
     return next(kind for kind in sink_types().values() if kind.node is type(sink))
 
 
 def read_sink(tree: Mapping[str, Any]) -> Sink:
-    """A node from its plain data in a written plan; ValueError if this version has no such sink."""
+    """Decode a node of a written plan; ValueError if this version has no such sink."""
     kind = sink_types().get(str(tree.get("type")))
     if kind is None:
         raise ValueError(f"this version of logboom has no sink of type {tree.get('type')!r}")

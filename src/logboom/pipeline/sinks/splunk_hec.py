@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from logboom.pipeline.sinks.http.client import HttpClient
 
 _MAX_BYTES: Final = 1_000_000
-"""What Splunk Cloud takes in one request."""
+"""Splunk Cloud's limit for one request."""
 _INDEX: Final = re.compile(r"[a-z0-9_][a-z0-9_-]*")
 _MAX_EVENTS: Final = 2_000
 _ACK_POLL_S: Final = 0.5
 _PATH: Final = "/services/collector"
 _NO_DATA: Final = 5
 _OF_ONE_EVENT: Final = (6, 7, 12, 13, 15)
-"""Invalid data format, incorrect index, an event is missing or blank, indexed fields that cannot be handled."""
+"""Codes: invalid data format, incorrect index, an event is missing or blank, indexed fields that cannot be handled."""
 _encode = msgspec.json.encode
 
 
@@ -60,21 +60,22 @@ class SplunkHecModel(HttpModel):
     token_env: str | None = None
     token_file: str | None = None
     index: str | None = None
-    """The index; `{service}` and the like are of the event. Default: the token's."""
+    """The index; may contain fields of the event, such as `{service}`. Default: the index of the token."""
 
     source: str | None = "{source}"
     sourcetype: str | None = "_json"
     fields: dict[str, str] = Field(default_factory=dict)
-    """Indexed fields: a name and `{service}` or the like."""
+    """Indexed fields: names and texts, which may contain fields of the event, such as `{service}`."""
 
     format: Literal["event", "body"] = "event"
-    """The event whole, or its body alone."""
+    """Whether to send the whole event or only its body."""
 
     acks: bool = False
-    """Whether an event is delivered only once the indexer has acknowledged it; the token must have that enabled."""
+    """Whether an event counts as delivered only after the indexer has acknowledged it. The token must have that
+    enabled."""
 
     ack_timeout: DurationMs = Field(default=60 * SECOND_MS, ge=100, le=600 * SECOND_MS)
-    """How long an acknowledgment is waited for before the request is sent again."""
+    """How long to wait for an acknowledgment before the request is sent again."""
 
 
 class SplunkHecSink(HttpSink, frozen=True, kw_only=True, tag="splunk_hec"):
@@ -106,13 +107,14 @@ class SplunkHecTarget(HttpTarget):
         self._sink = sink
         self._own = threading.local()
         self._closed = threading.Event()
-        """Of what waits now: connections are also ended under requests that take too long, and others begin then."""
+        """Wake-up of the waits so far: connections are also closed for requests that take too long, and new waits begin
+        then."""
         given = {"index": sink.index, "source": sink.source, "sourcetype": sink.sourcetype, "host": "{host}"}
         self._metadata = {name: Template(text) for name, text in given.items() if text is not None}
         self._fields = {name: Template(text) for name, text in sink.fields}
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """The event in its envelope."""
+        """Encode the event in its envelope."""
         envelope: dict[str, Any] = {}
         micros = event_microseconds(event)
         if micros is not None:
@@ -124,13 +126,13 @@ class SplunkHecTarget(HttpTarget):
         fields = {name: template.render(event) for name, template in self._fields.items()}
         if fields:
             envelope["fields"] = {name: text for name, text in fields.items() if text is not None}
-        # A blank event is refused by Splunk, and an empty body says less than the event.
+        # Splunk refuses blank events, and an empty body has less information than the event.
         whole = self._sink.format == "event" or not (event.body or "").strip()
         envelope["event"] = msgspec.Raw(value) if whole else event.body
         return Encoded(_encode(envelope))
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One request, and its acknowledgment where that is asked for."""
+        """Send one request, and wait for its acknowledgment if that is enabled."""
         body = b"\n".join([item.payload for item in items])
         answer = self._post("event", body)
         refused = self._refused(answer, len(items))
@@ -142,21 +144,22 @@ class SplunkHecTarget(HttpTarget):
         return BulkResponse()
 
     def probe(self) -> None:
-        """Sends nothing, which a collector answers with "No data" where it takes the token."""
+        """Send nothing, which a collector that accepts the token answers with "No data"."""
         answer = self._post("event", b"")
         if answer.status != 400 or _told(answer).get("code") != _NO_DATA:
             self.check(answer)
 
     def close(self) -> None:
-        """Ends the connections and what waits for acknowledgments."""
+        """Close the connections and end waits for acknowledgments."""
         closed, self._closed = self._closed, threading.Event()
         closed.set()
         super().close()
 
     @property
     def _channel(self) -> str:
-        """Of the thread that asks. A Splunk that was killed numbers the requests of a channel from 0 again: where
-        several are under way in one, the acknowledgment of a later one would be taken for that of one that was lost."""
+        """The channel of the calling thread. After a crash, Splunk numbers the requests of a channel from 0 again. With
+        several requests in progress on one channel, the acknowledgment of a later one would be taken for that of a lost
+        one."""
         if not hasattr(self._own, "channel"):
             self._own.channel = str(uuid.uuid4())
         channel: str = self._own.channel
@@ -167,7 +170,7 @@ class SplunkHecTarget(HttpTarget):
         return self.client.post(f"{_PATH}/{path}", body, "application/json", headers)
 
     def _refused(self, answer: HttpAnswer, count: int) -> BulkResponse | None:
-        """What a 400 says of the events; None for any other answer."""
+        """The meaning of a 400 answer for the events; None for other answers."""
         if answer.status != 400:
             return None
         told = _told(answer)
@@ -193,7 +196,7 @@ class SplunkHecTarget(HttpTarget):
             try:
                 if self._is_acknowledged(number):
                     return
-            except TryAgainError as error:  # the question is asked again: the events would come twice
+            except TryAgainError as error:  # ask again: giving up would send the events twice
                 reason = f"was asked in vain for an acknowledgment: {error}"
             if time.monotonic() >= ends_by:
                 raise TryAgainError(f"{self.place} {reason}", pause_s=0.0)

@@ -1,7 +1,7 @@
-"""The sink `statsd`: the metrics that `aggregate` makes, as lines of statsd over UDP or TCP.
+"""The sink `statsd`: sends the metrics of `aggregate` as lines of statsd over UDP or TCP.
 
-The lines are those of github.com/statsd/statsd (docs/metric_types.md), with the tags of DogStatsD where they are asked
-for. The protocol has no answers: what a server does not get is lost, and nobody is told.
+The lines are those of github.com/statsd/statsd (docs/metric_types.md), optionally with the tags of DogStatsD. The
+protocol has no answers: data that a server does not receive is lost without an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _NOT_IN_TAGS: Final = re.compile(r"[|#,\s\x00-\x1f]")
 _COUNTERS: Final = ("count", "sum")
 _DATAGRAM_MAX_BYTES: Final = 65_507
-"""Of UDP over IPv4 (RFC 768, RFC 791)."""
+"""Payload limit of UDP over IPv4 (RFC 768, RFC 791)."""
 
 
 class StatsdModel(BulkModel):
@@ -42,13 +42,13 @@ class StatsdModel(BulkModel):
 
     protocol: Literal["udp", "tcp"] = "udp"
     prefix: str = ""
-    """In front of each metric's name."""
+    """Prefix of each metric's name."""
 
     tags: Literal["datadog", "none"] = "datadog"
-    """Labels as DogStatsD's tags (`|#service:cart`), or as parts of the name (`requests.cart`)."""
+    """Labels as tags of DogStatsD (`|#service:cart`), or as parts of the name (`requests.cart`)."""
 
     packet_bytes: int = Field(default=1_432, ge=64, le=64 * KIB)
-    """The most in one datagram; a longer line goes alone."""
+    """Size limit of a datagram; a longer line gets its own."""
 
 
 class StatsdSink(BulkSink, frozen=True, kw_only=True, tag="statsd"):
@@ -76,7 +76,7 @@ class StatsdTarget:
         self._lock = threading.Lock()
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """The lines of one metric."""
+        """Encode the lines of one metric."""
         lines = [f"{line}\n".encode(errors="replace") for line in self._lines(point_of(event))]
         longest = max(map(len, lines))
         if self._sink.protocol == "udp" and longest > _DATAGRAM_MAX_BYTES:
@@ -84,7 +84,7 @@ class StatsdTarget:
         return Encoded(b"".join(lines))
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """As few datagrams as they take, or one write."""
+        """Send as few datagrams as possible, or one TCP write."""
         payloads = [item.payload for item in items]
         try:
             with self._lock:
@@ -100,7 +100,7 @@ class StatsdTarget:
         return BulkResponse()
 
     def probe(self) -> None:
-        """Whether the name leads to an address, and over TCP whether somebody listens there."""
+        """Check that the name can be resolved and, for TCP, that the server accepts connections."""
         try:
             with self._lock:
                 self._connected()
@@ -108,7 +108,7 @@ class StatsdTarget:
             raise TryAgainError(f"statsd at {self._sink.address}: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Close the connection."""
         own, self._socket = self._socket, None
         if own is not None:
             with contextlib.suppress(OSError):  # not connected any more
@@ -145,7 +145,7 @@ class StatsdTarget:
                 yield from self._gauge(f"{name}.p{float(quantile) * 100:g}", value, point.labels)
 
     def _gauge(self, name: str, value: float, labels: Mapping[str, str]) -> Iterator[str]:
-        if value < 0:  # a sign means "change by": it is set to nothing first
+        if value < 0:  # a sign means "change by", so the gauge is set to 0 first
             yield self._line(name, 0.0, "g", labels)
         yield self._line(name, value, "g", labels)
 

@@ -1,6 +1,6 @@
-"""The sink `stream`: events as records of another stream.
+"""The sink `stream`: writes events as records of another stream.
 
-A stream on the pipeline's own log is written by the router itself (`StreamSink.log_output`). One on other brokers
+The router itself writes a stream on the pipeline's own log (`StreamSink.log_output`). A stream on other brokers
 (`bootstrap`) has a delivery, whose batches are written here with Spark's Kafka writer.
 """
 
@@ -47,7 +47,7 @@ PRODUCER_SETTINGS: Final[Mapping[str, str]] = {
     "kafka.acks": "all",
     "kafka.compression.type": "lz4",
     "kafka.linger.ms": "20",
-    # Brokers of others: better to fail and be tried again in the open than to wait unseen.
+    # For other brokers it is better to fail and retry visibly than to wait for long inside the client.
     "kafka.delivery.timeout.ms": "30000",
     "kafka.request.timeout.ms": "15000",
     "kafka.max.block.ms": "15000",
@@ -69,17 +69,17 @@ class StreamSinkModel(SinkModel):
     """TLS to the brokers of `bootstrap`; `{}` trusts what the system does."""
 
     sasl: SaslModel | None = None
-    """The user that they know."""
+    """The user for these brokers."""
 
 
 class StreamSink(Sink, frozen=True, kw_only=True, tag="stream"):
-    """Another stream; `bootstrap` where it lives on other brokers than the sources."""
+    """Another stream. `bootstrap` is set if it is on other brokers than the sources."""
 
     stream: str
     bootstrap: str | None = None
     encoding: Literal["json", "body"] = "json"
     key: str | None = None
-    """A column whose text becomes the record's key."""
+    """A column whose text is the record's key."""
     security: KafkaSecurity | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -98,7 +98,7 @@ class StreamSink(Sink, frozen=True, kw_only=True, tag="stream"):
 
 
 class RemoteStreamWriter(BaseWriter):
-    """Writes a stream on other brokers; its readers drop repeats by the event id in the headers."""
+    """Writes a stream on other brokers. Its readers can drop repeats by the event id in the headers."""
 
     def __init__(self, sink: StreamSink, bootstrap: str, context: SinkContext) -> None:
         self._sink = sink
@@ -106,7 +106,7 @@ class RemoteStreamWriter(BaseWriter):
         self._context = context
         self._letters = BatchLetters(context.write_dead_letters)
         self._admin: tuple[StreamAdmin, Mapping[str, str]] | None = None
-        """With the settings that it was made with."""
+        """An admin client with the settings it was created with."""
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
         from logboom.pipeline.spark.causes import cause_of
@@ -119,7 +119,7 @@ class RemoteStreamWriter(BaseWriter):
             raise self._letters.failed(PipelineError(without_secrets(cause_of(error), secrets))) from None
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
-        """All records of a batch that is given up, but for those that have a letter."""
+        """All records of a batch that is given up, except those with a dead letter."""
         return self._letters.left(rows, batch)
 
     def _delivered(self, rows: DataFrame, batch: int) -> Delivered:
@@ -132,10 +132,11 @@ class RemoteStreamWriter(BaseWriter):
         key_bytes = 0 if self._sink.key is None else F.coalesce(F.length("key"), F.lit(0))
         fits = F.coalesce(F.length("record"), F.lit(0)) + key_bytes <= usable_bytes(limit)
         records = self._records(rows)
-        sent_count = records.where(fits).count()  # before they are sent: an attempt that fails behind that repeats them
+        # written before sending: if the attempt fails after this, sending is repeated
+        sent_count = records.where(fits).count()
         dead = self._refused(records.where(~fits).drop("key", "headers"), limit)
         sent = records.where(fits).select("key", F.col("record").alias("value"), "headers", "topic")
-        # Java's producer has a limit of its own, and sends nothing that is larger than its buffer.
+        # Java's producer has its own limit, and sends nothing that is larger than its buffer.
         sizes = {
             "kafka.max.request.size": str(limit + MIB),
             "kafka.buffer.memory": str(max(2 * limit, _BUFFER_BYTES)),
@@ -146,7 +147,7 @@ class RemoteStreamWriter(BaseWriter):
         return Delivered(self._sink.name, batch, rows=sent_count, dead=dead)
 
     def _admin_now(self) -> StreamAdmin:
-        """An admin with the credentials as they are now."""
+        """An admin client with the current credentials."""
         from logboom.pipeline.edge.streams import StreamAdmin
 
         settings = _admin_settings(self._sink, self._context)
@@ -155,7 +156,7 @@ class RemoteStreamWriter(BaseWriter):
         return self._admin[0]
 
     def _refused(self, records: DataFrame, limit: int) -> int:
-        """Events that the stream does not take go to the dead letters, one by one: they are large and few."""
+        """Write events that are too large for the stream to the dead letters, one at a time: they are large and few."""
         dead = 0
         for row in records.toLocalIterator():
             reason = (

@@ -31,7 +31,7 @@ class SumoLogicModel(HttpModel):
 
     url_file: str | None = None
     category: str | None = None
-    """`X-Sumo-Category`; default: the source's. The same for `host` and `name`."""
+    """`X-Sumo-Category`; default: the source's own. The same for `host` and `name`."""
 
     host: str | None = None
     name: str | None = None
@@ -43,7 +43,7 @@ class SumoLogicSink(HttpSink, frozen=True, kw_only=True, tag="sumo_logic"):
     """An HTTP source of Sumo Logic."""
 
     metadata: tuple[tuple[str, str], ...] = ()
-    """Headers."""
+    """The `X-Sumo-...` headers."""
 
     def open_target(self, secrets: Mapping[str, str]) -> SumoLogicTarget:
         """The source."""
@@ -54,17 +54,17 @@ class SumoLogicTarget(HttpTarget):
     """One source."""
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """The event as one line."""
+        """Encode the event as one line."""
         return Encoded(value)
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One request."""
+        """Send one request."""
         body = b"\n".join([item.payload for item in items])
         self.check(self.client.post("", body, "application/x-ndjson"))
         return BulkResponse()
 
     def probe(self) -> None:
-        """Sends nothing."""
+        """Send an empty body."""
         self.check(self.client.post("", b"", "application/x-ndjson"))
 
 

@@ -1,7 +1,7 @@
 """The sink `webhook`: events in the bodies of requests to any address over HTTP.
 
-A status of 2xx means that all events of the request were taken. Each request has an `Idempotency-Key` made of the ids
-of its events (draft-ietf-httpapi-idempotency-key-header), the same whenever the same events are sent together.
+A status of 2xx means that all events of the request were accepted. Each request has an `Idempotency-Key` made of the
+ids of its events (draft-ietf-httpapi-idempotency-key-header), so that a repeated request has the same key.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class WebhookModel(AuthorizedModel):
     type: Literal["webhook"]
     url: str | None = None
     url_env: str | None = None
-    """Environment variable that holds the address, where it is a secret itself."""
+    """Environment variable that holds the address, if it is itself a secret."""
 
     url_file: str | None = None
     """The same as a file."""
 
     method: Literal["POST", "PUT"] = "POST"
     encoding: Encoding = "json_array"
-    """A JSON array of events, an event a line, or one event in each request."""
+    """A JSON array of events, one event per line, or one event per request."""
 
     token_header: str | None = None
-    """The header that has the token as it is, instead of `Authorization: Bearer`."""
+    """The header that contains only the token, instead of `Authorization: Bearer`."""
 
 
 class WebhookSink(AuthorizedSink, frozen=True, kw_only=True, tag="webhook"):
@@ -74,11 +74,11 @@ class WebhookTarget(HttpTarget):
         self._sink = sink
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """The event as it is."""
+        """Encode the event as it is."""
         return Encoded(value)
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One request."""
+        """Send one request."""
 
         bodies = [item.payload for item in items]
         ids = sha256("\n".join(item.event_id for item in items).encode()).hexdigest()[:32]
@@ -90,7 +90,7 @@ class WebhookTarget(HttpTarget):
         return BulkResponse()
 
     def probe(self) -> None:
-        """Asks for the address's head; a server that has no such method is there all the same."""
+        """Send a HEAD request; a server that does not support it is reachable all the same."""
         answer = self.client.request("HEAD", "", None, {})
         if answer.status not in (400, 404, 405, 411, 415, 501):
             self.check(answer)

@@ -1,14 +1,14 @@
 """The sink `bigquery`: rows of a table of BigQuery, by the Storage Write API over gRPC.
 
-With `delivery: exactly_once` each task writes to a stream of its own (type PENDING), which the driver commits; with
-`at_least_once` tasks write to the table's default stream. `rows` makes rows of events, `calls` knows the calls of the
-API, `target` sends rows from executors; `committing` and `delivery` are the driver's side of the first way.
+With `delivery: exactly_once` each task writes to a stream of its own (type PENDING), which the driver commits. With
+`at_least_once` tasks write to the table's default stream. `rows` encodes events, `calls` makes the API's calls,
+`target` sends rows from executors; `committing` and `delivery` run on the driver for `exactly_once`.
 
-"Storage Write API" in BigQuery's documentation: "Use the default stream for at-least-once semantics", "Write to a
-pending stream". A request has the description of its rows as a message of Protocol Buffers, and the rows in that form.
-Where rows are refused, none of the request is written, and the answer names each with its reason (`row_errors`).
+See "Storage Write API" in BigQuery's documentation: "Use the default stream for at-least-once semantics", "Write to a
+pending stream". A request contains a Protocol Buffers description of its rows, and the rows in that form. If BigQuery
+refuses rows, it writes none of the request, and its answer has a reason for each refused row (`row_errors`).
 
-This module has what a pipeline's file and plan say of the sink and stays cheap to import.
+This module has the sink's keys and plan node. It must stay cheap to import.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Delivery = Literal["exactly_once", "at_least_once"]
 _SCOPE: Final = "https://www.googleapis.com/auth/bigquery.insertdata"
 _LIMITS: Final = RequestLimits(8_000_000, 5_000)
 _COMMIT_INTERVAL_MS: Final = 10_000
-"""Streams may be made 10,000 times an hour in a project and region ("Quotas and limits"); each commit takes one for
-each partition that has rows."""
+"""10,000 streams may be created per hour, project and region ("Quotas and limits"). A commit takes one for each
+partition that has rows."""
 _COMMIT_RECORDS_MAX: Final = 500_000
 _COLUMN_NAME_MAX: Final = 300
 _NAMES: Final = {
@@ -49,7 +49,8 @@ _NAMES: Final = {
     "dataset": (re.compile(r"[A-Za-z0-9_]{1,1024}"), "letters, digits and '_'"),
     "table": (re.compile(r"[A-Za-z0-9_-]{1,1024}"), "letters, digits, '_' and '-'"),
 }
-"""By key: what BigQuery takes ("Naming datasets", "Table naming"), as far as is written in requests as it is."""
+"""Rules for names, by key ("Naming datasets", "Table naming"), limited to characters that need no escaping in
+requests."""
 _KINDS: Final[Mapping[str, _Kind]] = {
     "time": "time",
     "observed_time": "time",
@@ -58,7 +59,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "offset": "long",
     "weight": "double",
 }
-"""Of the event's own fields; the others are texts."""
+"""Column types of the event's own fields; other fields are strings."""
 
 
 class BigQueryColumnModel(Settings):
@@ -68,7 +69,8 @@ class BigQueryColumnModel(Settings):
     """A field of the event, or `attributes.NAME`."""
 
     type: BigQueryKind = "string"
-    """Of an attribute; `string` also for columns of JSON, NUMERIC, DATE and TIMESTAMP, which are read from texts."""
+    """Type of an attribute's column. Use `string` also for columns of type JSON, NUMERIC, DATE and TIMESTAMP, which
+    BigQuery parses from text."""
 
 
 class BigQueryModel(GoogleModel):
@@ -78,10 +80,11 @@ class BigQueryModel(GoogleModel):
     dataset: str
     table: str
     columns: dict[str, str | BigQueryColumnModel] = Field(default_factory=dict)
-    """Column: field of the event, or `attributes.NAME`; by default each field has a column of its name."""
+    """Field of the event or `attributes.NAME`, by column. By default each field has a column of its name."""
 
     delivery: Delivery = "exactly_once"
-    """By streams that are committed with each batch, or by the default stream, whose rows are visible at once."""
+    """Through streams that are committed with each batch, or through the default stream, whose rows are visible at
+    once."""
 
     url: str = "https://bigquerystorage.googleapis.com"
 
@@ -102,11 +105,11 @@ class BigQuerySink(GoogleSink, frozen=True, kw_only=True, tag="bigquery"):
     columns: tuple[BigQueryColumn, ...]
 
     delivery: Delivery | msgspec.UnsetType = msgspec.UNSET
-    """Not in plans of versions that knew the default stream alone."""
+    """The default is for plans of versions that had only the default stream."""
 
     @property
     def is_committed(self) -> bool:
-        """Whether rows wait for a commit, which makes them come once."""
+        """Whether rows become visible by a commit, so that each is written once."""
         return self.delivery == "exactly_once"
 
     @property
@@ -114,7 +117,7 @@ class BigQuerySink(GoogleSink, frozen=True, kw_only=True, tag="bigquery"):
         return _COMMIT_RECORDS_MAX if self.is_committed else super().batch_records_max
 
     def open_target(self, secrets: Mapping[str, str]) -> Target:
-        """The table, with tokens of the service account."""
+        """Opens the table, with tokens of the service account."""
         from logboom.pipeline.sinks.bigquery.rows import RowEncoder
         from logboom.pipeline.sinks.bigquery.target import DefaultStreamTarget, PendingStreamTarget
 
@@ -124,7 +127,7 @@ class BigQuerySink(GoogleSink, frozen=True, kw_only=True, tag="bigquery"):
         return PendingStreamTarget(self._api(secrets), rows, self._retry_for_s)
 
     def open_committer(self, secrets: Mapping[str, str]) -> Committer:
-        """What commits the rows that tasks have written."""
+        """Makes the object that commits the rows of tasks."""
         from logboom.pipeline.sinks.bigquery.committing import Committer
 
         return Committer(self._api(secrets), self._retry_for_s)
@@ -180,7 +183,7 @@ def _compile(model: BigQueryModel, common: CommonFields, report: SinkReport) -> 
 
 
 def _in_order(sending: Sending, model: BigQueryModel, report: SinkReport) -> Sending:
-    """How rows are sent that are committed: a stream takes one request after the other."""
+    """Sending limits for committed rows: a stream accepts one request at a time."""
     if model.concurrency is not None and model.concurrency > 1:
         report.problem(
             "concurrency",

@@ -1,7 +1,8 @@
-"""The calls of BigQuery's Storage Write API, and what their answers say.
+"""The calls of BigQuery's Storage Write API, and the meaning of their answers.
 
-google/cloud/bigquery/storage/v1/storage.proto and stream.proto. A call names in the header `x-goog-request-params` what
-it is for ("Routing headers" of Google's API client guidelines). Knows the client and tokens. Must not know events.
+Source: google/cloud/bigquery/storage/v1/storage.proto and stream.proto. The header `x-goog-request-params` of a call
+names its resource ("Routing headers" of Google's API client guidelines). Knows the gRPC client and tokens. Must not
+know events.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _PENDING: Final = 2
 
 
 class Appended(NamedTuple):
-    """An AppendRowsResponse. Where rows are named, or there is an error, none of the request's was written."""
+    """An AppendRowsResponse. If it has row errors or an error, no row of the request was written."""
 
     refused: Mapping[int, str]
-    """By the index of the row: BigQuery's reason."""
+    """BigQuery's reason, by the index of the row."""
     error: LogboomError | None
-    """What the error without a row means."""
+    """The error that an answer has instead of row errors."""
 
 
 class StreamError(NamedTuple):
@@ -42,7 +43,7 @@ class StreamError(NamedTuple):
 
 
 class WriteApi:
-    """Calls for one table. Thread-safe, as its client is."""
+    """Calls for one table. Thread-safe, like its client."""
 
     def __init__(self, table: str, client: GrpcClient, tokens: Tokens) -> None:
         """`table`: `projects/P/datasets/D/tables/T`."""
@@ -53,11 +54,11 @@ class WriteApi:
 
     @property
     def default_stream(self) -> str:
-        """The stream of the table that is always there, whose rows are visible at once."""
+        """The table's default stream, which always exists and whose rows are visible at once."""
         return f"{self._table}/streams/_default"
 
     def append(self, stream: str, data: bytes, offset: int | None = None) -> Appended:
-        """Rows for a stream. `offset`: where they are to stand in it; the default stream has no offsets."""
+        """Append rows to a stream. `offset`: their position in it; the default stream has no offsets."""
         at = b"" if offset is None else bytes_field(2, whole_field(1, offset))
         request = text_field(1, stream) + at + bytes_field(4, data)
         answer = self._call("AppendRows", request, f"write_stream={stream}")
@@ -72,7 +73,7 @@ class WriteApi:
         return Appended(refused, None if error is None else self._error(error))
 
     def create(self) -> str:
-        """A new stream whose rows wait for a commit; its name."""
+        """Create a stream whose rows wait for a commit; returns its name."""
         stream = bytes_field(2, whole_field(2, _PENDING))
         answer = self._call("CreateWriteStream", text_field(1, self._table) + stream, f"parent={self._table}")
         name = dict(self._fields(answer)).get(1)
@@ -81,13 +82,13 @@ class WriteApi:
         return name.decode(errors="replace")
 
     def finalize(self, stream: str) -> int:
-        """Lets nothing more into a stream; how many rows it has."""
+        """Finalize a stream, so that it accepts no more rows; returns how many it has."""
         answer = self._call("FinalizeWriteStream", text_field(1, stream), f"name={stream}")
         count = dict(self._fields(answer)).get(1, 0)
         return count if isinstance(count, int) else -1
 
     def commit(self, streams: Sequence[str]) -> Sequence[StreamError]:
-        """Makes the rows of finalized streams visible, all or none; why not, nothing where they are."""
+        """Commit finalized streams, all or none. Returns the reasons if they were not committed, else nothing."""
         names = b"".join(text_field(2, name) for name in streams)
         answer = self._call("BatchCommitWriteStreams", text_field(1, self._table) + names, f"parent={self._table}")
         errors = []
@@ -98,20 +99,20 @@ class WriteApi:
                 parts = dict(self._fields(value))
                 code, message = parts.get(1, 0), parts.get(3, b"")
                 errors.append(StreamError(code if isinstance(code, int) else 0, _text(message)))
-        if not errors and not is_committed:  # a commit_time alone says that it was done
+        if not errors and not is_committed:  # a commit_time alone means success
             raise TryAgainError(f"{self._place} did not say whether it has committed")
         return errors
 
     def is_committed(self, stream: str) -> bool:
-        """Whether a stream has a time of commit; NotFoundError where BigQuery does not know it."""
+        """Whether a stream has a commit time; NotFoundError if BigQuery does not know the stream."""
         return any(field == 4 for field, _ in self._fields(self.look(stream)))
 
     def look(self, stream: str) -> bytes:
-        """What BigQuery tells of a stream."""
+        """Get BigQuery's description of a stream."""
         return self._call("GetWriteStream", text_field(1, stream), f"name={stream}")
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Close the connections."""
         self._client.close()
         self._tokens.close()
 
@@ -122,7 +123,7 @@ class WriteApi:
         try:
             return call(f"{_SERVICE}/{method}", request, metadata)
         except GiveUpError:
-            self._tokens.drop()  # it may have been the token
+            self._tokens.drop()  # the token may have been the cause
             raise
 
     def _fields(self, message: bytes) -> list[tuple[int, int | bytes]]:
@@ -137,7 +138,7 @@ class WriteApi:
         return index if isinstance(index, int) else -1, f"BigQuery: {reason or 'a field cannot be read'}"
 
     def _error(self, status: bytes) -> LogboomError:
-        """What a google.rpc.Status in an answer means."""
+        """The error for a google.rpc.Status in an answer."""
         parts = dict(self._fields(status))
         code = parts.get(1, 2)
         name = NAMES.get(code, str(code)) if isinstance(code, int) else "UNKNOWN"

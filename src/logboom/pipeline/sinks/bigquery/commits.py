@@ -1,7 +1,7 @@
-"""What a delivery knows durably of its commits, in two files of its checkpoint.
+"""The durable state of a delivery's commits, in two files of its checkpoint.
 
-`commit.json` tells of a commit whose outcome is not known: it is written before BigQuery is asked for the commit.
-`committed.json` tells what commits have done of a batch that is not whole yet. Knows files. Must not know BigQuery.
+`commit.json` describes a commit whose outcome is not known; it is written before the commit is requested.
+`committed.json` lists what was committed of a batch that is not complete yet. Knows files. Must not know BigQuery.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _ADVICE: Final = "remove the file: rows of one batch may then be written twice"
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit that is asked for."""
+    """A commit that is about to be requested."""
 
     batch: int
     streams: tuple[str, ...]
     rows: int
     done: Done
-    """What is done of the batch once it is made."""
+    """The part of the batch that is done when the commit succeeds."""
     progress: DeliveredOrigins | None = None
-    """What is delivered then, where that is all of the batch."""
+    """The delivered state when the commit completes the batch."""
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """What is done of a batch."""
+    """What was committed of a batch."""
 
     batch: int
     done: Done
@@ -46,28 +46,28 @@ class Commits:
         self.path = checkpoint / "commit.json"
         self._done_path = checkpoint / "committed.json"
         self.open = read_checked(self.path, Commit, _ADVICE) if self.path.exists() else None
-        """The commit whose outcome is not known."""
+        """The commit whose outcome is not known, if any."""
 
     def done(self, batch: int) -> Done:
-        """What commits of earlier attempts have done of a batch."""
+        """What earlier attempts have committed of a batch."""
         if not self._done_path.exists():
             return Done()
         known = read_checked(self._done_path, Committed, _ADVICE)
         return known.done if known.batch == batch else Done()
 
     def begin(self, commit: Commit) -> None:
-        """Durably: it will be asked for."""
+        """Record durably that the commit will be requested."""
         make_dir(self._directory)
         write_checked(self.path, commit)
         self.open = commit
 
     def made(self, commit: Commit) -> None:
-        """It is made; durably so, where the batch is not whole with it."""
+        """Record that the commit succeeded; durably if the batch is not complete yet."""
         if commit.progress is None:
             write_checked(self._done_path, Committed(commit.batch, commit.done))
         self.forget()
 
     def forget(self) -> None:
-        """It was not made and never will be, or its batch is over."""
+        """Record that the commit failed for good, or that its batch is finished."""
         self.open = None
         self.path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Commits streams of a table whose rows wait for that, and finds out what became of a commit that had no answer.
+"""Commits the pending streams of a table, and finds out the outcome of a commit that had no answer.
 
-A commit is asked for with the same streams until it is known: it is atomic, and BigQuery takes each stream once
-(STREAM_ALREADY_COMMITTED), so that also a request which arrives late makes nothing come twice.
+A commit is requested with the same streams until its outcome is known. A commit is atomic and BigQuery commits each
+stream once (STREAM_ALREADY_COMMITTED), so that even a delayed request duplicates nothing.
 
 Knows the calls. Must not know batches or the checkpoint.
 """
@@ -30,7 +30,7 @@ class NotCommittedError(LogboomError):
 
 
 class StreamsGoneError(GiveUpError):
-    """BigQuery does not know streams any more whose commit had no answer: nobody can tell whether it was made."""
+    """BigQuery has forgotten the streams of a commit that had no answer, so that its outcome cannot be found out."""
 
 
 class Committer:
@@ -42,11 +42,11 @@ class Committer:
         self._is_in_doubt = False
 
     def commit(self, streams: Sequence[str], *, is_in_doubt: bool) -> None:
-        """Returns when the streams are committed. `is_in_doubt`: whether that was asked for before, without an answer.
+        """Commit the streams. `is_in_doubt`: an earlier request to commit them had no answer.
 
-        :raises NotCommittedError:
-        :raises StreamsGoneError:
-        :raises LogboomError: it is not known, and to be asked again.
+        :raises NotCommittedError: the streams will never be committed.
+        :raises StreamsGoneError: the outcome cannot be found out.
+        :raises LogboomError: the outcome is not known; call this again.
         """
         self._is_in_doubt = is_in_doubt
         errors = tried_again(lambda: self._ask(streams), self._retry_for_s)
@@ -57,7 +57,7 @@ class Committer:
             raise NotCommittedError(reason)
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Close the connections."""
         self._api.close()
 
     def _ask(self, streams: Sequence[str]) -> Sequence[StreamError]:

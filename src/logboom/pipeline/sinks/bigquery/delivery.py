@@ -1,9 +1,9 @@
-"""Driver side of the sink with `delivery: exactly_once`: what tasks have written to streams is committed.
+"""Driver side of the sink with `delivery: exactly_once`: commits the streams that tasks have written.
 
-Each attempt at a batch commits what its tasks have brought to an end, so that the next one sends the rest. Before a
-commit is asked for, a file of the checkpoint names its streams and what is done once they are committed. An attempt
-begins with the commit that the file tells of, if one is there: it is asked for again, and nothing is written before its
-outcome is known. So a lost answer, or a router that is killed at any step, makes no row come twice.
+Each attempt at a batch commits what its tasks have finished, so that the next attempt sends only the rest. Before a
+commit is requested, a file of the checkpoint lists its streams and the part of the batch that it completes. An attempt
+first resolves a commit that this file describes: it is requested again, and nothing is written before its outcome is
+known. So neither a lost answer nor killing the router at any step duplicates rows.
 
 Knows the writer of sinks that send requests, and the checkpoint. Must not know queries, or how often a batch is tried.
 """
@@ -39,7 +39,7 @@ class CommittingWriter(BulkWriter):
         self._table = sink
         self._commits = Commits(context.checkpoint)
         self._rows = self._repeats = self._dead = 0
-        """What came of attempts and was not told yet."""
+        """Results of attempts that were not reported yet."""
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
         try:
@@ -47,14 +47,14 @@ class CommittingWriter(BulkWriter):
             self._settle()
             if batch > self._progress.batch:
                 self._deliver(rows, batch)
-        except Exception as error:  # BLE001 allows what is raised again: here with what was done before it
+        except Exception as error:  # BLE001 allows re-raising, here with what was delivered
             reason = self._with_part_noted(self._said(error))
             rows_in, repeats, dead = self._told()
             raise PartlyDeliveredError(reason, rows=rows_in, repeats=repeats, dead=dead) from error
         return Delivered(self._sink.name, batch, *self._told())
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
-        """The last look at a commit that had no answer: what it has brought into the table is not left."""
+        """Resolve a commit without an answer a last time: what it has committed does not become dead letters."""
         with suppress(LogboomError, OSError):
             self._settle()
         return super().left(rows, batch)
@@ -73,11 +73,11 @@ class CommittingWriter(BulkWriter):
         self._commit_all(attempt, progress)
         if attempt.error is not None:
             raise PipelineError(attempt.error)
-        if progress is not None and batch > self._progress.batch:  # nothing was left to commit
+        if progress is not None and batch > self._progress.batch:  # there was nothing left to commit
             self._note_delivered(progress)
 
     def _commit_all(self, attempt: Attempt, progress: DeliveredOrigins | None) -> None:
-        """Commits what the tasks have staged: all of it at once, unless BigQuery takes fewer streams than there are."""
+        """Commit what the tasks have staged: all at once, unless BigQuery accepts fewer streams in one commit."""
         staged = [report.staged for report in attempt.reports if report.staged is not None]
         groups = [staged[at : at + STREAMS_MAX] for at in range(0, len(staged), STREAMS_MAX)]
         for number, group in enumerate(groups, start=1):
@@ -96,7 +96,7 @@ class CommittingWriter(BulkWriter):
         )
 
     def _settle(self) -> None:
-        """Finds out what became of a commit without an answer; one of a batch that was given up is let be."""
+        """Resolve a commit without an answer. One of a batch that was given up is left as it is."""
         commit = self._commits.open
         if commit is None:
             return
@@ -119,7 +119,7 @@ class CommittingWriter(BulkWriter):
             ) from None
         finally:
             committer.close()
-        self._commits.open = None  # should what follows fail: it is made, and counted once
+        self._commits.open = None  # counted here, once, even if the following steps fail
         self._done = self._done.plus(commit.done)
         self._rows += commit.rows
         if commit.progress is not None:
@@ -133,15 +133,15 @@ class CommittingWriter(BulkWriter):
             raise PipelineError(unnoted(failure)) from failure
 
     def _said(self, error: Exception) -> str:
-        """What an error says, without credentials."""
+        """The message of an error, without credentials."""
         try:
             secrets = secrets_of(self._sink, self._context).values()
-        except LogboomError:  # none can be read, so none can have been used
+        except LogboomError:  # the credentials cannot be read, so the error cannot contain them
             return cause_of(error)
         return without_secrets(cause_of(error), secrets)
 
     def _told(self) -> tuple[int, int, int]:
-        """The rows, repeats and dead letters that have come of attempts; they are told once."""
+        """The rows, repeats and dead letters of attempts, each reported once."""
         told = self._rows, self._repeats, self._dead
         self._rows = self._repeats = self._dead = 0
         return told

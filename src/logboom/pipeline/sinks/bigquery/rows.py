@@ -1,7 +1,7 @@
-"""Events as rows of a table, each a message of Protocol Buffers with a field for each column.
+"""Encodes events as rows of a table, each a Protocol Buffers message with a field for each column.
 
-`DescriptorProto` and `FieldDescriptorProto` of google/protobuf/descriptor.proto, and which of their types a column of
-BigQuery takes: "Data type conversions" of the Storage Write API. Pure. Must not know servers or requests.
+Source: `DescriptorProto` and `FieldDescriptorProto` of google/protobuf/descriptor.proto. The types that a column
+accepts are in "Data type conversions" of the Storage Write API. Pure. Must not know servers or requests.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _ROW_MAX_BYTES: Final = 9_000_000
 _LONG_MAX: Final = 1 << 63
 _OPTIONAL: Final = 1
 _PROTO_TYPES: Final[Mapping[str, int]] = {"double": 1, "long": 3, "time": 3, "boolean": 8, "string": 9}
-"""FieldDescriptorProto.Type; a TIMESTAMP is a whole number of microseconds since 1970."""
+"""FieldDescriptorProto.Type. A TIMESTAMP is the whole number of microseconds since 1970."""
 
 
 class RowEncoder:
-    """Makes rows of one table."""
+    """Encodes rows of one table."""
 
     def __init__(self, columns: Sequence[BigQueryColumn]) -> None:
         self._columns = columns
@@ -37,9 +37,9 @@ class RowEncoder:
         self._schema = bytes_field(1, bytes_field(1, _descriptor(columns)))
 
     def encode(self, event: EventRecord) -> Encoded:
-        """A row; what an event lacks is left out.
+        """Encode one event; fields that the event lacks are left out.
 
-        :raises UnfitError: no column could take it.
+        :raises UnfitError: a field does not fit its column.
         """
         parts: list[bytes] = []
         for number, (column, found) in enumerate(zip(self._columns, self._reader.values(event), strict=True), start=1):
@@ -62,7 +62,8 @@ class RowEncoder:
 
 
 def _descriptor(columns: Sequence[BigQueryColumn]) -> bytes:
-    """A DescriptorProto; a column whose name is none of a field of Protocol Buffers cannot be there (`_compile`)."""
+    """The DescriptorProto of the table. Columns whose names are not valid in Protocol Buffers get other field names
+    (`_compile`)."""
     fields = [
         text_field(1, column.name)
         + whole_field(3, number)

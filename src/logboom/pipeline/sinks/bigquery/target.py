@@ -1,4 +1,4 @@
-"""Executor side: a table of BigQuery as a target, by its default stream or by a stream of the task's own.
+"""Executor side: writes to a table of BigQuery, through its default stream or a stream of the task.
 
 Knows rows and the calls. Must not know Spark, batches, or commits.
 """
@@ -26,36 +26,36 @@ if TYPE_CHECKING:
     from logboom.pipeline.sinks.bigquery.rows import RowEncoder
 
 _REQUEST_BYTES: Final = 9_500_000
-"""A request of more may be refused for its size alone (10 MB, "Quotas and limits" of BigQuery)."""
+"""BigQuery refuses requests above 10 MB ("Quotas and limits"); this leaves a margin."""
 
 
 class DefaultStreamTarget:
-    """The table's default stream: rows are visible at once, and BigQuery does not know one that comes again."""
+    """The table's default stream: rows are visible at once, and a repeated row is not recognised."""
 
     def __init__(self, api: WriteApi, rows: RowEncoder) -> None:
         self._api = api
         self._rows = rows
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """A row."""
+        """Encode one event."""
         return self._rows.encode(event)
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One AppendRowsRequest."""
+        """Send one AppendRowsRequest."""
         data = self._rows.data([item.payload for item in items])
         return self._said(self._api.append(self._api.default_stream, data), len(items))
 
     def probe(self) -> None:
-        """Asks for the default stream, which finds the table and the right to write it."""
+        """Look up the default stream, which checks the table and the right to write to it."""
         self._api.look(self._api.default_stream)
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Close the connections."""
         self._api.close()
 
     @staticmethod
     def _said(appended: Appended, count: int) -> BulkResponse:
-        """All were taken, or which were not; or it raises what is wrong with the request."""
+        """Return normally if all rows were written, report refused rows, or raise the error of the request."""
         named = {index: reason for index, reason in appended.refused.items() if 0 <= index < count}
         if named:
             others = [index for index in range(count) if index not in named]
@@ -64,17 +64,17 @@ class DefaultStreamTarget:
             )
         error = appended.error
         if isinstance(error, RefusedWholeError) and not isinstance(error, AlreadyExistsError):
-            raise GiveUpError(str(error))  # without a row: the table has other columns than the rows
+            raise GiveUpError(str(error))  # an error without rows: the table has other columns than the rows
         if error is not None:
             raise error
         return BulkResponse()
 
 
 class PendingStreamTarget(DefaultStreamTarget, StagingTarget):
-    """A stream of the task's own, whose rows nobody sees before it is committed.
+    """A stream of the task, whose rows are invisible until it is committed.
 
-    Each request says at which offset its rows stand, so that one that is sent again is written once: BigQuery answers
-    ALREADY_EXISTS. That is believed of rows that were sent to this offset before, and of no others.
+    Each request contains the offset of its rows, so that a repeated request is written once: BigQuery answers it with
+    ALREADY_EXISTS. That answer is accepted only for rows that were sent to this offset before.
     """
 
     def __init__(self, api: WriteApi, rows: RowEncoder, retry_for_s: float) -> None:
@@ -83,10 +83,10 @@ class PendingStreamTarget(DefaultStreamTarget, StagingTarget):
         self._stream: str | None = None
         self._offset = 0
         self._unanswered: set[tuple[tuple[str, int], ...]] = set()
-        """What was sent to `_offset` without an answer: the records of each request."""
+        """The records of each request that was sent to `_offset` without an answer."""
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One AppendRowsRequest, at the end of what the stream has."""
+        """Send one AppendRowsRequest at the end of the stream."""
         if self._stream is None:
             self._stream = self._api.create()
         records = tuple((item.place, item.offset) for item in items)
@@ -103,14 +103,15 @@ class PendingStreamTarget(DefaultStreamTarget, StagingTarget):
         except RefusedWholeError as error:
             if len(data) > _REQUEST_BYTES or isinstance(error, TooLargeError):
                 raise
-            raise GiveUpError(str(error)) from None  # of the stream: its rows are written to another
+            # the error belongs to the stream: its rows are written to another one
+            raise GiveUpError(str(error)) from None
         if not answer.refused:
             self._offset += len(items)
             self._unanswered.clear()
         return answer
 
     def finish(self, taken: int) -> str | None:
-        """Finalizes the stream: what was under way without an answer is in it by then, or never will be."""
+        """Finalize the stream, so that requests without an answer have either been written or never will be."""
         stream = self._stream
         if stream is None or taken == 0:
             return None

@@ -1,7 +1,7 @@
-"""Sinks that send events to a server in requests: what they all need, whatever the server.
+"""The common part of all sinks that send events to a server in requests.
 
-A kind of sink brings a `Target` (`target.py`): it encodes one event, and sends some encoded events and says of each
-what became of it. Everything else is here:
+Such a sink provides a `Target` (`target.py`), which encodes one event, sends a list of encoded events, and reports the
+result of each. Everything else is here:
 
 - `writer` runs on the driver. It hands the records of a batch to tasks, keeps what they report until the whole batch
   is done, and then writes down what was delivered (`progress`), so that a repeat in the edge is known.
@@ -11,10 +11,10 @@ what became of it. Everything else is here:
   be slower (`adaptive_concurrency`).
 - `opening` registers such a sink, opens it and tries it.
 
-`repeats.ranges` says which records of an edge are done, so that another attempt at a batch sends the others only.
+`repeats.ranges` records which records of an edge are done, so that another attempt at a batch sends only the others.
 
-An event is delivered at least once. It is sent twice where a request had no answer, or where the router or an executor
-was killed in the middle of a batch; a target whose server knows event ids leaves no trace of that.
+An event is delivered at least once. It is sent twice if a request had no answer, or if the router or an executor was
+killed in the middle of a batch. A server that deduplicates by event id still stores it once.
 
 This module stays empty, since `pipeline check` imports it: Arrow and clients are imported where a sink is opened.
 """

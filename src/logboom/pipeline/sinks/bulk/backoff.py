@@ -1,7 +1,7 @@
-"""How long to wait before something is tried again, and a call that is tried again so.
+"""The pauses between retries, and a function call with retries.
 
-Pauses of full jitter: a random part of a bound that doubles (AWS Architecture Blog, "Exponential Backoff And Jitter"),
-or what the server asks for. Knows the errors of targets. Must not know any particular server.
+Pauses have full jitter: a random part of a limit that doubles (AWS Architecture Blog, "Exponential Backoff And
+Jitter"), unless the server asks for a pause. Knows the errors of targets. Must not know any particular server.
 """
 
 import random
@@ -18,7 +18,7 @@ _PAUSE_MAX_S: Final = 20.0
 
 
 def pause_s(tries: int, asked_s: float | None, chance: Callable[[], float]) -> float:
-    """The pause behind the failure that had so many before it. `asked_s`: what the server asks for.
+    """The pause in seconds before retry number `tries` (from 0). `asked_s`: the pause that the server asks for, if any.
 
     >>> pause_s(3, None, lambda: 0.5), pause_s(3, 7.0, lambda: 0.5)
     (1.0, 7.0)
@@ -37,9 +37,9 @@ def tried_again(
     pause: Callable[[float], None] = time.sleep,
     chance: Callable[[], float] = random.random,
 ) -> Result:
-    """The result of a call that is made again for this long, counted from its first failure.
+    """Call a function, with retries for this many seconds from the first failure.
 
-    :raises TryAgainError: the last failure, once the next try would come too late. All other errors come at once.
+    :raises TryAgainError: the last failure, if the next retry would be too late. Other errors are not retried.
     """
     ends_at: float | None = None
     tries = 0

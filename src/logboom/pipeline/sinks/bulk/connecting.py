@@ -1,4 +1,4 @@
-"""Tries a sink once, for `pipeline check --connect`. Knows only targets."""
+"""Checks a sink's connection once, for `pipeline check --connect`. Must only know targets."""
 
 from logboom.base.errors import LogboomError
 from logboom.pipeline.errors import PipelineError
@@ -9,9 +9,9 @@ from logboom.pipeline.sinks.bulk.writer import secrets_of
 
 
 def try_target(sink: BulkSink, context: SinkContext) -> None:
-    """Whether the server is there and takes the credential.
+    """Check that the server answers and accepts the credential.
 
-    :raises PipelineError: what is wrong.
+    :raises PipelineError: with the reason why it does not.
     """
     secrets = secrets_of(sink, context)
     try:

@@ -1,4 +1,4 @@
-"""The keys of a pipeline's file that all sinks share that send requests, and what becomes of them in a plan.
+"""The keys that all sinks share that send requests, and their values in a plan.
 
 Knows settings and plans. Must not know any particular server. Cheap to import: `pipeline check` does.
 """
@@ -28,16 +28,16 @@ _ENV_NAME: Final = re.compile(r"[^=\s\0]+")
 
 
 class BatchModel(Settings):
-    """How much goes into one request."""
+    """Limits of one request."""
 
     max_bytes: SizeBytes | None = Field(default=None, ge=_BYTES_MIN, le=256 * MIB)
-    """Before compression. An event that is larger alone has a request of its own."""
+    """Size before compression. A single larger event gets a request of its own."""
 
     max_events: int | None = Field(default=None, ge=1, le=_EVENTS_MAX)
     """Events in one request."""
 
     max_age: DurationMs = Field(default=2 * SECOND_MS, ge=100, le=3600 * SECOND_MS)
-    """How long an event waits for others at most, while the sink has nothing to do."""
+    """How long an event waits at most for others, while the sink is idle."""
 
 
 class BulkModel(SinkModel):
@@ -47,16 +47,16 @@ class BulkModel(SinkModel):
     """How much goes into one request."""
 
     concurrency: int | None = Field(default=None, ge=1, le=64)
-    """Requests under way at once from each partition that it reads; fewer while the server is overloaded."""
+    """Concurrent requests for each partition that the sink reads; fewer while the server is overloaded."""
 
     requests_per_second: float | None = Field(default=None, ge=0.001, le=10_000)
-    """The most requests of the whole sink in a second."""
+    """Limit of requests per second for the whole sink."""
 
     timeout: DurationMs = Field(default=30 * SECOND_MS, ge=100, le=3600 * SECOND_MS)
-    """How long the server may be silent in the middle of a request."""
+    """How long the server may send nothing during a request."""
 
     retry_for: DurationMs = Field(default=60 * SECOND_MS, ge=0, le=3600 * SECOND_MS)
-    """How long a request is tried again before the attempt at its batch has failed."""
+    """How long a request is retried before the attempt at its batch fails."""
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,10 +70,10 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int
     retry_for_ms: int
     longer_ms: int = 0
-    """What a request may take beyond its timeouts, such as for an acknowledgment."""
+    """Extra time that a request may take beyond its timeouts, for example for an acknowledgment."""
 
     def settings(self, tasks: int) -> SendSettings:
-        """For each of this many tasks."""
+        """The settings of a task's sender; the rate limit is shared by `tasks`."""
         from logboom.pipeline.sinks.bulk.sender import Settings as SendSettings
 
         timeout_s = self.timeout_ms / SECOND_MS
@@ -92,7 +92,7 @@ class BulkSink(Sink, frozen=True, kw_only=True):
 
     @abstractmethod
     def open_target(self, secrets: Mapping[str, str]) -> Target:
-        """The server, with the texts of its credentials by `KeyRef.id`."""
+        """Opens the server's target, with the texts of its credentials by `KeyRef.id`."""
 
     @property
     def interval_ms(self) -> int:
@@ -104,7 +104,7 @@ class BulkSink(Sink, frozen=True, kw_only=True):
 
 
 def sending_of(model: BulkModel, *, max_bytes: int, max_events: int, concurrency: int = 4) -> Sending:
-    """What a file says of sending, completed by what suits the server."""
+    """The sending limits of a file, completed with the defaults of the server."""
     return Sending(
         max_bytes=model.batch.max_bytes or max_bytes,
         max_events=model.batch.max_events or max_events,
@@ -117,7 +117,7 @@ def sending_of(model: BulkModel, *, max_bytes: int, max_events: int, concurrency
 
 
 def secret_of(model: Settings, name: str, report: SinkReport, *, needed: bool = False) -> KeyRef | None:
-    """The credential that the keys `NAME_env` and `NAME_file` of a model name; None where neither is given."""
+    """The credential that the keys `NAME_env` and `NAME_file` of a model refer to; None if both are missing."""
     env, file = getattr(model, f"{name}_env"), getattr(model, f"{name}_file")
     if env is not None and file is not None:
         report.problem(f"{name}_file", f"needs one of {name}_env and {name}_file, not both")

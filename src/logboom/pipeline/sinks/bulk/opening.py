@@ -1,4 +1,4 @@
-"""How sinks that send requests are registered, opened and tried: alike, whatever their server.
+"""Registers, opens and checks sinks that send requests, in the same way for all servers.
 
 Cheap to import: `pipeline check` does. Must not know any particular server.
 """
@@ -26,8 +26,8 @@ def bulk_sink_type(
     writer: Callable[[Node, SinkContext], SinkWriter] | None = None,
     read_back: ReadBack[Node] | None = None,
 ) -> SinkType[Model, Node]:
-    """What the module of such a sink registers. `needs` raises PipelineError if a library that the sink needs is not
-    installed. `writer` opens the sink where it is not delivered by a `BulkWriter`."""
+    """Make the `SinkType` of such a sink. `needs` raises PipelineError if a required library is not installed. `writer`
+    opens the sink if a `BulkWriter` does not deliver it."""
 
     def open_sink(sink: Node, context: SinkContext) -> SinkWriter:
         from logboom.pipeline.sinks.bulk.writer import BulkWriter

@@ -1,4 +1,4 @@
-"""What a delivery has durably delivered: its last batch, and by which the repeats of its edge are known.
+"""The durable progress of a delivery: its last batch, and the offsets by which repeats in its edge are recognised.
 
 Knows a file of the delivery's checkpoint. Must not know servers or Spark.
 """
@@ -12,23 +12,23 @@ from logboom.pipeline.checkpoint.files import make_dir
 
 
 class DeliveredOrigins(msgspec.Struct, frozen=True):
-    """As it is after a batch."""
+    """Progress after a batch."""
 
     batch: int = -1
     high_water: dict[str, int] = {}
-    """Highest offset of origin that was delivered, by `origin_key`."""
+    """Highest delivered offset of origin, by `origin_key`."""
     retried: frozenset[str] = frozenset()
     """Dead letters whose events were delivered."""
 
 
 def read_progress(checkpoint: Path) -> DeliveredOrigins:
-    """As the last batch left it."""
+    """Progress after the last batch."""
     path = _path(checkpoint)
     return read_checked(path, DeliveredOrigins, REPEATS) if path.exists() else DeliveredOrigins()
 
 
 def write_progress(checkpoint: Path, progress: DeliveredOrigins) -> None:
-    """Durably."""
+    """Write the progress durably."""
     make_dir(checkpoint)
     write_checked(_path(checkpoint), progress)
 

@@ -1,7 +1,8 @@
-"""From items to requests: this many events, this many bytes, of one partition, in order. Pure.
+"""Groups items into requests, limited by events and bytes, of one partition each and in order. Pure.
 
-A task mostly has one partition. Where it has several, since memory was short, a request ends where the next partition
-begins all the same: a server that knows a request again by its events then finds it so, whatever tasks there are.
+A task usually has one partition. It can have several when memory is short. A request still ends at the end of a
+partition, so that the same events are grouped together in every attempt, however many tasks there are: some servers
+recognise a repeated request by its events.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,11 +17,11 @@ class RequestSizeLimits:
 
     max_events: int
     max_bytes: int
-    """Of the items' payloads before compression. An item that is larger alone has a request of its own."""
+    """Size of the items' payloads before compression. A single larger item gets a request of its own."""
 
 
 def requests_of(items: Iterable[Item], limits: RequestSizeLimits) -> Iterator[list[Item]]:
-    """The items in requests, each as full as its limits allow."""
+    """Group items into requests, each as full as the limits allow."""
     request: list[Item] = []
     size = 0
     for item in items:
@@ -36,6 +37,6 @@ def requests_of(items: Iterable[Item], limits: RequestSizeLimits) -> Iterator[li
 
 
 def halves(items: list[Item]) -> tuple[list[Item], list[Item]]:
-    """Both parts of a request that is refused as a whole."""
+    """Split a request that was refused as a whole into two halves."""
     middle = len(items) // 2
     return items[:middle], items[middle:]

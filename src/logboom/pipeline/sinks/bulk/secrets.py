@@ -1,4 +1,4 @@
-"""Credentials of sinks: texts of the environment or of files, read on the driver and kept out of whatever is written.
+"""Credentials of sinks: read from the environment or files on the driver, and removed from everything that is printed.
 
 Knows files and the environment. Must not know sinks.
 """
@@ -11,7 +11,7 @@ from logboom.base.errors import LogboomError
 from logboom.pipeline.plan.nodes import KeyRef
 
 _HIDDEN_MIN: Final = 4
-"""Shorter texts are not secrets, and would be found everywhere."""
+"""Shorter texts are not replaced in messages: they are hardly secrets, and would match everywhere."""
 
 
 class SecretError(LogboomError):
@@ -19,9 +19,9 @@ class SecretError(LogboomError):
 
 
 def read_secret(ref: KeyRef, *, environ: Mapping[str, str], directory: Path) -> str:
-    """The text of a credential, without white space around it; relative paths are below `directory`.
+    """The text of a credential without surrounding white space. Relative paths are relative to `directory`.
 
-    :raises SecretError: it is not there, empty, or no text that a header can hold.
+    :raises SecretError: it does not exist, is empty, or cannot be sent in a header.
     """
     if ref.env is not None:
         text = environ.get(ref.env)
@@ -39,7 +39,7 @@ def read_secret(ref: KeyRef, *, environ: Mapping[str, str], directory: Path) -> 
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """A text of a server with `***` in place of each credential: some servers repeat what they were sent.
+    """The text with `***` in place of each credential: some servers repeat in errors what they were sent.
 
     >>> without_secrets("no such token: s3cr3t", ["s3cr3t"])
     'no such token: ***'

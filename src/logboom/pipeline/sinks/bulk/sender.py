@@ -1,10 +1,10 @@
-"""Sends the requests of one task: several at once, again where that may help, cut in halves where one is refused whole.
+"""Sends the requests of one task: several at once, with retries, and in halves if one is refused as a whole.
 
 Knows targets and time. Must not know records, Spark or any particular server.
 
-A request is tried again for `retry_for_s`, counted from its first failure, after the pauses of `backoff`. When the time
-is over, or a target gives up, nothing new begins; what is under way is waited for, and the task reports what was not
-sent. A request that has no end is ended with its connection after `request_max_s`.
+A request is retried for `retry_for_s` from its first failure, with the pauses of `backoff`. When this time is over, or
+the target gives up, no new request begins. The task waits for those in progress and reports what was not sent. A
+request that does not end is aborted after `request_max_s` by closing its connection.
 """
 
 import heapq
@@ -22,33 +22,35 @@ from logboom.pipeline.sinks.bulk.requests import halves
 from logboom.pipeline.sinks.bulk.target import BulkResponse, GiveUpError, Item, RefusedWholeError, Target, TryAgainError
 
 _TELL_S: Final = 1.0
-"""How long a thread may take to tell what came of a request whose connection was ended."""
+"""How long a thread may take to report the result of a request whose connection was closed."""
 _REFUSED_ALL: Final = 32
-"""So many events of a task refused one by one, and none taken: the fault of more is hardly theirs."""
+"""If this many events of a task are refused one by one and none is accepted, the cause is probably not in the
+events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How requests are sent."""
+    """Settings for sending."""
 
     concurrency: int
     per_second: float | None
     retry_for_s: float
     request_max_s: float
-    """No request takes longer: its own timeouts are shorter, this one is for servers that trickle."""
+    """Upper limit for one request, for servers that send their answer very slowly. The request's own timeouts are
+    shorter."""
 
 
 @dataclass(slots=True)
 class Sent:
-    """What became of the items of a task."""
+    """The results of a task's items."""
 
     taken: dict[str, list[int]] = field(default_factory=dict)
-    """By place, the offsets of records whose events the server has, `repeats` of which it had before."""
+    """Offsets of delivered records, by place, including the `repeats` that the server had before."""
     count: int = 0
-    """How many `taken` has."""
+    """Number of offsets in `taken`."""
     repeats: int = 0
     error: str | None = None
-    """Why the rest was not sent; None if all was."""
+    """Why the rest was not sent; None if everything was."""
 
 
 @dataclass(slots=True, order=True)
@@ -62,7 +64,7 @@ class _Request:
 
 
 class Sender:
-    """One task's way to a target. Used once."""
+    """Sends the items of one task to a target. Used once."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class Sender:
         pause: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`refuse` is given each item that the server refuses for good, with its reason."""
+        """`refuse` is called for each item that the server refuses for good, with the reason."""
         self._target = target
         self._settings = settings
         self._refuse = refuse
@@ -87,7 +89,7 @@ class Sender:
         self.sent = Sent()
 
     def run(self, requests: Iterable[list[Item]]) -> Sent:
-        """Until everything is taken or refused, or sending has failed."""
+        """Run until every item is accepted or refused, or sending has failed."""
         source = iter(requests)
         pool = ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="sink")
         try:
@@ -103,17 +105,19 @@ class Sender:
                     self._pause(max(next_at - self._now(), 0.0))
             return self.sent
         finally:
-            if self._running:  # left by an error of ours or by one that hangs: their threads end with the connections
+            if self._running:  # after an error or a hanging request: the threads end when their connections are closed
                 self._target.close()
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, pool: ThreadPoolExecutor, source: Iterator[list[Item]]) -> bool:
-        """Starts as many requests as may be under way; whether there may be more behind."""
+        """Start as many requests as allowed; returns whether there may be more items."""
         while len(self._running) < self._concurrency.allowed and self._concurrency.opens_at() <= self._now():
             request = self._due()
             if request is None:
                 if len(self._running) + len(self._delayed) >= self._settings.concurrency:
-                    return True  # what waits comes first: it must not grow without bound, nor be overtaken by much
+                    # waiting requests first: their number must stay small, and later ones should not overtake them by
+                    # much
+                    return True
                 items = next(source, None)
                 if items is None:
                     return False
@@ -134,7 +138,7 @@ class Sender:
         return None
 
     def _next_at(self, *, has_more: bool) -> float:
-        """When another request may begin, as far as that depends on time."""
+        """The time from which another request may begin, as far as time limits it."""
         if len(self._running) >= self._concurrency.allowed or not (has_more or self._delayed):
             return math.inf
         is_full = len(self._running) + len(self._delayed) >= self._settings.concurrency
@@ -142,7 +146,7 @@ class Sender:
         return max(self._delayed[0].due if waits else self._now(), self._concurrency.opens_at())
 
     def _await(self, next_at: float) -> None:
-        """Until a request has ended or another may begin; ends the connections of those that take too long."""
+        """Wait until a request ends or another may begin; close the connections of requests that take too long."""
         longest_s = self._settings.request_max_s
         ends_by = min(request.begun_at for request in self._running.values()) + longest_s
         done, _ = wait(
@@ -154,7 +158,7 @@ class Sender:
             self._end_late(longest_s)
 
     def _end_late(self, longest_s: float) -> None:
-        """A thread whose connection ends still tells what of its request was taken before."""
+        """Even after its connection was closed, a thread reports which items its request had delivered."""
         late = [future for future, request in self._running.items() if request.begun_at + longest_s <= self._now()]
         self._target.close()
         wait(late, timeout=_TELL_S)
@@ -190,7 +194,7 @@ class Sender:
             return
         reason = next(iter(answer.again.values()))
         left = _Request(0.0, request.number, [request.items[index] for index in sorted(answer.again)], request.tries)
-        # Items that were taken are progress: the time for trying again starts over.
+        # Accepted items are progress: the retry time starts again.
         left.failed_at = request.failed_at if len(answer.again) == len(request.items) else None
         left.begun_at = request.begun_at
         self._failed(left, TryAgainError(reason, pause_s=answer.pause_s, is_overload=answer.is_overload))

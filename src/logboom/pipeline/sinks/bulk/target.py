@@ -1,4 +1,4 @@
-"""What a kind of sink brings: how an event is encoded for its server, how encoded events are sent, what came of it.
+"""The interface of a server-specific target: encode an event, send encoded events, report the results.
 
 Knows events. Must not know Spark, batches, or how often something is tried.
 """
@@ -15,116 +15,117 @@ from logboom.pipeline.event.record import EventRecord
 
 
 class TryAgainError(LogboomError):
-    """The server did not take a request, but may take it later: no connection, no answer in time, too many requests."""
+    """The server did not accept a request, but may accept it later: no connection, no answer in time, too many
+    requests."""
 
     def __init__(self, reason: str, *, pause_s: float | None = None, is_overload: bool = False) -> None:
         super().__init__(reason)
         self.pause_s = pause_s
-        """How long the server asks to wait."""
+        """Seconds that the server asks to wait."""
         self.is_overload = is_overload
-        """Whether fewer requests at once would help."""
+        """Whether fewer concurrent requests would help."""
 
 
 class RefusedWholeError(LogboomError):
-    """The server refuses a request for what is in it, without saying which of its events it means."""
+    """The server refuses a request for its content, without saying which event is the cause."""
 
 
 class GiveUpError(LogboomError):
-    """No request can succeed as things are: a wrong address, a credential that is not taken."""
+    """No request can succeed at the moment, for example because of a wrong address or a refused credential."""
 
 
 class UnfitError(LogboomError):
-    """An event that the server could never take: it dies before anything is sent. The text is the reason."""
+    """The server could never accept this event, so it becomes a dead letter unsent. The text is the reason."""
 
 
 class Item(NamedTuple):
-    """An event as its server gets it, and the record of the edge that it is in."""
+    """An encoded event, and the record of the edge that contains it."""
 
     place: str
     """`STREAM/PARTITION` of the record."""
     offset: int
     value: bytes
-    """The record's: the event as JSON."""
+    """The record's value: the event as JSON."""
     event_id: str
     payload: bytes
-    """What `Target.encode` made of it."""
+    """The result of `Target.encode`."""
     group: str = ""
     order: int = 0
 
 
 class Encoded(NamedTuple):
-    """What a target makes of one event."""
+    """An event as encoded by a target."""
 
     payload: bytes
     group: str = ""
-    """What events have to have in common that stand together in a request, where the server wants that."""
+    """Events with different groups are sent in different requests, if the server needs that."""
     order: int = 0
-    """Where it stands among those of its group, for servers that want an order."""
+    """Sort key within the group, for servers that need an order."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkResponse:
-    """What became of the items of a request; those that are not named were taken."""
+    """The results of a request's items. Items that are not listed were accepted."""
 
     refused: Mapping[int, str] = field(default_factory=dict)
-    """By index: the server's reason for never taking the item."""
+    """The server's reason for refusing an item for good, by index."""
     again: Mapping[int, str] = field(default_factory=dict)
-    """By index: why the item is to be sent once more."""
+    """Why an item must be sent again, by index."""
     repeats: int = 0
-    """Items that the server says it had already."""
+    """Number of items that the server already had."""
     is_overload: bool = False
-    """Whether items are to be sent again because the server has too much to do."""
+    """Whether items must be sent again because the server is overloaded."""
     pause_s: float | None = None
-    """How long it asks to wait."""
+    """Seconds that the server asks to wait."""
 
 
 class Target(Protocol):
-    """An open server, in one task. `send` is called by several threads at once."""
+    """A connection to a server, in one task. Several threads call `send` at the same time."""
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """The event for the server; `value` is its JSON.
+        """Encode an event for the server; `value` is its JSON.
 
-        :raises UnfitError: the server could never take it.
-        :raises ValueError: a value in it is not what fields of events are; so do OverflowError and those of `NOT_JSON`.
+        :raises UnfitError: the server could never accept it.
+        :raises ValueError: it has values that events cannot have; the same for OverflowError and the errors in
+        `NOT_JSON`.
         """
         ...
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One request. Bounded in time.
+        """Send one request. Takes a bounded time.
 
-        :raises TryAgainError: it may be taken later.
-        :raises RefusedWholeError: it never will, for one or more of its items.
-        :raises GiveUpError: nothing can be sent as things are.
+        :raises TryAgainError: the server may accept it later.
+        :raises RefusedWholeError: the server refuses it because of some of its items.
+        :raises GiveUpError: no request can succeed at the moment.
         """
         ...
 
     def probe(self) -> None:
-        """Finds out whether requests would be taken, and writes nothing; raises what `send` would."""
+        """Check whether the server would accept requests, without writing events; raises the same errors as `send`."""
         ...
 
     def close(self) -> None:
-        """Ends its connections, also those of requests under way, which then fail."""
+        """Close its connections. Requests in progress fail."""
         ...
 
 
 class StagingTarget(ABC):
-    """What a target is beside that whose server keeps what it takes apart, until the driver commits it.
+    """A target whose server stages items until the driver commits them.
 
-    Nothing of it counts as delivered before. Its requests are sent one after the other (`Sending.concurrency` is 1).
+    Items count as delivered only after the commit. Its requests are sent one at a time (`Sending.concurrency` is 1).
     """
 
     @abstractmethod
     def finish(self, taken: int) -> str | None:
-        """Ends what was staged, of which the server has confirmed so many items; its name for the commit, None where
-        there is nothing.
+        """Finish staging. `taken`: how many items the server has confirmed. Returns the name for the commit, or
+        None if there is nothing to commit.
 
-        :raises LogboomError: it cannot be told whether the server has these items and no others, so that they have to
-            be staged again.
+        :raises LogboomError: it is not known whether the server has exactly these items, so they must be staged again.
         """
 
 
 class TargetSpec(Protocol):
-    """How a target is opened on an executor: a node of the plan."""
+    """Opens a target on an executor. A node of the plan."""
 
     def open_target(self, secrets: Mapping[str, str]) -> Target:
         """`secrets`: the texts of its credentials by `KeyRef.id`."""

@@ -1,4 +1,4 @@
-"""Executor side: the records of one partition of an edge become items, are sent, and are reported on.
+"""Executor side: turns the records of one edge partition into items, sends them, and reports the results.
 
 Knows Arrow, records of an edge and the sender. Must not know Spark, any particular server, or attempts.
 """
@@ -24,30 +24,30 @@ from logboom.pipeline.sinks.repeats.ranges import Done, done_of
 
 REPORT_COLUMN: Final = "report"
 _CHUNK_ROWS: Final = 512
-"""Events that are objects at one time, beside those of requests under way."""
+"""Number of events that are decoded at a time, in addition to those in current requests."""
 _LETTERS_MAX_BYTES: Final = 8 * MIB
 _NOT_FOR_SERVERS: Final = (*NOT_JSON, ValueError, OverflowError)
-"""What encoding raises for values that no event of ours has: attributes that are not objects, times that are none,
-numbers beyond what a field can hold."""
+"""Errors of encoding for values that no event of the pipeline has: attributes that are not objects, invalid times,
+numbers out of range."""
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """What the server of a `StagingTarget` keeps of one task until it is committed."""
+    """The items that a `StagingTarget`'s server holds for one task until the commit."""
 
     name: str
     rows: int
     done: Done
-    """The records that are done once it is committed."""
+    """The records that are done when it is committed."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What one task did with its part of a batch."""
+    """The report of one task about its part of a batch."""
 
     rows: int = 0
     repeats: int = 0
     dead: int = 0
     done: Done = Done()
-    """The records among them that the next attempt leaves out: delivered, repeats and dead ones."""
+    """Records that the next attempt skips: delivered ones, repeats and dead letters."""
     high_water: dict[str, int] = {}
     retried: tuple[str, ...] = ()
     staged: Staged | None = None
@@ -56,7 +56,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class BulkTask:
-    """Sends one partition of a batch; gives one row, its report."""
+    """Send one partition of a batch; yields one row, the report."""
 
     spec: TargetSpec
     secrets: Mapping[str, str] = field(repr=False)
@@ -74,7 +74,7 @@ class BulkTask:
 
 
 class _TaskProgress:
-    """What one task has done so far."""
+    """Running totals of one task."""
 
     def __init__(self, task: BulkTask) -> None:
         self._task = task
@@ -82,7 +82,7 @@ class _TaskProgress:
         self._letters: list[Refused] = []
         self._letters_bytes = 0
         self._offsets: dict[str, list[int]] = {}
-        """Repeats and dead ones."""
+        """Offsets of repeats and dead letters."""
         self._repeats = 0
         self._dead = 0
         self._failure: str | None = None
@@ -111,7 +111,7 @@ class _TaskProgress:
         )
 
     def _stage(self, target: Target, sent: Sent) -> Staged | None:
-        """What waits for a commit, which takes it out of what was delivered."""
+        """Remove staged records, which wait for a commit, from the delivered ones."""
         if not isinstance(target, StagingTarget):
             return None
         taken, count = sent.taken, sent.count
@@ -124,8 +124,8 @@ class _TaskProgress:
         return None if name is None else Staged(name, count, done_of(taken))
 
     def _undone(self, requests: Iterable[list[Item]]) -> Iterator[list[Item]]:
-        """What is left of requests that are cut as if nothing were done: so the same events stand together in every
-        attempt, and a server that knows a request again by its events finds them so."""
+        """The unsent requests. Requests are formed from all items of the batch, including delivered ones, so that every
+        attempt groups the same events: some servers recognise a repeated request by its events."""
         for request in requests:
             left = [item for item in request if not self._task.done.has(item.place, item.offset)]
             if left:
@@ -198,8 +198,8 @@ class _TaskProgress:
             self._write_letters()
 
     def _write_letters(self) -> None:
-        """Where the log does not take them, the records are left for the next attempt. The task goes on: it has to tell
-        what the server has taken by then, which would be sent again otherwise."""
+        """Write dead letters. If the log does not accept them, the records are left for the next attempt. The task
+        continues, because it must report what the server has accepted; otherwise that would be sent again."""
         letters, self._letters, self._letters_bytes = self._letters, [], 0
         if not letters:
             return

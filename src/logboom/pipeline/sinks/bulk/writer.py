@@ -1,4 +1,4 @@
-"""Driver side: hands a batch to tasks, remembers what they did until all is done, and writes that down.
+"""Driver side: gives a batch to tasks, collects their reports until all is done, and records that durably.
 
 Knows Spark's mapInArrow and the tasks. Must not know any particular server, queries, or how often a batch is tried.
 """
@@ -23,7 +23,7 @@ from logboom.pipeline.sinks.repeats.ranges import Done
 
 
 class Attempt(NamedTuple):
-    """What the tasks of one attempt at a batch have reported."""
+    """The combined reports of the tasks of one attempt at a batch."""
 
     reports: tuple[Report, ...]
 
@@ -44,7 +44,7 @@ class Attempt(NamedTuple):
 
     @property
     def error(self) -> str | None:
-        """Why some of the batch was not sent."""
+        """Why a part of the batch was not sent."""
         return next((report.error for report in self.reports if report.error is not None), None)
 
 
@@ -58,10 +58,10 @@ class BulkWriter(BaseWriter):
         self._partial = PartialBatches(context.checkpoint, sink, context.streams, context.notify)
         self._batch = -1
         self._done = Done()
-        """Of the batch that is being tried."""
+        """State of the current batch."""
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
-        if batch <= self._progress.batch:  # delivered before the query could note it
+        if batch <= self._progress.batch:  # delivered earlier, but the query had not recorded it
             return Delivered(self._sink.name, batch)
         self._begin(batch)
         attempt = self._attempt(rows)
@@ -82,12 +82,12 @@ class BulkWriter(BaseWriter):
         return rows.mapInArrow(WithoutDone(self._done), RECORD_SCHEMA)
 
     def _begin(self, batch: int) -> None:
-        """An attempt at this batch begins."""
+        """Begin an attempt at this batch."""
         if batch != self._batch:
             self._batch, self._done = batch, self._partial.done(batch)
 
     def _attempt(self, rows: DataFrame) -> Attempt:
-        """Has the tasks send what is not done."""
+        """Let the tasks send what is not done."""
         sending = self._sink.sending
         tasks = 1 if sending.requests_per_second is None else max(rows.rdd.getNumPartitions(), 1)
         task = BulkTask(
@@ -107,20 +107,20 @@ class BulkWriter(BaseWriter):
         return attempt
 
     def _after(self, batch: int, attempt: Attempt) -> DeliveredOrigins:
-        """What is delivered once all of the batch is, which this attempt has read to its end."""
+        """Progress once the whole batch is delivered; this attempt has read it to its end."""
         before, reports = self._progress, attempt.reports
         high_water = marks_after(before.high_water, (report.high_water for report in reports))
         retried = before.retried.union(*(report.retried for report in reports))
         return DeliveredOrigins(batch, high_water, retried)
 
     def _note(self, progress: DeliveredOrigins) -> None:
-        """Durably."""
+        """Record progress durably."""
         write_progress(self._context.checkpoint, progress)
         self._progress = progress
         self._partial.remove()
 
     def _with_part_noted(self, error: str) -> str:
-        """Notes durably what is done of a batch whose attempt has failed; the reason, and that of a failure here."""
+        """Record durably which part of a failed batch is done. Returns the reason, with that of a failure here."""
         try:
             if self._partial.note(self._batch, self._done):
                 self._context.save()
@@ -130,10 +130,10 @@ class BulkWriter(BaseWriter):
 
 
 def unnoted(failure: OSError) -> str:
-    """Why a batch that is delivered is tried once more."""
+    """The reason why a delivered batch is tried again."""
     return f"the delivered events cannot be recorded in the checkpoint: {failure}"
 
 
 def secrets_of(sink: BulkSink, context: SinkContext) -> dict[str, str]:
-    """The texts of a sink's credentials as they are now, by `KeyRef.id`."""
+    """The current texts of a sink's credentials, by `KeyRef.id`."""
     return {ref.id: context.secret(ref) for _, ref in sink.secret_refs}

@@ -1,12 +1,12 @@
 """The sink `file`: events as lines of files, each event once, rotated by size and age.
 
-`lines` runs on executors: it leaves out what was delivered before and writes the lines of each file, compressed where
-that is asked for, into staged pieces. `appending` runs on the driver, on whose machine the files are: it adds the
-pieces to the files, rotates them, and notes every step in a journal first, so that an attempt that failed, or a crash,
-is undone to the byte. `delivery` puts the two together. `paths` has what a path may say of an event.
+`lines` runs on executors: it skips events that were delivered before, and writes the lines of each file, optionally
+compressed, into staged pieces. `appending` runs on the driver, where the files are: it appends the pieces to the files
+and rotates them. It first records every step in a journal, so that a failed attempt or a crash is undone exactly.
+`delivery` connects the two. `paths` handles event fields in a path.
 
-This module has what a pipeline's file and plan say of the sink and stays cheap to import; Arrow and Spark are imported
-when it is opened.
+This module has the sink's keys and plan node and must stay cheap to import: Arrow and Spark are imported when the sink
+is opened.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ FileEncoding = Literal["json", "body"]
 
 
 class RotateModel(Settings):
-    """When a file is moved aside and a new one begun, and how many of those moved aside are kept."""
+    """When a file is rotated, and how many rotated files are kept."""
 
     size: SizeBytes | None = Field(default=None, ge=64 * KIB)
-    """A file of this size is moved aside; the lines that bring it there, a MiB or one long line, still go into it."""
+    """A file of this size is rotated. It may exceed the size by up to a MiB, or by one long line."""
 
     every: DurationMs | None = Field(default=None, ge=SECOND_MS, le=366 * DAY_MS)
-    """A file last written in an earlier period of this length (counted from 1970, UTC) is moved aside."""
+    """A file that was last written in an earlier period of this length (counted from 1970, UTC) is rotated."""
 
     keep: int | None = Field(default=None, ge=1)
-    """Files moved aside that are kept, the newest; all, where it is not said."""
+    """Number of rotated files to keep, the newest ones; default: all."""
 
 
 class FileSinkModel(SinkModel):
@@ -43,11 +43,11 @@ class FileSinkModel(SinkModel):
 
     type: Literal["file"]
     path: str
-    """The file, on the machine that the pipeline runs on. `{date}`, `{hour}` (of the event, UTC), `{service}`,
-    `{host}`, `{source}` and `{stream}` stand for the event's own."""
+    """The file, on the machine of the driver. `{date}`, `{hour}` (of the event, UTC), `{service}`, `{host}`, `{source}`
+    and `{stream}` are replaced by the event's values."""
 
     encoding: FileEncoding = "json"
-    """`json`: the event, one object a line; `body`: its message, as many lines as it has."""
+    """`json`: the event, one JSON object per line; `body`: its message, which may have several lines."""
 
     compression: FileCompression = "none"
     rotate: RotateModel | None = None

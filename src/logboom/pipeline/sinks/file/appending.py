@@ -1,11 +1,11 @@
-"""Driver side of the sink `file`: pieces are added to files, all of a batch or none of it.
+"""Driver side of the sink `file`: appends the pieces of a batch to files, all or none.
 
-Every step is in a durable journal before it is taken: the length that a file had before it was added to, and each file
-that is moved aside. A batch is committed by one durable file, which also holds what was delivered by then; a journal of
-a batch that was not committed is undone, last step first. So a file never keeps half a line, or a line of a batch that
-is repeated.
+Every step is recorded in a durable journal before it is taken: the length of each file before it is appended to, and
+each rotation. A batch is committed by one durable file, which also records what was delivered. The journal of a batch
+that was not committed is undone, last step first. So a file never keeps half a line, or a line of a batch that will be
+repeated.
 
-Knows files. Must not know Spark, events or what is in a piece.
+Knows files. Must not know Spark, events or the content of pieces.
 """
 
 import os
@@ -33,7 +33,7 @@ Kept = TypeVar("Kept")
 
 
 class _Extended(msgspec.Struct, frozen=True, tag="extended"):
-    """A file that is added to; `length` is what it had before, None if it was not there."""
+    """A file that is appended to. `length`: its length before that, None if it did not exist."""
 
     path: str
     length: int | None
@@ -41,7 +41,7 @@ class _Extended(msgspec.Struct, frozen=True, tag="extended"):
 
 
 class _Moved(msgspec.Struct, frozen=True, tag="moved"):
-    """A file that is moved aside."""
+    """A file that is rotated."""
 
     path: str
     to: str
@@ -53,7 +53,7 @@ class _Journal(msgspec.Struct, frozen=True):
 
 
 class LineFiles:
-    """The files of one delivery. `directory` is its own, in its checkpoint; `now` gives seconds since 1970."""
+    """The files of one delivery. `directory`: its own, in its checkpoint. `now`: returns seconds since 1970."""
 
     def __init__(
         self,
@@ -78,25 +78,25 @@ class LineFiles:
         make_dir(self._staging)
         self.seen = read_checked(self._committed, Seen, REPEATS) if self._committed.exists() else Seen()
         self._is_in_doubt = False
-        """Whether a commit may be on disk although writing it failed."""
+        """Whether the commit file may be on disk although writing it failed."""
         self._ours = set(_read(self._known, list[str]) or ())
         self.undo()
 
     def staging(self) -> str:
-        """An empty directory for the pieces of a batch. An attempt begins here: what the last one left is undone."""
+        """Return an empty directory for the pieces of a batch. Undoes what the previous attempt left."""
         self.undo()
         shutil.rmtree(self._staging, ignore_errors=True)
         make_dir(self._staging)
         return str(self._staging)
 
     def commit(self, batch: int, reports: Iterable[LinesReport]) -> None:
-        """Adds the pieces of a batch, once and for all; OSError leaves the files to `undo`."""
+        """Append the pieces of a batch and commit it. After OSError, call `undo`."""
         assert batch > self.seen.batch
         done = list(reports)
         try:
             touched = _Appender(self, batch).append(piece for report in done for piece in report.pieces)
         except OSError:
-            with suppress(OSError):  # then the next attempt begins with it
+            with suppress(OSError):  # then the next attempt begins with the undo
                 self.undo()
             raise
         seen = self.seen.after(batch, done)
@@ -109,7 +109,7 @@ class LineFiles:
         self.seen = seen
         try:
             self._tidy(touched)
-        except OSError as error:  # the batch is committed: nothing that comes now may take that back
+        except OSError as error:  # the batch is committed: errors from here on must not fail it
             self._notify(f"{self._sink.name}: old files are left as they are: {error}")
 
     def _tidy(self, touched: Iterable[str]) -> None:
@@ -119,12 +119,12 @@ class LineFiles:
             self._remove_old(Path(path))
 
     def undo(self) -> None:
-        """Takes back what a batch that was not committed did to the files."""
+        """Undo the file changes of a batch that was not committed."""
         journal = _read(self._journal, _Journal)
         if journal is None:
             return
         if journal.batch > self.seen.batch:
-            if self._is_in_doubt:  # else a start would find a commit of lines that are taken back
+            if self._is_in_doubt:  # otherwise a start would find a commit of lines that are removed
                 write_checked(self._committed, self.seen)
                 self._is_in_doubt = False
             for step in reversed(journal.steps):
@@ -152,12 +152,12 @@ class LineFiles:
             )
 
     def note(self, batch: int, steps: tuple[_Extended | _Moved, ...]) -> None:
-        """Makes the steps of a batch durable before they are taken."""
+        """Make the steps of a batch durable before they are taken."""
         write_durably(self._journal, msgspec.json.encode(_Journal(batch, steps)))
         self._save()
 
     def is_due(self, path: Path) -> bool:
-        """Whether a file is to be moved aside before more is written to it."""
+        """Whether a file must be rotated before more is written to it."""
         if not path.exists():
             return False
         found = path.stat()
@@ -169,7 +169,7 @@ class LineFiles:
         return str(path) not in self._ours and found.st_size > 0 and not self._can_follow(path)
 
     def _can_follow(self, path: Path) -> bool:
-        """Whether lines may be put behind what somebody else left in a file: only where that ends with a line."""
+        """Whether lines may be appended to an existing file: only if it ends with a newline."""
         if self._sink.compression != "none":
             return False
         with path.open("rb") as file:
@@ -177,7 +177,7 @@ class LineFiles:
             return file.read(1) == _LINE_END
 
     def aside(self, path: Path) -> Path:
-        """A name for a file that is moved aside: `app.jsonl` becomes `app-20261123T073000Z.jsonl`."""
+        """A name for a rotated file: `app.jsonl` becomes `app-20261123T073000Z.jsonl`."""
         stem, dot, suffixes = path.name.partition(".")
         moment = datetime.fromtimestamp(self._now(), UTC).strftime("%Y%m%dT%H%M%SZ")
         numbers = [number for found, number, _ in self._moved_aside(path) if found == moment]
@@ -185,7 +185,7 @@ class LineFiles:
         return path.with_name(f"{stem}-{moment}{number}{dot}{suffixes}")
 
     def _moved_aside(self, path: Path) -> list[tuple[str, int, str]]:
-        """The moment, number and name of each file that `aside` named, oldest first."""
+        """Time, number and name of each file that was rotated by `aside`, oldest first."""
         stem, dot, suffixes = path.name.partition(".")
         form = re.compile(rf"{re.escape(stem)}-(\d{{8}}T\d{{6}}Z)(?:-(\d+))?{re.escape(dot + suffixes)}")
         matches = [match for name in os.listdir(path.parent) if (match := form.fullmatch(name))]
@@ -203,7 +203,7 @@ class LineFiles:
 
 
 class _Appender:
-    """Adds the pieces of one batch to the files that they belong to."""
+    """Appends the pieces of one batch to their files."""
 
     def __init__(self, files: LineFiles, batch: int) -> None:
         self._files = files
@@ -213,7 +213,7 @@ class _Appender:
         self._open: dict[Path, BinaryIO] = {}
 
     def append(self, pieces: Iterable[Piece]) -> set[str]:
-        """Returns the files that were added to, all of them synced."""
+        """Return the files that were appended to, all synced."""
         touched: set[str] = set()
         with ExitStack() as stack:
             stack.callback(self._close_all)
@@ -264,12 +264,12 @@ class _Appender:
                 os.fsync(file.fileno())
 
     def _close_all(self) -> None:
-        """After a failure: what is in the files no longer matters, it will be taken back."""
+        """Close files after a failure. Errors are ignored, because the content will be undone."""
         for file in self._open.values():
             try:
                 file.close()
             except OSError:
-                continue  # the disk is full: closing writes what the buffer still has
+                continue  # the disk is full: closing tries to write the buffer
 
 
 def _copy(source: BinaryIO, target: BinaryIO, size_bytes: int) -> None:

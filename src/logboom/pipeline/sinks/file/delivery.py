@@ -1,4 +1,4 @@
-"""From a batch's rows to lines in files: tasks make pieces, the driver adds them. Must not know queries or attempts."""
+"""Delivers batches to files: tasks write pieces, the driver appends them. Must not know queries or attempts."""
 
 import time
 from contextlib import suppress
@@ -14,7 +14,7 @@ from logboom.pipeline.sinks.repeats.letters import BatchLetters
 
 
 def open_files(sink: FileSink, context: SinkContext) -> "FileDelivery":
-    """Opens the files of a sink, and takes back what a batch that was cut short left in them."""
+    """Open the files of a sink, and undo what an interrupted batch left in them."""
     directory = context.checkpoint / "file"
     files = LineFiles(sink, directory, resolve=context.resolve, now=time.time, notify=context.notify, save=context.save)
     return FileDelivery(sink, files, context)
@@ -33,7 +33,7 @@ class FileDelivery:
             return self._delivered(rows, batch)
 
     def _delivered(self, rows: DataFrame, batch: int) -> Delivered:
-        if batch <= self._files.seen.batch:  # committed before the query could note it
+        if batch <= self._files.seen.batch:  # committed, but the query had not recorded it
             return Delivered(self._sink.name, batch)
         writer = LineWriter(sink=self._sink, staging=self._files.staging(), seen=self._files.seen)
         answers = rows.mapInArrow(writer, f"{REPORT_COLUMN} binary").collect()
@@ -49,8 +49,8 @@ class FileDelivery:
         )
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
-        """All records of a batch that is given up, but for those that have a letter: its lines are taken back."""
-        with suppress(OSError):  # then the next attempt begins with it
+        """All records of a batch that is given up, except those with a dead letter: its lines are removed."""
+        with suppress(OSError):  # then the next attempt begins with the undo
             self._files.undo()
         return self._letters.left(rows, batch)
 

@@ -1,7 +1,7 @@
-"""Executor side of the sink `file`: events as JSON in, pieces of files and a report out.
+"""Executor side of the sink `file`: reads events as JSON, writes pieces of files, and reports them.
 
-Knows Arrow and the JSON form of an event. Must not know Spark, nor where the files are. A piece is read by the driver
-of the same run and by nobody else, so it needs no sync.
+Knows Arrow and the JSON form of an event. Must not know Spark, nor where the files are. Only the driver of the same run
+reads a piece, so pieces are not synced.
 """
 
 import uuid
@@ -32,26 +32,26 @@ class Piece(msgspec.Struct, frozen=True):
     """Whole lines that belong to one file, in the order of their events."""
 
     path: str
-    """As the pipeline's file has it, its parts filled in."""
+    """The path of the pipeline's file, with its parts filled in."""
     staged: str
-    """The file that has them."""
+    """The file with these lines."""
     start: int
     size_bytes: int
 
 
 class LinesReport(PartReport, frozen=True, kw_only=True):
-    """What one task did with its part of a batch."""
+    """The report of one task about its part of a batch."""
 
     pieces: tuple[Piece, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LineWriter:
-    """Turns one partition of an edge's stream into pieces; called by executors."""
+    """Write one partition of an edge's stream into pieces. Called by executors."""
 
     sink: FileSink
     staging: str
-    """A directory that the driver reads too."""
+    """A directory that the driver can read, too."""
     seen: Seen
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -97,13 +97,13 @@ class _Lines:
             self.finished()
 
     def finished(self) -> list[Piece]:
-        """All pieces there are, nothing left waiting."""
+        """Flush all lines and return all pieces."""
         for path in list(self._waiting):
             self._flush(path)
         return self._pieces
 
     def _by_path(self, events: pa.Table) -> Iterator[tuple[str, list[int] | None]]:
-        """The rows of each file; None for all."""
+        """The row numbers of each file; None for all rows."""
         if not self._parts:
             yield self._sink.path, None
             return
@@ -120,7 +120,7 @@ class _Lines:
         data = b"".join(self._waiting.pop(path))
         del self._waiting_bytes[path]
         if self._sink.compression != "none":
-            # Members of gzip and frames of zstd one after the other are a file of gzip or zstd.
+            # Concatenated gzip members or zstd frames are a valid gzip or zstd file.
             data = pa.compress(data, codec=self._sink.compression, asbytes=True)
         self._write(data)
         self._pieces.append(Piece(path, self._staged, self._position, len(data)))

@@ -1,7 +1,7 @@
-"""Which file an event belongs to: the parts that a path may have in braces. Knows only text.
+"""The file that an event belongs to: fills the parts in braces of a path. Knows only text.
 
-Whoever writes events chooses their services and hosts, so a value never leads out of its place in the path and is
-never too long for a file system.
+Services and hosts come from whoever writes events, so a value must never change the directory level of the path, nor
+become too long for a file system.
 """
 
 import hashlib
@@ -15,18 +15,18 @@ _PART: Final = re.compile(r"\{([^{}/]*)\}")
 _NO_VALUE: Final = "none"
 _VALUE_MAX_BYTES: Final = 120
 _FILE_NAME_MAX_BYTES: Final = 255
-"""What file systems take; what is longer is told of for every sink."""
+"""The longest file name that file systems accept."""
 _NAME_MAX_BYTES: Final = 225
-"""A file that is moved aside gets a time and a number."""
+"""Leaves space for the time and number of a rotated file."""
 _WRITTEN_MAX_BYTES: Final = 200
-"""Of them without the parts."""
+"""The same, without the parts."""
 _SUFFIXES_MAX: Final = 16
 _HASH: Final = 12
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The parts that a path names, each once.
+    """The parts in a path, each once.
 
     >>> parts_of("out/{date}/{service}.jsonl")
     ('date', 'service')
@@ -35,12 +35,12 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def unknown_parts(path: str) -> list[str]:
-    """Those that no event has."""
+    """The parts in a path that no event has."""
     return [part for part in parts_of(path) if part not in PARTS]
 
 
 def form_fault(path: str) -> str | None:
-    """What is wrong with how a path is put together, or None.
+    """What is wrong with the form of a path, or None.
 
     >>> form_fault("out/{date"), form_fault("{service}/../x"), form_fault("out/{date}.log")
     ('has an unpaired brace', "has '..' after a part that events fill in", None)
@@ -67,7 +67,7 @@ def fixed_directory(path: str) -> str:
 
 
 def filled(path: str, values: dict[str, Any]) -> str:
-    """The path of one file. A date or an hour is given as the hour's number since 1970, None for no time.
+    """The path of one file. A date or an hour is given as the hours since 1970, None: no time.
 
     >>> filled("{date}/{hour}-{service}.log", {"date": 0, "hour": 0, "service": "../etc"})
     '1970-01-01/00-%2E.%2Fetc.log'
@@ -77,7 +77,7 @@ def filled(path: str, values: dict[str, Any]) -> str:
 
 
 def _short_enough(name: str) -> str:
-    """A name as a file system takes it: several values in one may be too much, though none of them is."""
+    """Limit a name to what a file system accepts: several values together may be too long."""
     name_bytes = name.encode()
     if len(name_bytes) <= _NAME_MAX_BYTES:
         return name

@@ -1,4 +1,4 @@
-"""A channel to one server, and single calls on it, with bounds on time and size.
+"""A gRPC channel to one server and calls on it, with limits on time and size.
 
 Knows grpcio. Must not know what is sent.
 """
@@ -23,7 +23,7 @@ _DETAILS: Final = "grpc-status-details-bin"
 
 
 def needs_grpc(what: str) -> None:
-    """PipelineError where grpcio is not installed; `what` needs it."""
+    """Raise PipelineError if grpcio is not installed. `what`: what needs it."""
     try:
         import grpc  # noqa: F401
     except ImportError as error:
@@ -31,7 +31,7 @@ def needs_grpc(what: str) -> None:
 
 
 class GrpcClient:
-    """The way to one server. Thread-safe."""
+    """A channel to one server. Thread-safe."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class GrpcClient:
         hidden: Iterable[str] = (),
     ) -> None:
         """`url`: `http://HOST:PORT`, or `https://` for TLS. `ca`: certificates in PEM instead of grpcio's own.
-        `hidden`: credentials, which some servers repeat in errors."""
+        `hidden`: credentials to remove from error messages, since some servers repeat them."""
         import grpc
 
         parts = urlsplit(url)
@@ -58,11 +58,11 @@ class GrpcClient:
         options = [
             ("grpc.max_receive_message_length", _ANSWER_MAX_BYTES),
             ("grpc.max_send_message_length", -1),
-            ("grpc.enable_retries", 0),  # whoever calls knows better when, and counts it
+            ("grpc.enable_retries", 0),  # retries are off: the caller retries, and counts them
             ("grpc.min_reconnect_backoff_ms", 100),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 2_000),
-            ("grpc.use_local_subchannel_pool", 1),  # closing it ends its connection
+            ("grpc.use_local_subchannel_pool", 1),  # closing the channel closes its connection
         ]
         if is_tls:
             credentials = grpc.ssl_channel_credentials(None if ca is None else ca.encode())
@@ -71,11 +71,11 @@ class GrpcClient:
             self._channel = grpc.insecure_channel(self.place, options)
 
     def call(self, method: str, request: bytes, metadata: Iterable[tuple[str, str]] = ()) -> bytes:
-        """One call of a method, `/PACKAGE.SERVICE/METHOD`, with the bytes of its message; those of the answer.
+        """Call a method, `/PACKAGE.SERVICE/METHOD`, with an encoded message; returns the encoded answer.
 
-        `metadata` is that of this call alone.
+        `metadata` is added to this call only.
 
-        :raises TryAgainError: there was no answer in time, or one that asks for that; else what the status means.
+        :raises TryAgainError: there was no answer in time, or the status asks for a retry; other errors by status.
         """
         import grpc
 
@@ -85,12 +85,12 @@ class GrpcClient:
             answer: bytes = stub(request, timeout=self._timeout_s, metadata=sent, compression=self._compression)
         except grpc.RpcError as error:
             raise self._meaning(error, metadata) from None
-        except ValueError as error:  # of a channel that was closed by another thread
+        except ValueError as error:  # the channel was closed by another thread
             raise TryAgainError(f"the server at {self.place}: {error}") from None
         return answer
 
     def exchange(self, method: str, request: bytes, metadata: Iterable[tuple[str, str]] = ()) -> bytes:
-        """The same for a method whose requests and answers are streams: sends one, and takes the first answer."""
+        """The same for a method with streams: sends one message and returns the first answer."""
         import grpc
 
         stub = self._channel.stream_stream(method, request_serializer=None, response_deserializer=None)
@@ -101,14 +101,14 @@ class GrpcClient:
             answers.cancel()
         except grpc.RpcError as error:
             raise self._meaning(error, metadata) from None
-        except ValueError as error:  # of a channel that was closed by another thread
+        except ValueError as error:  # the channel was closed by another thread
             raise TryAgainError(f"the server at {self.place}: {error}") from None
         if first is None:
             raise TryAgainError(f"the server at {self.place} ended without an answer")
         return first
 
     def close(self) -> None:
-        """Ends the connection; calls under way fail."""
+        """Close the connection. Calls in progress fail."""
         self._channel.close()
 
     def _meaning(self, error: grpc.RpcError, metadata: Iterable[tuple[str, str]]) -> Exception:

@@ -1,4 +1,4 @@
-"""Opens the channel of a sink whose address, certificates and headers are given as those of sinks over HTTP are.
+"""Opens the gRPC channel of a sink from the same address, certificates and headers as sinks over HTTP have.
 
 Knows the node of such a sink. Cheap to import: `pipeline check` does.
 """
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 
 _METADATA_NAME: Final = re.compile(r"(?!grpc-)[0-9a-z_.-]+(?<!-bin)")
-"""Of text in a call ("gRPC over HTTP2", Custom-Metadata): `-bin` is for bytes, `grpc-` for the protocol itself."""
+"""Names of text metadata ("gRPC over HTTP2", Custom-Metadata): `-bin` is for bytes, `grpc-` for the protocol itself."""
 
 
 def check_metadata(report: SinkReport, headers: Iterable[str]) -> None:
-    """Reports names under `headers` that no metadata of a call may have."""
+    """Report names under `headers` that are not valid in gRPC metadata."""
     for name in headers:
         if not _METADATA_NAME.fullmatch(name.lower()):
             report.problem("headers", f"{name!r} is not a valid name of text in a gRPC call")
 
 
 def grpc_client(sink: HttpSink, secrets: Mapping[str, str], headers: Mapping[str, str]) -> GrpcClient:
-    """A client of the server at the sink's address, with these headers as metadata beside those of the file."""
+    """A client for the server at the sink's address, with these headers as metadata in addition to those of the
+    file."""
     from logboom.pipeline.sinks.grpc.client import GrpcClient
 
     http = sink.http

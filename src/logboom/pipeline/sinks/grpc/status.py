@@ -1,7 +1,7 @@
-"""What the status of a gRPC call means: try again, refused, or of no use as things are.
+"""Maps the status of a gRPC call to a target's error: retry, refused request, or give up.
 
-https://grpc.io/docs/guides/status-codes/, and for which of them a client waits "OTLP/gRPC" of the OpenTelemetry
-Protocol Specification 1.5. Codes are told by name, so that nothing of grpcio is needed. Pure.
+Sources: https://grpc.io/docs/guides/status-codes/, and "OTLP/gRPC" of the OpenTelemetry Protocol Specification 1.5 for
+the codes to retry. Codes are compared by name, so that grpcio is not needed. Pure.
 """
 
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ from logboom.pipeline.sinks.http.protobuf import fields_of
 
 
 class NotFoundError(GiveUpError):
-    """NOT_FOUND: what the call names is not there."""
+    """NOT_FOUND: the resource of the call does not exist."""
 
 
 class AlreadyExistsError(RefusedWholeError):
-    """ALREADY_EXISTS: the server has it from an earlier call."""
+    """ALREADY_EXISTS: the server has this from an earlier call."""
 
 
 class TooLargeError(RefusedWholeError):
-    """The message is larger than the server takes one."""
+    """The message is larger than the server accepts."""
 
 
 NAMES: Final[Mapping[int, str]] = dict(
@@ -37,14 +37,14 @@ NAMES: Final[Mapping[int, str]] = dict(
 _REFUSED: Final = ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE")
 _GIVE_UP: Final = ("UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED")
 _TOO_LARGE: Final = "larger than max"
-"""How gRPC's own libraries refuse a message for its size, under the code for overload."""
+"""gRPC's own libraries refuse a message for its size with the code for overload and these texts."""
 _RETRY_INFO: Final = b"google.rpc.RetryInfo"
 _PAUSE_MAX_S: Final = 3_600.0
 _TEXT_MAX: Final = 400
 
 
 def meaning(place: str, code: str, details: str, status: bytes | None) -> LogboomError:
-    """The error of a target. `status`: the trailer `grpc-status-details-bin`, a google.rpc.Status.
+    """The target's error for a status. `status`: the trailer `grpc-status-details-bin`, a google.rpc.Status.
 
     >>> type(meaning("h", "UNAUTHENTICATED", "no", None)).__name__
     'GiveUpError'
@@ -68,7 +68,7 @@ def meaning(place: str, code: str, details: str, status: bytes | None) -> Logboo
 
 
 def retry_delay(status: bytes | None) -> float | None:
-    """The seconds that a google.rpc.RetryInfo in a status asks to wait, at most an hour; None if there is none."""
+    """The seconds that a google.rpc.RetryInfo in a status asks to wait, at most an hour; None if it has none."""
     try:
         for field, detail in fields_of(status or b""):
             if field != 3 or not isinstance(detail, bytes):
@@ -82,5 +82,5 @@ def retry_delay(status: bytes | None) -> float | None:
                 if isinstance(seconds, int) and isinstance(nanos, int):
                     return min(seconds + nanos / 1e9, _PAUSE_MAX_S)
     except ValueError:
-        return None  # it is only asked for a hint
+        return None  # only a hint, so a status that cannot be read is ignored
     return None

@@ -1,6 +1,6 @@
-"""What the status of an answer means: taken, try again, refused, or of no use as things are. Knows only HTTP.
+"""Maps the status of an answer to a result: accepted, retry, refused request, or give up. Knows only HTTP.
 
-RFC 9110, section 15. Products differ in little; each says so in its own file.
+See RFC 9110, section 15. The file of a product handles its differences.
 """
 
 import math
@@ -13,7 +13,7 @@ from logboom.pipeline.sinks.bulk.target import GiveUpError, RefusedWholeError, T
 _TEXT_MAX: Final = 400
 _PAUSE_MAX_S: Final = 3_600.0
 REFUSED: Final = (400, 406, 409, 411, 413, 414, 415, 422, 431)
-"""For what is in the request."""
+"""Status codes that blame the content of the request."""
 _OVERLOAD: Final = (429, 503)
 _AGAIN: Final = (408, 421, 425)
 
@@ -29,7 +29,7 @@ class HttpAnswer(NamedTuple):
 
 
 def check_status(answer: HttpAnswer, place: str, *, refused: Collection[int] = REFUSED) -> None:
-    """Returns where the request was taken; else raises what a target raises. `place`: whose answer it is."""
+    """Return if the request was accepted; otherwise raise the target's error. `place`: the server, for messages."""
     status = answer.status
     if 200 <= status < 300:
         return

@@ -1,4 +1,4 @@
-"""Who sends requests: a user with a password, or a token, as most products over HTTP take either.
+"""Credentials of requests: a user with a password, or a token, since most HTTP products accept either.
 
 Knows settings and plans. Must not know any particular product. Cheap to import: `pipeline check` does.
 """
@@ -33,7 +33,7 @@ class BasicAuth(msgspec.Struct, frozen=True, kw_only=True):
     password: KeyRef
 
     def header(self, secrets: Mapping[str, str]) -> str:
-        """The value of `Authorization` (RFC 7617)."""
+        """The value of the header `Authorization` (RFC 7617)."""
         return "Basic " + b64encode(f"{self.user}:{secrets[self.password.id]}".encode()).decode()
 
 
@@ -64,34 +64,34 @@ class AuthorizedSink(HttpSink, frozen=True, kw_only=True):
     def authorization(
         self, secrets: Mapping[str, str], *, header: str = "authorization", scheme: str = "Bearer "
     ) -> dict[str, str]:
-        """The header of each request. `header`, `scheme`: where a token stands, and what is in front of it."""
+        """The authorization header of requests. `header`: its name for a token; `scheme`: the text before the token."""
         if self.auth is not None:
             return {"authorization": self.auth.header(secrets)}
         return {} if self.token is None else {header: f"{scheme}{secrets[self.token.id]}"}
 
 
 class Authorization(TypedDict):
-    """The fields of an `AuthorizedSink` beside those of all sinks over HTTP."""
+    """The fields that an `AuthorizedSink` has in addition to those of all sinks over HTTP."""
 
     auth: BasicAuth | None
     token: KeyRef | None
 
 
 def authorization_of(model: AuthorizedModel, report: SinkReport) -> Authorization:
-    """What the keys `auth`, `token_env` and `token_file` say; problems are reported."""
+    """The values of the keys `auth`, `token_env` and `token_file`. Problems are reported."""
     token = secret_of(model, "token", report)
     check_one_credential(model.auth, token, "a token", report)
     return Authorization(auth=basic_auth(model.auth, report, "auth"), token=token)
 
 
 def check_one_credential(auth: BasicAuthModel | None, other: KeyRef | None, what: str, report: SinkReport) -> None:
-    """Reports a user beside `what`, another credential."""
+    """Report a user if there is another credential, `what`."""
     if auth is not None and other is not None:
         report.problem("auth", f"and {what} are two credentials; give one")
 
 
 def basic_auth(model: BasicAuthModel | None, report: SinkReport, key: str) -> BasicAuth | None:
-    """The node of a model under the key `key`."""
+    """Make the node for the user in a sink's key `key`."""
     if model is None:
         return None
     if ":" in model.user:
@@ -101,20 +101,20 @@ def basic_auth(model: BasicAuthModel | None, report: SinkReport, key: str) -> Ba
 
 
 class _Below:
-    """Reports problems of a group of keys inside a sink's."""
+    """Reports problems of a group of keys inside those of a sink."""
 
     def __init__(self, report: SinkReport, key: str) -> None:
         self._report = report
         self._key = key
 
     def problem(self, key: str, message: str) -> None:
-        """Something about this key keeps the pipeline from running."""
+        """An error: the pipeline cannot run with this key."""
         self._report.problem(self._key, f"{key} {message}")
 
     def warning(self, key: str, message: str) -> None:
-        """Something about this key runs, but is hardly meant."""
+        """A warning: the pipeline runs, but the key is probably a mistake."""
         self._report.warning(self._key, f"{key} {message}")
 
     def unknown(self, key: str, what: str, word: str, known: Sequence[str]) -> None:
-        """The key names a thing that does not exist."""
+        """An error: the key names a thing that does not exist."""
         self._report.unknown(self._key, what, word, known)

@@ -1,8 +1,8 @@
-"""Sends one HTTP request and reads its answer, with bounds on time and size. The protocol itself is urllib3's.
+"""Sends one HTTP request and reads its answer, with limits on time and size. urllib3 implements the protocol.
 
-Knows addresses, TLS, compression and connections. Must not know what a status means to a product, or what is sent.
+Knows addresses, TLS, compression and connections. Must not know the meaning of a status, or what is sent.
 
-Each thread keeps a connection of its own. Redirects are not followed: a credential would go where nobody sent it.
+Each thread has its own connection. Redirects are not followed, because that would send credentials to another address.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _CHUNK_BYTES: Final = 65_536
 
 
 class HttpClient:
-    """The way to one server. Thread-safe."""
+    """A client of one server. Thread-safe."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class HttpClient:
         timeout_s: float,
         hidden: Iterable[str] = (),
     ) -> None:
-        """`url`: what paths of requests are put behind. `ca`: certificates in PEM instead of the system's. `hidden`:
-        credentials, which some servers repeat in answers that refuse them.
+        """`url`: the prefix of the paths of requests. `ca`: certificates in PEM instead of the system's. `hidden`:
+        credentials to remove from messages, since some servers repeat them in errors.
 
-        :raises GiveUpError: the certificates are none.
+        :raises GiveUpError: the certificates cannot be read.
         """
         parts = urlsplit(url)
         self._is_tls = parts.scheme == "https"
@@ -65,20 +65,20 @@ class HttpClient:
 
     @property
     def place(self) -> str:
-        """Host and port, for messages: the rest of an address may be a secret."""
+        """Host and port, for messages. The path may be a secret."""
         return f"{self._host}:{self._port}"
 
     def post(self, path: str, body: bytes, content_type: str, headers: Mapping[str, str] | None = None) -> HttpAnswer:
-        """A POST, compressed as was asked for.
+        """Send a POST, with the configured compression.
 
-        :raises TryAgainError: there was no whole answer within the timeouts.
+        :raises TryAgainError: there was no complete answer within the timeouts.
         """
         return self.request("POST", path, body, {"content-type": content_type, **(headers or {})})
 
     def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
-        """Any request. `path` begins with a slash, or is empty; it may have a query.
+        """Send any request. `path` begins with a slash or is empty; it may have a query.
 
-        :raises TryAgainError: there was no whole answer within the timeouts.
+        :raises TryAgainError: there was no complete answer within the timeouts.
         """
         sent = {**self._headers, **{name.lower(): value for name, value in headers.items()}}
         if body is not None and self._compression != "none":
@@ -96,11 +96,11 @@ class HttpClient:
         except AttributeError as error:
             if connection in self._open:
                 raise
-            # Another thread has closed it between two steps of this one, so that urllib3 finds no socket.
+            # Another thread closed the connection between two steps of this one, so urllib3 has no socket.
             raise TryAgainError(f"{self.place}: the connection was ended") from error
 
     def close(self) -> None:
-        """Ends all connections; requests under way fail."""
+        """Close all connections. Requests in progress fail."""
         with self._lock:
             connections, self._open = self._open, set()
         for connection in connections:
@@ -183,16 +183,16 @@ def _compressed(body: bytes, compression: Literal["gzip", "zstd", "none"]) -> by
 
 
 def _shut(connection: urllib3.connection.HTTPConnection) -> None:
-    """Ends a connection that another thread may be reading: closing the socket alone would not wake that thread."""
+    """Shut down a connection that another thread may be reading: only closing the socket would not wake that thread."""
     socket = connection.sock
     if socket is not None:
-        with contextlib.suppress(OSError):  # it is closed already
+        with contextlib.suppress(OSError):  # already closed
             socket.shutdown(SHUT_RDWR)
     connection.close()
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without the names of urllib3's objects."""
+    """The cause of an error, without the names of urllib3's objects."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

@@ -1,6 +1,6 @@
-"""Service accounts of Google Cloud: a key signs a request for a token, which is used until it ends.
+"""Service accounts of Google Cloud: a key signs a request for a token, which is used until it expires.
 
-RFC 7523, and "Using OAuth 2.0 for Server to Server Applications". Knows the key, and the client that asks.
+See RFC 7523 and "Using OAuth 2.0 for Server to Server Applications". Knows the key and the HTTP client.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class GoogleSink(HttpSink, frozen=True, kw_only=True):
         return (("key", self.key),)
 
     def tokens(self, secrets: Mapping[str, str], scope: str) -> Tokens:
-        """Those of the service account, for what the scope allows.
+        """The tokens of the service account for the scope.
 
         :raises GiveUpError: its key cannot be read.
         """
@@ -67,7 +67,7 @@ class GoogleSink(HttpSink, frozen=True, kw_only=True):
 
 
 class ServiceAccount(msgspec.Struct, frozen=True):
-    """What a service account's key file has, as far as it is needed."""
+    """The needed parts of a service account's key file."""
 
     client_email: str
     private_key: str
@@ -78,7 +78,7 @@ class ServiceAccount(msgspec.Struct, frozen=True):
 def account_of(text: str) -> ServiceAccount:
     """Reads a JSON key.
 
-    :raises GiveUpError: it is none.
+    :raises GiveUpError: it is not a valid key.
     """
     try:
         account = msgspec.json.decode(text, type=ServiceAccount)
@@ -90,10 +90,10 @@ def account_of(text: str) -> ServiceAccount:
 
 
 class Tokens:
-    """The token of a service account, asked for when it is needed."""
+    """The token of a service account, requested when it is first needed."""
 
     def __init__(self, account: ServiceAccount, client: HttpClient, scope: str) -> None:
-        """`client` is one of the account's `token_uri`."""
+        """`client`: an HTTP client for the account's `token_uri`."""
         self._account = account
         self._client = client
         self._scope = scope
@@ -102,19 +102,19 @@ class Tokens:
         self._ends_at = 0.0
 
     def current(self) -> str:
-        """A token that is good for some time yet."""
+        """A token that is valid for some more time."""
         with self._lock:
             if time.monotonic() + _RENEWED_BEFORE_S >= self._ends_at:
                 self._ask()
             return self._token
 
     def drop(self) -> None:
-        """The token was not taken; the next one is asked for again."""
+        """Forget a refused token; the next call requests a new one."""
         with self._lock:
             self._ends_at = 0.0
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Close the connections."""
         self._client.close()
 
     def _ask(self) -> None:
@@ -154,9 +154,9 @@ class Tokens:
 
 @lru_cache(maxsize=8)
 def _private_key(pem: str) -> RSAPrivateKey:
-    """Reads a key once: a check of its primes takes 70 ms, and each attempt at a batch asks for it.
+    """Parse a key, cached: checking its primes takes 70 ms, and each attempt at a batch needs it.
 
-    :raises GiveUpError: it is none.
+    :raises GiveUpError: it is not a valid key.
     """
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa

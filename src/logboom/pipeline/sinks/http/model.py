@@ -1,4 +1,4 @@
-"""The keys of a pipeline's file that sinks over HTTP share, and what becomes of them in a plan.
+"""The keys of a pipeline's file that sinks over HTTP share, and their values in a plan.
 
 Knows settings and plans. Must not know any particular product. Cheap to import: `pipeline check` does.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Compression = Literal["gzip", "zstd", "none"]
 GZIP_ALONE: Final[tuple[Compression, ...]] = ("gzip", "none")
-"""What products take that document no other encoding."""
+"""Encodings of products that document no other."""
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of RFC 9110."""
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
@@ -33,29 +33,29 @@ _OWN_HEADERS: Final = (
     *("content-length", "transfer-encoding", "host", "connection", "content-encoding"),
     *("accept-encoding", "expect", "te", "trailer", "upgrade", "keep-alive", "proxy-connection", "http2-settings"),
 )
-"""Those of a body, of a connection, and of answers: with others, answers could not be read."""
+"""Headers of a body, of a connection, and of answers. If a user changed them, answers could not be read."""
 
 
 class HttpModel(BulkModel):
     """Keys of sinks over HTTP."""
 
     compression: Compression | None = None
-    """Of requests; default: what the product takes."""
+    """Compression of requests; default: what the product accepts."""
 
     ca_file: str | None = None
-    """Certificates (PEM) to trust instead of the system's; a relative path is beside the pipeline's file."""
+    """Certificates (PEM) to trust instead of the system's. A relative path is relative to the pipeline's file."""
 
     headers: dict[str, str] = Field(default_factory=dict)
-    """More headers of each request; none for credentials."""
+    """Additional headers of each request. Must not contain credentials."""
 
 
 class HttpWay(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server is reached."""
+    """Address and TLS settings of a server."""
 
     url: str
-    """Without a path behind it but for what all requests begin with; empty where `url_ref` has it."""
+    """The URL prefix that all requests have in common; empty if `url_ref` is set."""
     url_ref: KeyRef | None = None
-    """Where the address is a secret itself."""
+    """Reference to an address that is itself a secret."""
     ca: KeyRef | None = None
     compression: Compression
     headers: tuple[tuple[str, str], ...] = ()
@@ -68,7 +68,7 @@ class HttpSink(BulkSink, frozen=True, kw_only=True):
 
     @property
     def credentials(self) -> tuple[tuple[str, KeyRef], ...]:
-        """Those of the product itself, by their keys in the file."""
+        """The product's credentials, by their keys in the file."""
         return ()
 
     @property
@@ -77,9 +77,9 @@ class HttpSink(BulkSink, frozen=True, kw_only=True):
         return (*((key, ref) for key, ref in own if ref is not None), *self.credentials)
 
     def client(self, secrets: Mapping[str, str], headers: Mapping[str, str]) -> HttpClient:
-        """A client of its server, with these headers beside those of the file.
+        """A client for the sink's server, with these headers in addition to those of the file.
 
-        :raises GiveUpError: an address that is a secret is none.
+        :raises GiveUpError: an address from the environment or a file is not valid.
         """
         from logboom.pipeline.sinks.http.client import HttpClient
 
@@ -88,7 +88,7 @@ class HttpSink(BulkSink, frozen=True, kw_only=True):
         url = http.url
         if http.url_ref is not None:
             url = secrets[http.url_ref.id].rstrip("/")
-            if url_fault(url) is not None:  # the text stays untold: it is a secret
+            if url_fault(url) is not None:  # the message leaves out the address, which is a secret
                 raise GiveUpError(
                     "the address in the environment or the file is not one such as https://host:port/path"
                 )
@@ -112,7 +112,7 @@ class HttpFields(CommonFields):
 
 
 class RequestLimits(NamedTuple):
-    """What a product takes in one request, unless the file says otherwise."""
+    """The product's limits for one request, used unless the file sets others."""
 
     max_bytes: int
     max_events: int
@@ -130,7 +130,7 @@ def http_fields(
     encodings: Collection[Compression] = ("gzip", "zstd", "none"),
     url_ref: KeyRef | None = None,
 ) -> HttpFields:
-    """How a product is reached and what its requests hold; what is wrong with that is reported."""
+    """Make the fields for reaching a product and limiting its requests. Problems are reported."""
     way = http_way(model, report, url, compression=compression, encodings=encodings, url_ref=url_ref)
     return HttpFields(**common, sending=sending_of(model, **limits._asdict()), http=way)
 
@@ -144,8 +144,8 @@ def http_way(
     encodings: Collection[Compression] = ("gzip", "zstd", "none"),
     url_ref: KeyRef | None = None,
 ) -> HttpWay:
-    """How the server is reached; problems are reported: with the address, with headers, and with a compression that is
-    none of the product's `encodings`."""
+    """Make the address and TLS settings. Reports problems with the address, headers, and a compression that is not in
+    the product's `encodings`."""
     if model.compression is not None and model.compression not in encodings:
         report.problem("compression", f"{model.compression} is not supported; choose one of {', '.join(encodings)}")
     if url_ref is None and (url or getattr(model, "url", None) is not None):
@@ -168,14 +168,14 @@ def http_way(
 
 
 def header_name_fault(name: str) -> str | None:
-    """What is wrong with the name of a header, as the end of a sentence; None if it may be set."""
+    """What is wrong with a header name, as the end of a sentence; None if a user may set it."""
     if not _HEADER_NAME.fullmatch(name):
         return "is not a valid name of a header"
     return "is set by the sink itself" if name.lower() in _OWN_HEADERS else None
 
 
 def check_header_value(report: SinkReport, key: str, value: str | None) -> None:
-    """Reports a key whose value is sent as a header and cannot be one."""
+    """Report a key whose value is sent as a header but is not valid in one."""
     if value is not None and not _HEADER_VALUE.fullmatch(value):
         report.problem(key, f"{value!r} has characters that no header may have")
 

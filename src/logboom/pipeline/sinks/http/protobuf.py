@@ -1,6 +1,6 @@
-"""Messages of Protocol Buffers, field by field: what some servers take, and the little that they answer.
+"""Encodes and decodes Protocol Buffers messages, field by field.
 
-The encoding is that of https://protobuf.dev/programming-guides/encoding. Pure; knows no message.
+The encoding is that of https://protobuf.dev/programming-guides/encoding. Pure. Must not know any message.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 def varint(number: int) -> bytes:
-    """A whole number of 64 bits; a negative one as its two's complement.
+    """Encode a 64-bit integer; a negative one as its two's complement.
 
     >>> varint(300).hex()
     'ac02'
@@ -28,29 +28,29 @@ def varint(number: int) -> bytes:
 
 
 def whole_field(field: int, number: int) -> bytes:
-    """A field of any type of whole number without a fixed length, or a boolean."""
+    """An integer field of a type without fixed length, or a boolean field."""
     return varint(field << 3 | _VARINT) + varint(number)
 
 
 def fixed64_field(field: int, bits: bytes) -> bytes:
-    """A field of eight bytes, lowest first."""
+    """A field of eight bytes, little-endian."""
     return varint(field << 3 | _FIXED64) + bits
 
 
 def bytes_field(field: int, data: bytes) -> bytes:
-    """A field of bytes, or a message inside another."""
+    """A field of bytes, or an embedded message."""
     return b"%b%b%b" % (varint(field << 3 | _BYTES), varint(len(data)), data)
 
 
 def text_field(field: int, text: str) -> bytes:
-    """A field of text."""
+    """A text field."""
     return bytes_field(field, text.encode("utf-8", errors="replace"))
 
 
 def fields_of(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message: whole numbers, and bytes of all others.
+    """The fields of a message: integers, and bytes for all other types.
 
-    :raises ValueError: it is not a complete message.
+    :raises ValueError: the message is not complete.
     """
     position = 0
     while position < len(message):

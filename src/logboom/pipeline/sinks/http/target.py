@@ -1,4 +1,4 @@
-"""What the targets of all products over HTTP have in common. Knows the client and what a status means."""
+"""The common part of all targets over HTTP. Knows the client and the meaning of a status."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class HttpTarget:
 
     @property
     def place(self) -> str:
-        """The server, in messages."""
+        """The server's name for messages."""
         return f"the server at {self.client.place}"
 
     def check(self, answer: HttpAnswer, *, refused: Collection[int] = REFUSED) -> HttpAnswer:
-        """The answer to a request that was taken; raises what a target raises for any other."""
+        """The answer to an accepted request; raises the target's errors for any other."""
         check_status(answer, self.place, refused=refused)
         return answer
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Close the connections."""
         self.client.close()

@@ -1,8 +1,8 @@
-"""Names made of fields of an event: `logs-{service}-{time:%Y.%m.%d}`.
+"""Names that contain fields of an event: `logs-{service}-{time:%Y.%m.%d}`.
 
-Braces hold a text field of the event, `attributes.NAME`, or `time:` with directives for the time in UTC (of observing
-where the event has none). `{service|none}` says what stands there where an event has none; by default nothing does, and
-the whole template has no value then. Pure.
+Braces contain a text field of the event, `attributes.NAME`, or `time:` with directives for the time in UTC (the
+observed time if the event has none). `{service|none}` has a default for events without that field. Without a default,
+the whole template has no value for such an event. Pure.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _DATES: Final[dict[str, Callable[[datetime], str]]] = {
 FIELDS: Final = tuple(name for name, kind in EVENT_COLUMNS if kind in ("string", "int", "bigint"))
 
 _ALWAYS_THERE: Final = frozenset(("event_id", "source", "stream", "partition", "offset"))
-"""Where an event comes from is known, whatever is in it."""
+"""Fields that every event has: its origin is always known."""
 
 
 class TemplateError(ValueError):
-    """A template that cannot be understood; its text is the end of a sentence about it."""
+    """A template that cannot be parsed. The text is the end of a sentence about it."""
 
 
 class Template:
@@ -58,31 +58,30 @@ class Template:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is the same for all events."""
+        """Whether the text is the same for all events."""
         return all(isinstance(part, str) for part in self._parts)
 
     @property
     def optional_fields(self) -> list[str]:
-        """Names of fields that an event may lack and that say nothing of what stands there then: without one of them
-        the template has no value."""
+        """Fields that an event may lack and that have no default: if one is missing, the template has no value."""
         named = [part for part in self._parts if not isinstance(part, str)]
         return [name for name, otherwise in named if otherwise is None and not _is_always_there(name)]
 
     @property
     def has_always_text(self) -> bool:
-        """Whether it has a value for every event, and one that is not empty."""
+        """Whether the template has a value for every event, and never an empty one."""
         if self.optional_fields:
             return False
         return any(isinstance(part, str) or part[1] or _is_always_there(part[0]) for part in self._parts)
 
     @property
     def reads_attributes(self) -> bool:
-        """Whether the attributes of an event have to be decoded for it."""
+        """Whether the template needs the decoded attributes of an event."""
         return any(not isinstance(part, str) and part[0].startswith("attributes.") for part in self._parts)
 
     def render(self, event: EventRecord, attributes: dict[str, Any] | None = None) -> str | None:
-        """Its text for an event; None if the event has no value for one of its fields. `attributes`: where they are
-        decoded already."""
+        """The text for an event; None if a field without default is missing. `attributes`: pass them if they are
+        decoded."""
         if attributes is None and self.reads_attributes:
             attributes = attributes_of(event)
         texts: list[str] = []
@@ -99,7 +98,7 @@ class Template:
         return "".join(texts)
 
     def pattern(self, literal: Callable[[str], str], field: str) -> str:
-        """What all its texts look like: its own words as `literal` writes them, and `field` for what is of the event.
+        """A pattern that matches all its texts: constant parts through `literal`, and `field` for parts from the event.
 
         >>> Template("logs-{service}").pattern(str.upper, "*")
         'LOGS-*'
@@ -114,7 +113,7 @@ class Template:
 
 
 def check_template(report: SinkReport, key: str, text: str) -> None:
-    """Reports what is wrong with the template under a key of a sink."""
+    """Report what is wrong with the template in a key of a sink."""
     try:
         Template(text)
     except TemplateError as error:
@@ -122,11 +121,11 @@ def check_template(report: SinkReport, key: str, text: str) -> None:
 
 
 def warn_of_no_value(report: SinkReport, key: str, text: str) -> None:
-    """Warns of a template that events may have no value for, where these become dead letters."""
+    """Warn about a template that has no value for some events, if these become dead letters."""
     try:
         optional = Template(text).optional_fields
     except TemplateError:
-        return  # a problem already
+        return  # already reported
     if optional:
         report.warning(
             key,
@@ -162,7 +161,7 @@ def _value(name: str, event: EventRecord, attributes: dict[str, Any]) -> str | N
 
 
 def text_of(value: Any) -> str | None:
-    """The text of an attribute: numbers and true or false as JSON writes them, objects and lists as JSON."""
+    """The text of an attribute: numbers and booleans as JSON writes them, objects and lists as JSON."""
     if value is None or isinstance(value, str):
         return value
     return msgspec.json.encode(value).decode()
@@ -170,6 +169,6 @@ def text_of(value: Any) -> str | None:
 
 @lru_cache(maxsize=1_024)
 def _date(form: str, hour: str) -> str:
-    """`hour`: the start of a time in RFC 3339, `2026-11-23T07`."""
+    """`hour`: a time in RFC 3339, cut after the hour, `2026-11-23T07`."""
     time = datetime(int(hour[:4]), int(hour[5:7]), int(hour[8:10]), int(hour[11:13]))  # noqa: DTZ001 - all are UTC
     return _DIRECTIVE.sub(lambda found: _DATES[found[1]](time), form)

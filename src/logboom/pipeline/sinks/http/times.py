@@ -1,4 +1,4 @@
-"""Times of events as the numbers that servers want. Pure."""
+"""Converts times of events to the numbers that servers expect. Pure."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -10,7 +10,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def microseconds(time: str) -> int:
-    """Microseconds since 1970 of a time in RFC 3339; ValueError if it is none.
+    """Microseconds since 1970 of a time in RFC 3339; ValueError if it is not valid.
 
     >>> microseconds("2026-11-23T07:00:00.5Z")
     1795417200500000
@@ -22,6 +22,6 @@ def microseconds(time: str) -> int:
 
 
 def event_microseconds(event: EventRecord) -> int | None:
-    """Of the event's time, or of observing it where it has none; None if it has neither."""
+    """Microseconds of the event's time, else of its observed time; None if it has neither."""
     time = event.time or event.observed_time
     return None if time is None else microseconds(time)

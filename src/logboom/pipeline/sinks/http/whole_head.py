@@ -11,7 +11,7 @@ from typing import Any
 
 
 class ResponseWithWholeHead(http.client.HTTPResponse):
-    """Raises where the connection ends within status line or headers; for `response_class` of an HTTPConnection."""
+    """Raises if the connection ends within status line or headers. Set as `response_class` of an HTTPConnection."""
 
     def begin(self) -> None:
         """Reads status line and headers.
@@ -29,9 +29,9 @@ class ResponseWithWholeHead(http.client.HTTPResponse):
 
 
 class _Head:
-    """The file of a response while its status line and headers are read, of which each line must have its end.
+    """Wraps a response's file while its head is read: every line must end with a newline.
 
-    The end of the connection before the first byte is left to `http.client`, which raises RemoteDisconnected for it.
+    An end of the connection before the first byte is left to `http.client`, which raises RemoteDisconnected.
     """
 
     def __init__(self, stream: Any) -> None:

@@ -1,15 +1,15 @@
 """The sink `iceberg`: events as rows of an Apache Iceberg table, each once.
 
-`writing` runs on executors: it reads events back into columns, leaves out what was delivered before, and writes data
-files that no snapshot names yet. `delivery` runs on the driver and makes them part of the table in one commit, which
-also notes the number of the batch in the table: what is looked up before a batch is written again. `columns` says which
-columns the table has to have, and adds those that it lacks. `catalogs` opens the catalog: a REST catalog, or
+`writing` runs on executors: it converts events to columns, skips those that were delivered before, and writes data
+files that no snapshot refers to yet. `delivery` runs on the driver and adds these files to the table in one commit. The
+commit also stores the number of the batch in the table, which is checked before a batch is written again. `columns`
+defines the columns of the table and adds missing ones. `catalogs` opens the catalog: a REST catalog, or
 `hadoop_catalog`, whose tables are directories of a file system and need no server.
 
-The format itself is pyiceberg's. Iceberg's own runtime for Spark does not load in Spark 4.2 (decision 33).
+pyiceberg implements the format. Iceberg's own runtime for Spark does not load in Spark 4.2 (decision 33).
 
-This module has what a pipeline's file and plan say of the sink and stays cheap to import; Arrow, Spark and pyiceberg
-are imported when it is opened.
+This module has the sink's keys and plan node and must stay cheap to import: Arrow, Spark and pyiceberg are imported
+when the sink is opened.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SECRET_WORDS: Final = ("secret", "token", "password", "credential", "access-key
 
 
 class IcebergColumnModel(Settings):
-    """A column of its own for an attribute."""
+    """An additional column for an attribute."""
 
     field: str
     """`attributes.NAME`."""
@@ -49,30 +49,31 @@ class IcebergModel(SinkModel):
 
     type: Literal["iceberg"]
     table: str
-    """`NAMESPACE.TABLE`; made where there is none."""
+    """`NAMESPACE.TABLE`. Created if it does not exist."""
 
     path: str | None = None
-    """The directory of a warehouse without a server: its tables are directories, as Hadoop's catalog has them."""
+    """The directory of a warehouse without a server: its tables are directories, in the layout of Hadoop's catalog."""
 
     catalog: str | None = None
-    """The address of a REST catalog, instead of `path`."""
+    """The address of a REST catalog. Excludes `path`."""
 
     warehouse: str | None = None
-    """The name of the warehouse in the REST catalog, where that has several."""
+    """The name of the warehouse, if the REST catalog has several."""
 
     token_env: str | None = None
     token_file: str | None = None
     credential_env: str | None = None
-    """`CLIENT_ID:CLIENT_SECRET` for OAuth2, instead of a token."""
+    """`CLIENT_ID:CLIENT_SECRET` for OAuth2. Excludes a token."""
     credential_file: str | None = None
     properties: dict[str, str] = Field(default_factory=dict)
-    """More of pyiceberg's settings of the catalog and its files (`s3.endpoint`, `s3.region`); none for credentials."""
+    """Additional pyiceberg settings of the catalog and its files (`s3.endpoint`, `s3.region`). Must not contain
+    credentials."""
 
     partition_by: tuple[IcebergPartition, ...] = ("date",)
-    """How a table that is made here is partitioned; one that is there keeps its own way."""
+    """Partitioning of a table that the sink creates; an existing table keeps its own."""
 
     columns: dict[str, str | IcebergColumnModel] = Field(default_factory=dict)
-    """Columns beside those of the event: `attributes.NAME`, a text, or with a type."""
+    """Additional columns: `attributes.NAME` as text, or with a type."""
 
     interval: DurationMs = Field(default=MINUTE_MS, ge=1_000, le=60 * MINUTE_MS)
     """Time between two commits, each of which makes a snapshot."""
@@ -90,7 +91,7 @@ class IcebergSink(Sink, frozen=True, kw_only=True, tag="iceberg"):
     """Rows of an Iceberg table."""
 
     table: tuple[str, ...]
-    """The names of its namespace, and its own."""
+    """The parts of its namespace, and its name."""
     path: str | None = None
     catalog: str | None = None
     warehouse: str | None = None
@@ -103,7 +104,7 @@ class IcebergSink(Sink, frozen=True, kw_only=True, tag="iceberg"):
 
     @property
     def output_directory(self) -> str | None:
-        # One in an object store is a problem that was told.
+        # already reported for a path in an object store
         return (
             None
             if self.path is None or is_url_of_store(self.path)

@@ -1,8 +1,8 @@
-"""Requests of pyiceberg that end, whatever a server does: pyiceberg sets no timeouts.
+"""Limits the duration of pyiceberg's requests: pyiceberg sets no timeouts.
 
-Requests' own timeouts bound the silence between two bytes alone. A server, or a proxy in front of it, that sends an
-answer byte by byte is stopped by ending the connection under it, from another thread: it may be read in the middle of a
-line of its head. Knows requests and urllib3. Must not know catalogs or tables.
+The timeouts of the library requests only limit the time between two bytes. If a server or proxy sends an answer byte by
+byte, another thread shuts the connection down, even in the middle of a header line. Knows requests and urllib3. Must
+not know catalogs or tables.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 Kind = TypeVar("Kind", bound=HTTPConnection)
 
 _TIMEOUT_S: Final = (10.0, 60.0)
-"""To connect, and between two bytes of an answer."""
+"""Seconds to connect, and between two bytes of an answer."""
 _REQUEST_MAX_S: Final = 300.0
-"""For a whole request and its answer."""
+"""Seconds for a whole request and its answer."""
 _END_AGAIN_S: Final = 0.5
 
 
 def bound(session: Session) -> None:
-    """Bounds the requests of a session. To be called again when it has got adapters."""
+    """Limit the requests of a session. Call this again after the session gets new adapters."""
     for prefix, adapter in list(session.adapters.items()):
         if not isinstance(adapter, _BoundedAdapter):
             session.mount(prefix, _BoundedAdapter(adapter))
 
 
 class _BoundedAdapter(BaseAdapter):
-    """Sends by another adapter, and waits no longer than the bounds say."""
+    """An adapter that wraps another one and enforces the limits."""
 
     def __init__(self, adapter: BaseAdapter) -> None:
         super().__init__()
@@ -46,13 +46,13 @@ class _BoundedAdapter(BaseAdapter):
             adapter.poolmanager.pool_classes_by_scheme = _pools_that_tell(self._connections)
 
     def __reduce__(self) -> tuple[type[_BoundedAdapter], tuple[BaseAdapter]]:
-        """Executors get it with the table, without connections."""
+        """Pickled with the table for executors, without connections."""
         return _BoundedAdapter, (self._adapter,)
 
     def send(self, request: Any, *arguments: Any, **named: Any) -> Response:
-        """With its answer, whole.
+        """Send a request and read its whole answer.
 
-        :raises ReadTimeout: there was none in time.
+        :raises ReadTimeout: the answer was not complete in time.
         """
         if named.get("timeout") is None:
             named["timeout"] = _TIMEOUT_S
@@ -63,7 +63,7 @@ class _BoundedAdapter(BaseAdapter):
                 _ = response.content
             except RequestException as error:
                 failure = error
-        if passed.is_set():  # a head that is cut off looks whole
+        if passed.is_set():  # urllib3 accepts truncated headers
             raise ReadTimeout(f"an answer that did not end within {_REQUEST_MAX_S:g} s") from failure
         if failure is not None:
             raise failure
@@ -74,7 +74,7 @@ class _BoundedAdapter(BaseAdapter):
 
     @contextlib.contextmanager
     def _deadline(self) -> Iterator[threading.Event]:
-        """Ends the connections when it has passed, which the event tells."""
+        """Close the connections at the deadline, unless the event is set before."""
         done, passed = threading.Event(), threading.Event()
         watch = threading.Thread(target=self._watch, args=(done, passed), name="iceberg-deadline", daemon=True)
         watch.start()
@@ -89,20 +89,20 @@ class _BoundedAdapter(BaseAdapter):
             return
         passed.set()
         _end(self._connections)
-        while not done.wait(_END_AGAIN_S):  # one may be about to be made
+        while not done.wait(_END_AGAIN_S):  # a connection may just be being opened
             _end(self._connections)
 
 
 def _end(connections: set[HTTPConnection]) -> None:
-    """Wakes the threads that read them."""
+    """Shut connections down, which wakes the threads that read them."""
     for connection in list(connections):
         if connection.sock is not None:
-            with contextlib.suppress(OSError):  # it is closed already
+            with contextlib.suppress(OSError):  # already closed
                 connection.sock.shutdown(SHUT_RDWR)
 
 
 def _pools_that_tell(connections: set[HTTPConnection]) -> dict[str, Any]:
-    """Classes of pools whose open connections are among these."""
+    """Pool classes that add their open connections to this set."""
 
     def telling(kind: type[Kind]) -> type[Kind]:
         class Telling(kind):  # type: ignore[misc, valid-type]

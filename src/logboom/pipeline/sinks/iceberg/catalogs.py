@@ -1,9 +1,9 @@
-"""Opens the catalog of a sink, and says how its files are reached.
+"""Opens the catalog of a sink, and configures access to its files.
 
 Knows pyiceberg and credentials; must not know events, batches or Spark.
 
-Credentials for files in an object store come with the table, from a catalog that gives them out, or else from where the
-cloud's own clients find theirs, as for archives (`parquet.stores`): the environment, their usual files, the machine.
+Credentials for files in an object store come with the table if the catalog provides them. Otherwise they are found as
+the cloud's own clients do, as for archives (`parquet.stores`): environment, default files, machine.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 _ENDPOINT: Final = "s3.endpoint"
 _REGION: Final = "s3.region"
 _FILES: Final = {"s3.connect-timeout": "10", "s3.request-timeout": "60"}
-"""In seconds; a catalog's own settings and those of the sink go before."""
+"""Timeouts in seconds. Settings of the catalog and of the sink have priority."""
 
 
 def needs_pyiceberg() -> None:
-    """PipelineError where pyiceberg is not installed."""
+    """Raise PipelineError if pyiceberg is not installed."""
     try:
         import pyiceberg  # noqa: F401
     except ImportError as error:
@@ -41,9 +41,9 @@ def needs_pyiceberg() -> None:
 
 
 def open_catalog(sink: IcebergSink, resolve: Callable[[str], Path], secrets: Mapping[str, str]) -> Catalog:
-    """The catalog that a sink names; `secrets` are the texts of its credentials by `KeyRef.id`.
+    """Open the sink's catalog. `secrets`: the texts of its credentials by `KeyRef.id`.
 
-    A REST catalog is asked for its settings at once; what pyiceberg raises says what is wrong.
+    A REST catalog is asked for its settings at once; pyiceberg's errors are passed on.
     """
     if sink.path is not None:
         from logboom.pipeline.sinks.iceberg.hadoop_catalog import HadoopCatalog
@@ -60,7 +60,7 @@ def open_catalog(sink: IcebergSink, resolve: Callable[[str], Path], secrets: Map
 
 
 def _region(properties: Mapping[str, str]) -> dict[str, str]:
-    """Of a server that speaks S3 and is not Amazon's: pyiceberg would ask Amazon where the bucket is."""
+    """Settings for an S3 server that is not Amazon's: otherwise pyiceberg would ask Amazon for the bucket's region."""
     if _ENDPOINT not in properties or _REGION in properties or "client.region" in properties:
         return {}
     found = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
@@ -68,14 +68,13 @@ def _region(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def prepare_files(io: FileIO) -> None:
-    """To be called in each process that reads or writes files of a table, before the first of them."""
+    """Must be called before the first file access in each process that reads or writes files of a table."""
     if _ENDPOINT in io.properties:
         omit_checksum_trailers()
 
 
 def try_files(table: Table) -> None:
-    """Writes a small object where a table in an object store has its files, and removes it; what is raised says what
-    does not let us."""
+    """Write and remove a small object in the table's location in an object store; errors are passed on."""
     prepare_files(table.io)
     if not is_url_of_bucket(table.location()):
         return
@@ -89,15 +88,16 @@ def _rest_catalog(properties: Mapping[str, str]) -> Catalog:
     from pyiceberg.catalog.rest import RestCatalog
 
     class BoundedRestCatalog(RestCatalog):
-        """One whose requests end: pyiceberg's wait for ever where a server takes them and does not answer."""
+        """A REST catalog whose requests have a time limit. pyiceberg would wait forever for a server that does not
+        answer."""
 
         def _config_headers(self, session: Session) -> None:
             super()._config_headers(session)
-            bound(session)  # what comes next may ask for a token
+            bound(session)  # the next call may request a token
 
         def _create_session(self) -> Session:
             session = super()._create_session()
-            bound(session)  # also what signs requests, which has an adapter of its own
+            bound(session)  # also signs requests, with an adapter of its own
             return session
 
     return BoundedRestCatalog("rest", **properties)

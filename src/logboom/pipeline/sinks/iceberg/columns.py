@@ -1,4 +1,4 @@
-"""The columns that a sink writes, those of them that a table lacks, and the values of attributes that have their own.
+"""The columns that a sink writes, those that a table lacks, and the values of additional attribute columns.
 
 Knows the columns of events, Arrow and pyiceberg's schemas. Must not know catalogs, files or batches.
 """
@@ -51,7 +51,7 @@ _OWN: Final[Mapping[str, IcebergType]] = {
     "timestamptz": TimestamptzType(),
 }
 _WIDER: Final = ((IntegerType(), LongType()),)
-"""What a column may be instead of what it would be made as."""
+"""Column types that are accepted instead of the one that the sink would create."""
 _LONG_MAX: Final = 1 << 63
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
@@ -63,13 +63,13 @@ def wanted_columns(sink: IcebergSink) -> dict[str, IcebergType]:
 
 
 def new_schema(sink: IcebergSink) -> Schema:
-    """Of a table that is made for the sink. All columns may be empty: each event lacks some."""
+    """The schema of a new table. All columns are optional, because each event lacks some fields."""
     wanted = wanted_columns(sink).items()
     return Schema(*(NestedField(at, name, kind, required=False) for at, (name, kind) in enumerate(wanted, start=1)))
 
 
 def new_spec(sink: IcebergSink, schema: Schema) -> PartitionSpec:
-    """How a table that is made for the sink is partitioned; hours and dates are those of `time`, in UTC."""
+    """The partitioning of a new table. Hours and dates are those of `time`, in UTC."""
     fields = []
     for at, name in enumerate(sink.partition_by):
         transform: Transform[Any, Any] = IdentityTransform()
@@ -85,10 +85,10 @@ def new_spec(sink: IcebergSink, schema: Schema) -> PartitionSpec:
 
 
 def missing_columns(sink: IcebergSink, table: Table) -> dict[str, IcebergType]:
-    """Those that the table lacks.
+    """The columns that the table lacks.
 
-    :raises PipelineError: the table can never take what the sink writes: a column of another type, or one that must
-        not be empty and that the sink does not know.
+    :raises PipelineError: the table cannot hold the sink's rows: a column has another type, or is required and unknown
+        to the sink.
     """
     wanted = wanted_columns(sink)
     found = {field.name: field for field in table.schema().fields}
@@ -134,7 +134,8 @@ def _value(value: Any, kind: str) -> Any:
 
 
 def _time(text: str) -> datetime | None:
-    """In UTC, also where it has no zone; None for what is none, such as the year 0001 in a zone east of it."""
+    """The value in UTC; without a zone it is taken as UTC. None for invalid times, such as year 1 in a zone east of
+    UTC."""
     try:
         time = msgspec.convert(text, type=datetime)
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

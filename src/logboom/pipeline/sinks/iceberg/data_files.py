@@ -1,9 +1,8 @@
-"""Events as data files of a table, one or more for each of its partitions, which no snapshot names yet.
+"""Writes events to data files of a table, at least one for each partition, without adding them to a snapshot.
 
-pyiceberg's own way from a table of Arrow to data files begins with a whole batch on the driver (`Table.append`), or
-ends with files that have no field ids and only partitions by transforms that keep the order of values (`add_files`). So
-rows are split here by the public parts of a partition spec, and its `write_file` writes them with field ids and
-statistics.
+pyiceberg's own functions do not fit: `Table.append` needs the whole batch on the driver, and `add_files` accepts only
+files without field ids and partitions by order-preserving transforms. So rows are split here with the public API of
+partition specs, and pyiceberg's `write_file` writes them with field ids and statistics.
 
 Knows Arrow and pyiceberg. Must not know events, batches or how files are committed.
 """
@@ -26,28 +25,29 @@ from pyiceberg.utils.properties import property_as_int
 
 _ROW: Final = "row"
 _DIRECTORY_MAX: Final = 200
-"""Bytes of the name of a partition's directory; a file system takes 255 at most, an object store 1,024 in all."""
+"""Limit in bytes for the name of a partition's directory. File systems accept 255 per name, object stores 1,024 in
+all."""
 _DIRECTORY_KEPT: Final = 120
 _DIGEST_CHARACTERS: Final = 16
 
 
 class _PartitionKey(PartitionKey):
-    """Names the directories of long values by their beginning and a digest. Where a data file lies says nothing of its
-    partition in Iceberg, whose manifests have the values."""
+    """Shortens the directory names of long values, with a digest. Iceberg does not read values from paths: its
+    manifests have them."""
 
     def to_path(self) -> str:
         return "/".join(map(_short, super().to_path().split("/")))
 
 
 def _short(directory: str) -> str:
-    if len(directory) <= _DIRECTORY_MAX:  # pyiceberg quotes what is not ASCII
+    if len(directory) <= _DIRECTORY_MAX:  # pyiceberg quotes non-ASCII characters
         return directory
     digest = hashlib.sha256(directory.encode()).hexdigest()[:_DIGEST_CHARACTERS]
     return f"{directory[:_DIRECTORY_KEPT]}~{digest}"
 
 
 class DataFileWriter:
-    """Writes data files of one task, under names that no other task has."""
+    """Writes data files of one task, with names that are unique to it."""
 
     def __init__(self, metadata: TableMetadata, io: FileIO) -> None:
         self._metadata = metadata
@@ -62,7 +62,7 @@ class DataFileWriter:
         self._target_bytes = wanted or TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
 
     def write(self, rows: pa.Table) -> list[DataFile]:
-        """Writes rows, which are not none, whose columns the table has; the files that hold them."""
+        """Write rows, at least one, that have the table's columns. Returns the files."""
         return list(write_file(self._io, self._metadata, self._tasks(rows)))
 
     def _tasks(self, rows: pa.Table) -> Iterator[WriteTask]:
@@ -78,7 +78,7 @@ class DataFileWriter:
 
 
 def split_by_partition(rows: pa.Table, metadata: TableMetadata) -> Iterator[tuple[PartitionKey | None, pa.Table]]:
-    """The rows of each partition that has any, in their order; the one key of a table without partitions is None."""
+    """The rows of each non-empty partition, in order. A table without partitions has the one key None."""
     spec, schema = metadata.spec(), metadata.schema()
     if spec.is_unpartitioned():
         yield None, rows
@@ -97,7 +97,7 @@ def split_by_partition(rows: pa.Table, metadata: TableMetadata) -> Iterator[tupl
 
 
 def _values(rows: pa.Table, field: PartitionField, schema: Schema) -> Any:
-    """What a partition field makes of each row. A column that others added to the table has no values here."""
+    """The values of a partition field. A column that was added by others has no values here."""
     name = schema.find_column_name(field.source_id)
     if name not in rows.schema.names or isinstance(field.transform, VoidTransform):
         return pa.nulls(rows.num_rows)

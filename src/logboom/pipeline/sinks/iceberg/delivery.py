@@ -1,9 +1,9 @@
-"""Driver side of the Iceberg sink: from a batch's rows to the one commit that makes them part of the table.
+"""Driver side of the Iceberg sink: writes a batch and adds it to the table in one commit.
 
-The commit also sets a property of the table, `logboom.batch.ID`, to the batch's number; ID is the delivery's own. It
-is looked up before each attempt: a batch that was committed is not written again, though the router was killed before
-it could note that, or the catalog's answer was lost. What is known of repeats with the batch is put into the checkpoint
-before the commit, under the batch's number, so that it counts if, and only if, the commit does.
+The commit also sets the table property `logboom.batch.ID` to the batch number; ID identifies the delivery. The property
+is checked before each attempt: a committed batch is not written again, even if the router was killed before it could
+record the commit, or the catalog's answer was lost. The state for recognising repeats is written to the checkpoint
+before the commit, under the batch number, so that it is valid exactly if the commit succeeds.
 
 Knows Spark's mapInArrow, pyiceberg's transactions and the checkpoint. Must not know queries, attempts or dead letters.
 """
@@ -33,7 +33,8 @@ _RETRIES: Final = "commit.retry.num-retries"
 
 
 def open_table(sink: IcebergSink, context: SinkContext) -> "IcebergDelivery":
-    """The delivery; the catalog is not asked before the first batch, so that one that is away keeps nobody waiting.
+    """Open the delivery. The catalog is first contacted with the first batch, so that an unreachable one does not delay
+    the start.
 
     :raises PipelineError: pyiceberg is not installed.
     """
@@ -42,9 +43,10 @@ def open_table(sink: IcebergSink, context: SinkContext) -> "IcebergDelivery":
 
 
 def try_table(sink: IcebergSink, context: SinkContext) -> None:
-    """Whether the catalog is there and the table, where it is, takes what the sink writes, and its object store files.
+    """Check that the catalog is reachable, that an existing table fits the sink, and that its object store accepts
+    files.
 
-    :raises PipelineError: what is wrong.
+    :raises PipelineError: with the reason why not.
     """
     needs_pyiceberg()
     tables = Tables(sink, context)
@@ -55,7 +57,7 @@ def try_table(sink: IcebergSink, context: SinkContext) -> None:
 
 
 class Tables:
-    """The way to the sink's table."""
+    """Access to the sink's table."""
 
     def __init__(self, sink: IcebergSink, context: SinkContext) -> None:
         self._sink = sink
@@ -67,7 +69,7 @@ class Tables:
         return open_catalog(self._sink, self._context.resolve, self._secrets)
 
     def look(self) -> None:
-        """Raises what keeps the table from being written; leaves nothing behind."""
+        """Raise an error if the table cannot be written. Leaves nothing behind."""
         from pyiceberg.exceptions import NoSuchTableError
 
         from logboom.pipeline.sinks.iceberg.columns import missing_columns
@@ -75,12 +77,12 @@ class Tables:
         try:
             table = self._catalog().load_table(self._sink.table)
         except NoSuchTableError:
-            return  # it is made at the first batch
+            return  # it will be created with the first batch
         missing_columns(self._sink, table)
         try_files(table)
 
     def load(self) -> Any:
-        """The table as it is now, made where there is none, with all columns that the sink writes."""
+        """The current table. Creates it, or adds missing columns, if needed."""
         from pyiceberg.exceptions import NoSuchTableError
 
         from logboom.pipeline.sinks.iceberg.columns import missing_columns
@@ -113,7 +115,7 @@ class Tables:
             return catalog.load_table(names)
 
     def said(self, error: Exception) -> str:
-        """What an error says, without credentials."""
+        """The message of an error, without credentials."""
         return without_secrets(str(error) or type(error).__name__, self._secrets.values())
 
 
@@ -128,7 +130,7 @@ class IcebergDelivery(BaseWriter):
         self._id = delivery_id(context.checkpoint)
         self._letters = BatchLetters(context.write_dead_letters)
         self._tried: Delivered | None = None
-        """What the last attempt that came to a commit comes to, should the table have it."""
+        """The report of the last attempt that tried to commit, in case the table has that commit."""
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
         self._letters.begin(batch)
@@ -140,7 +142,7 @@ class IcebergDelivery(BaseWriter):
             raise self._letters.failed(PipelineError(self._tables.said(error))) from None
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
-        """None of a batch that the table has, though nobody learned it; all others that have no letter."""
+        """No records if the table has the batch, even if the answer was lost; otherwise all without a dead letter."""
         try:
             is_there = self._seen(self._tables.load()).batch >= batch
         except Exception:  # noqa: BLE001 - the catalog is away: nobody can tell
@@ -152,7 +154,7 @@ class IcebergDelivery(BaseWriter):
 
         table = self._tables.load()
         seen = self._seen(table)
-        if batch <= seen.batch:  # committed by an attempt that had no answer, or before the query could note it
+        if batch <= seen.batch:  # committed by an attempt without an answer, or before the query could record it
             tried = self._tried
             return tried if tried is not None and tried.batch == batch else Delivered(self._sink.name, batch)
         writer = IcebergWriter(
@@ -166,12 +168,12 @@ class IcebergDelivery(BaseWriter):
         rows_written, repeats = sum(part.rows for part in parts), sum(part.repeats for part in parts)
         self._tried = Delivered(self._sink.name, batch, rows=rows_written, repeats=repeats)
         self._commit(table, batch, [file for report in reports for file in report.data_files()])
-        with suppress(OSError):  # the batch is committed: nothing that comes now may take that back
+        with suppress(OSError):  # the batch is committed: errors from here on must not fail it
             keep_last(self._states, _KEPT_STATES)
         return replace(self._tried, dead=dead)
 
     def _seen(self, table: Any) -> Seen:
-        """What was delivered when the table had its last commit of this delivery."""
+        """The delivered state at the table's last commit of this delivery."""
         committed = table.properties.get(f"logboom.batch.{self._id}")
         if committed is None:
             return Seen()
@@ -192,10 +194,10 @@ class IcebergDelivery(BaseWriter):
         self._context.save()
 
     def _commit(self, table: Any, batch: int, files: Sequence[Any]) -> None:
-        """One commit, tried again behind those of others.
+        """Commit once, and retry after conflicts with other writers.
 
-        pyiceberg's own retries are off: they would not look whether an earlier attempt at the batch, whose answer was
-        lost, was the other.
+        pyiceberg's own retries are off, because they do not check whether the conflicting commit was an earlier attempt
+        at this batch whose answer was lost.
         """
         from pyiceberg.exceptions import CommitFailedException
 

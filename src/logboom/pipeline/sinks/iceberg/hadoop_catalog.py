@@ -1,9 +1,9 @@
-"""Tables that are directories of a file system, laid out as Iceberg's HadoopCatalog has them.
+"""Tables that are directories of a file system, in the layout of Iceberg's HadoopCatalog.
 
-`WAREHOUSE/NAMESPACE/TABLE/metadata/vN.metadata.json` is version N of a table; the highest is the table as it is, and
-`version-hint.text` says where to begin to look. A commit puts the next version there under a name that nobody has taken
-(https://iceberg.apache.org/spec/#file-system-tables), which needs a file system with hard links. Whatever a version
-names is made durable before the version itself.
+`WAREHOUSE/NAMESPACE/TABLE/metadata/vN.metadata.json` is version N of a table, the highest is current, and
+`version-hint.text` has a version to start the search from. A commit creates the file of the next version, which fails
+if it exists (https://iceberg.apache.org/spec/#file-system-tables). This needs a file system with hard links. The files
+that a version refers to are made durable before the version.
 
 Knows pyiceberg and files. Must not know events or batches.
 """
@@ -34,14 +34,17 @@ _HINT: Final = "version-hint.text"
 
 
 class HadoopCatalog(NoopCatalog):
-    """The tables below a directory."""
+    """The tables below a warehouse directory."""
 
     def __init__(self, warehouse: Path) -> None:
         super().__init__("hadoop")
         self._warehouse = warehouse
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """:raises NoSuchTableError: there is none."""
+        """Load a table.
+
+        :raises NoSuchTableError: it does not exist.
+        """
         names = self.identifier_to_tuple(identifier)
         path = self._newest(names)
         if path is None:
@@ -59,7 +62,10 @@ class HadoopCatalog(NoopCatalog):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> Table:
-        """:raises TableAlreadyExistsError: there is one by now."""
+        """Create a table.
+
+        :raises TableAlreadyExistsError: it exists.
+        """
         assert isinstance(schema, Schema)
         assert location is None, "tables lie where their names say"
         names = self.identifier_to_tuple(identifier)
@@ -73,7 +79,10 @@ class HadoopCatalog(NoopCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """:raises CommitFailedException: another commit was first, or a requirement does not hold."""
+        """Commit a change of a table.
+
+        :raises CommitFailedException: another commit came first, or a requirement is not met.
+        """
         current = self.load_table(table.name())
         for requirement in requirements:
             requirement.validate(current.metadata)
@@ -101,7 +110,7 @@ class HadoopCatalog(NoopCatalog):
         return max(found, key=_number, default=None)
 
     def _sync_new_files(self, table: Table, changed: TableMetadata, before: TableMetadata) -> None:
-        """Makes durable what the snapshots name that a commit adds: lists, manifests and data files."""
+        """Make durable the files of the snapshots that a commit adds: manifest lists, manifests and data files."""
         known = {snapshot.snapshot_id for snapshot in before.snapshots}
         paths: set[str] = set()
         for snapshot in changed.snapshots:
@@ -119,7 +128,7 @@ class HadoopCatalog(NoopCatalog):
 
 
 def _put_version(directory: Path, number: int, metadata: TableMetadata) -> bool:
-    """Whether this was the first to put that version there."""
+    """Create the file of a version; False if it exists."""
     beside = directory / f".{uuid.uuid4().hex}.json"
     beside.write_text(metadata.model_dump_json(exclude_none=True), encoding="utf-8")
     _sync_file(beside)
@@ -130,7 +139,7 @@ def _put_version(directory: Path, number: int, metadata: TableMetadata) -> bool:
     finally:
         beside.unlink()
     sync_dir(directory)
-    with contextlib.suppress(OSError):  # readers look for higher versions by themselves
+    with contextlib.suppress(OSError):  # the hint may be old: readers search for higher versions
         write_durably(directory / _HINT, str(number).encode())
     return True
 

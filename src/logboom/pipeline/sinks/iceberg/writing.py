@@ -1,4 +1,4 @@
-"""Executor side of the Iceberg sink: events as JSON in, data files that no snapshot names yet and a report out.
+"""Executor side of the Iceberg sink: reads events as JSON, writes data files without a snapshot, and reports them.
 
 Knows Arrow and the JSON form of an event. Must not know Spark, partitions or how files are committed.
 """
@@ -26,24 +26,24 @@ _BUFFER_MAX_BYTES: Final = 96 * MIB
 
 
 class IcebergReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one task did with its part of a batch."""
+    """The report of one task about its part of a batch."""
 
     part: PartReport
     files: bytes
-    """A pickled list of pyiceberg's `DataFile`, which has no other form but that of a manifest."""
+    """A pickled list of pyiceberg's `DataFile`, whose only other serialisation is a manifest."""
 
     def data_files(self) -> list[DataFile]:
-        """Those that the task wrote."""
+        """Number of rows that the task wrote."""
         found: list[DataFile] = pickle.loads(self.files)  # noqa: S301 - our own task's
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class IcebergWriter:
-    """Turns one partition of an edge's stream into data files; called by executors."""
+    """Write one partition of an edge's stream to data files. Called by executors."""
 
     metadata: str
-    """The table's, as JSON."""
+    """The table's metadata, as JSON."""
     io: FileIO
     columns: tuple[IcebergColumn, ...]
     seen: Seen
@@ -59,7 +59,7 @@ class IcebergWriter:
         yield pa.RecordBatch.from_pydict({REPORT_COLUMN: pa.array([report], pa.binary())})
 
     def _tables(self, fresh: FreshEvents, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """Events in pieces of a bounded size: each makes a file of each partition."""
+        """Events in chunks of limited size; each chunk makes one file for each of its partitions."""
         waiting: list[pa.Table] = []
         size = 0
         for batch in batches:

@@ -1,7 +1,7 @@
-"""The sink `otlp`: log records and metrics for whatever takes the OpenTelemetry protocol, over HTTP or gRPC.
+"""The sink `otlp`: sends logs and metrics to receivers of the OpenTelemetry protocol, over HTTP or gRPC.
 
-`records` and `metrics` write the messages, `exporting` sends them, `target` puts them together. Presets have the
-addresses and headers that vendors document. This module stays cheap to import: `pipeline check` does.
+`records` and `metrics` encode messages, `exporting` sends them, `target` combines them. Presets have the addresses and
+headers that vendors document. This module must stay cheap to import, because `pipeline check` imports it.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _REGION: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,98}[A-Za-z0-9])?")
 _MAX_BYTES: Final = 2 * MIB
 _MAX_EVENTS: Final = 2_000
 _NEW_RELIC_MAX_BYTES: Final = 900_000
-"""New Relic takes payloads of up to 10^6 bytes."""
+"""New Relic accepts payloads up to 10^6 bytes."""
 
 
 class _Preset(msgspec.Struct, frozen=True):
-    """What a vendor documents; `{region}` is the key `region` of the sink."""
+    """Address as documented by the vendor; `{region}` is replaced by the sink's key `region`."""
 
     url: str
     header: str | None
     """The header that has the token; None for basic authentication."""
     scheme: str = ""
-    """What stands before the token in it."""
+    """The text before the token in the header."""
     grpc_url: str | None = None
-    """The address for gRPC, where there is one."""
+    """The address for gRPC; None if the vendor has none."""
     max_bytes: int = _MAX_BYTES
-    """Of one request before compression."""
+    """Size limit of a request before compression."""
 
 
 PRESETS: Final[Mapping[str, _Preset]] = {
@@ -75,23 +75,23 @@ class OtlpModel(AuthorizedModel):
 
     type: Literal["otlp"]
     url: str | None = None
-    """As `OTEL_EXPORTER_OTLP_ENDPOINT` has it: `/v1/logs` or `/v1/metrics` is put behind it, and for gRPC it is
-    `http://HOST:4317`, or `https://` with TLS; or give a `preset`."""
+    """Address as in `OTEL_EXPORTER_OTLP_ENDPOINT`: `/v1/logs` or `/v1/metrics` is appended to it. For gRPC it is
+    `http://HOST:4317`, or `https://` with TLS. Excludes `preset`."""
 
     transport: Literal["http", "grpc"] = "http"
     signal: Literal["logs", "metrics"] = "logs"
-    """`metrics`: takes the metrics that `aggregate` makes."""
+    """`logs`, or `metrics` for the metrics of `aggregate`."""
 
     preset: (
         Literal["axiom", "dynatrace", "grafana_cloud", "honeycomb", "new_relic", "new_relic_eu", "signoz"] | None
     ) = None
-    """A vendor, whose address and header for the token are known."""
+    """A vendor whose address and token header are known."""
 
     region: str | None = None
-    """The part of a preset's address that is yours: a zone, a region or an environment."""
+    """Your part of a preset's address: a zone, a region or an environment."""
 
     token_header: str | None = None
-    """The header that has the token as it is; default: the preset's, else `Authorization: Bearer`."""
+    """The header that contains only the token; default: the preset's, else `Authorization: Bearer`."""
 
 
 class OtlpSink(AuthorizedSink, frozen=True, kw_only=True, tag="otlp"):
@@ -100,9 +100,9 @@ class OtlpSink(AuthorizedSink, frozen=True, kw_only=True, tag="otlp"):
     token_header: str = "authorization"  # noqa: S105 - the name of a header
     token_scheme: str = "Bearer "  # noqa: S105 - what stands before the token
     transport: Literal["grpc"] | msgspec.UnsetType = msgspec.UNSET
-    """How requests go; over HTTP by default."""
+    """The protocol of requests; HTTP by default."""
     signal: Literal["metrics"] | msgspec.UnsetType = msgspec.UNSET
-    """What events are; log records by default."""
+    """What events are sent as; log records by default."""
 
     def open_target(self, secrets: Mapping[str, str]) -> Target:
         """The receiver."""

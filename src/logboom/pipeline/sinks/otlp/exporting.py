@@ -1,7 +1,7 @@
-"""The two ways of OTLP's requests: over HTTP in Protocol Buffers, and as calls of gRPC.
+"""Sends OTLP requests: over HTTP in Protocol Buffers, or as gRPC calls.
 
-"OTLP/HTTP" and "OTLP/gRPC" of the OpenTelemetry Protocol Specification 1.5. Knows clients and what an answer says; must
-not know what a request holds.
+See "OTLP/HTTP" and "OTLP/gRPC" of the OpenTelemetry Protocol Specification 1.5. Knows clients and the meaning of
+answers. Must not know the content of requests.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _CONTENT: Final = "application/x-protobuf"
 
 
 class Signal(NamedTuple):
-    """What is exported, and where."""
+    """The signal that is exported, and its paths."""
 
     path: str
     method: str
     rejected: str
-    """The field of an answer in JSON that counts what was refused."""
+    """The field of a JSON answer that counts refused items."""
 
 
 LOGS: Final = Signal("/v1/logs", "/opentelemetry.proto.collector.logs.v1.LogsService/Export", "rejectedLogRecords")
@@ -38,26 +38,26 @@ METRICS: Final = Signal(
 
 
 class Partial(NamedTuple):
-    """What a receiver refused of a request that it took."""
+    """Partial success: the part of an accepted request that a receiver refused."""
 
     rejected: int
     message: str
 
 
 class Exporter(Protocol):
-    """A way to a receiver."""
+    """A connection to a receiver."""
 
     @property
     def place(self) -> str:
-        """The receiver, in messages."""
+        """The receiver's name for messages."""
         ...
 
     def export(self, request: bytes) -> Partial:
-        """Sends an Export...ServiceRequest; raises what `Target.send` raises."""
+        """Send an Export...ServiceRequest; raises the errors of `Target.send`."""
         ...
 
     def close(self) -> None:
-        """Ends its connections."""
+        """Close its connections."""
         ...
 
 
@@ -73,7 +73,7 @@ class HttpExporter:
         return f"the server at {self._client.place}"
 
     def export(self, request: bytes) -> Partial:
-        """A POST."""
+        """Send a POST."""
         answer = self._client.post(self._signal.path, request, _CONTENT)
         check_status(answer, self.place, refused=_REFUSED)
         try:
@@ -82,7 +82,7 @@ class HttpExporter:
             raise TryAgainError(f"{self.place} gave an answer that cannot be read") from error
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Close the connections."""
         self._client.close()
 
     def _partial(self, answer: HttpAnswer) -> Partial:
@@ -104,7 +104,7 @@ class GrpcExporter:
         return f"the server at {self._client.place}"
 
     def export(self, request: bytes) -> Partial:
-        """One call."""
+        """Make one call."""
         answer = self._client.call(self._signal.method, request)
         try:
             return _partial_success(answer)
@@ -112,12 +112,12 @@ class GrpcExporter:
             raise TryAgainError(f"{self.place} gave an answer that cannot be read") from error
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Close the connection."""
         self._client.close()
 
 
 def _partial_success(answer: bytes) -> Partial:
-    """Of an Export...ServiceResponse."""
+    """Decode the partial success of an Export...ServiceResponse."""
     rejected, message = 0, ""
     for field, partial in fields_of(answer):
         if field == 1 and isinstance(partial, bytes):

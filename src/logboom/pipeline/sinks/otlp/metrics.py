@@ -1,8 +1,7 @@
-"""Points of metrics as `opentelemetry/proto/metrics/v1/metrics.proto` has them. Pure.
+"""Encodes metrics as in `opentelemetry/proto/metrics/v1/metrics.proto`. Pure.
 
-A point tells of its window alone, which is what DELTA means. What `aggregate` counts is weighted and may be no whole
-number: a sum of any value holds that; counts of histograms and summaries are rounded, since they are whole by the
-protocol.
+A point covers only its own window: temporality DELTA. Counts of `aggregate` are weighted, so they may not be integers.
+A sum can hold that; counts of histograms and summaries are rounded, because the protocol requires integers.
 """
 
 import struct
@@ -19,14 +18,14 @@ _NANOS_MAX: Final = (1 << 64) - 1
 
 
 def metric(point: Point) -> bytes:
-    """A Metric with one data point.
+    """Encode a Metric with one data point.
 
-    :raises UnfitError: its time is beyond what nanoseconds since 1970 can say.
+    :raises UnfitError: its time is out of the range of nanoseconds since 1970.
     """
     name = text_field(1, point.name)
     when = _times(point)
     if point.kind in ("count", "sum"):
-        # What is counted only grows; values that are added up may be negative.
+        # Counts are monotonic. Sums of values may contain negative ones.
         is_monotonic = whole_field(3, 1) if point.kind == "count" else b""
         return name + bytes_field(7, bytes_field(1, _number(point, when)) + _DELTA + is_monotonic)
     if point.kind == "histogram":

@@ -1,4 +1,4 @@
-"""Log records as `opentelemetry/proto/logs/v1/logs.proto` and `common/v1/common.proto` have them. Pure."""
+"""Encodes log records as in `opentelemetry/proto/logs/v1/logs.proto` and `common/v1/common.proto`. Pure."""
 
 import struct
 from typing import Any, Final
@@ -12,7 +12,7 @@ _INT_MAX: Final = 1 << 63
 
 
 def log_record(event: EventRecord) -> bytes:
-    """A LogRecord; what its own fields cannot hold is an attribute."""
+    """Encode a LogRecord. Fields that it has no place for become attributes."""
     parts: list[bytes] = []
     attributes = attributes_of(event)
     for field, time, name in ((1, event.time, "logboom.time"), (11, event.observed_time, "logboom.observed_time")):
@@ -40,12 +40,12 @@ def log_record(event: EventRecord) -> bytes:
 
 
 def key_value(field: int, key: str, value: Any) -> bytes:
-    """A KeyValue as a field of a message."""
+    """Encode a KeyValue as a field of a message."""
     return bytes_field(field, text_field(1, key) + bytes_field(2, any_value(value)))
 
 
 def any_value(value: Any) -> bytes:
-    """An AnyValue; nothing is in it for null, and a whole number of more than 64 bits is a text."""
+    """Encode an AnyValue. Null is an empty one, and integers of more than 64 bits are texts."""
     if isinstance(value, str):
         return text_field(1, value)
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""A receiver of OTLP as a target: events become log records, or the metrics that `aggregate` makes data points."""
+"""An OTLP receiver as a target: sends events as log records, or the metrics of `aggregate` as data points."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OtlpTarget:
         self._resources: dict[str, bytes] = {}
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """A LogRecord or a Metric; events of one service and host share a resource."""
+        """Encode a LogRecord or a Metric. Events of the same service and host share a resource."""
         payload = metric(point_of(event)) if self._has_metrics else log_record(event)
         group = f"{event.service or ''}\0{event.host or ''}"
         if group not in self._resources:
@@ -34,8 +34,8 @@ class OtlpTarget:
         return Encoded(bytes_field(2, payload), group)
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One export. A receiver says how many records it refuses, but not which: all of the request die, with its
-        reason."""
+        """Send one export. A receiver reports how many records it refuses, but not which ones: so all of the request
+        become dead letters, with its reason."""
         groups: dict[str, list[bytes]] = {}
         for item in items:
             groups.setdefault(item.group, []).append(item.payload)
@@ -54,9 +54,9 @@ class OtlpTarget:
         return BulkResponse(refused=dict.fromkeys(range(count), reason))
 
     def probe(self) -> None:
-        """Exports nothing."""
+        """Export nothing, to check the connection."""
         self._exporter.export(b"")
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Close the connections."""
         self._exporter.close()

@@ -1,17 +1,16 @@
 """The sink `parquet`: an archive of Parquet files that any reader of Parquet can read while it grows.
 
-`delivery` runs on the driver and owns a batch from its rows to its commit. `staging` runs on the executors: it reads
-the JSON of events back into columns (`pipeline.event.reading`), leaves out what was delivered before, and writes one
-synced file (`writing`) for each directory (`partitioning`), under names that no reader takes for data. `archive` makes
-staged files part of the archive, batch by batch, by one durable manifest; the manifest also holds the highest offset of
-origin that was delivered, by which repeats are dropped. `compaction` merges the small files of directories that no
-longer grow.
+`delivery` runs on the driver and handles a batch from its rows to its commit. `staging` runs on executors: it converts
+the JSON of events to columns (`pipeline.event.reading`), skips events that were delivered before, and writes one synced
+file (`writing`) for each directory (`partitioning`), with a name that readers ignore. `archive` adds staged files to
+the archive, batch by batch, with one durable manifest. The manifest also has the highest delivered offset of each
+origin, by which repeats are recognised. `compaction` merges the small files of directories that no longer grow.
 
-An archive in an object store (`stores`) has manifests of the same form; `object_archive` copies objects where `archive`
-renames files, and nothing is merged there: batches are as large as they are to be.
+An archive in an object store (`stores`) has the same manifests. `object_archive` copies objects where `archive` renames
+files. It merges nothing, so batches should be large.
 
-This module has what a pipeline's file and plan say of the sink and stays cheap to import; Arrow and Spark are imported
-when it is opened.
+This module has the sink's keys and plan node and must stay cheap to import: Arrow and Spark are imported when the sink
+is opened.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ class ParquetSinkModel(SinkModel):
     compression: Compression = "zstd"
     target_file_size: SizeBytes = Field(default=_TARGET_FILE_BYTES, ge=MIB)
     interval: DurationMs | None = Field(default=None, ge=100, le=3_600_000)
-    """Time between two batches, each of which makes new files: 2s, and 1m in an object store."""
+    """Time between two batches, each of which creates new files. Default: 2s, and 1m in an object store."""
 
     endpoint: str | None = None
-    """Of a server that speaks S3, `http://HOST:PORT`, where `path` is an s3:// that Amazon does not have."""
+    """Address of an S3 server other than Amazon's, `http://HOST:PORT`, for a `path` that begins with s3://."""
 
     region: str | None = None
-    """Of the bucket; found by itself for Amazon's."""
+    """Region of the bucket; for Amazon's it is found automatically."""
 
 
 class ParquetSink(Sink, frozen=True, kw_only=True, tag="parquet"):
@@ -61,7 +60,7 @@ class ParquetSink(Sink, frozen=True, kw_only=True, tag="parquet"):
     target_file_bytes: int = _TARGET_FILE_BYTES
     own_interval_ms: int | msgspec.UnsetType = msgspec.UNSET
     store: StoreRef | msgspec.UnsetType = msgspec.UNSET
-    """The object store that it is in."""
+    """The object store of the archive."""
 
     @property
     def output_directory(self) -> str | None:
@@ -79,7 +78,7 @@ class ParquetSink(Sink, frozen=True, kw_only=True, tag="parquet"):
 
     @property
     def batch_records_max(self) -> int:
-        return 500_000  # some three seconds of work; larger batches make larger files too
+        return 500_000  # about three seconds of work; larger batches would also make larger files
 
 
 def _compile(model: ParquetSinkModel, common: CommonFields, report: SinkReport) -> ParquetSink:
@@ -102,7 +101,7 @@ def _store(model: ParquetSinkModel, report: SinkReport) -> StoreRef | msgspec.Un
     store = StoreRef(url=model.path.rstrip("/"), endpoint=model.endpoint, region=model.region)
     wrong = store_fault(store)
     if wrong is not None:
-        report.problem("path", wrong)  # not with the path: it may have a credential
+        report.problem("path", wrong)  # the message leaves out the path, which may contain a credential
     return store
 
 

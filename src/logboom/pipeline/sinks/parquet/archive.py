@@ -1,9 +1,9 @@
-"""The Parquet archive: staged files become part of it batch by batch, each batch once.
+"""The Parquet archive: adds staged files batch by batch, each batch exactly once.
 
-A batch is committed by one durable manifest that names its files; renaming them into place comes after and is done
-again at the next start where it was cut short. Files on their way lie below `_logboom`, which readers of a Parquet
-directory leave alone. The manifest also holds, per partition of origin, the highest offset delivered, by which repeats
-are known, so what the router wrote twice is archived once.
+A batch is committed by one durable manifest that lists its files. They are renamed into place after that; if this is
+interrupted, the next start completes it. Until then files are below `_logboom`, which readers of Parquet directories
+ignore. The manifest also has, for each partition of origin, the highest delivered offset, by which repeats are
+recognised, so that events which the router wrote twice are archived once.
 
 Knows files and manifests. Must not know Spark.
 """
@@ -25,7 +25,7 @@ _KEPT_MANIFESTS: Final = 50
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The archive as one delivery left it after a batch."""
+    """The state of the archive after a delivery's batch."""
 
     batch: int
     files: tuple[StagedFile, ...]
@@ -41,7 +41,7 @@ NOTHING: Final = Manifest(batch=-1, files=(), rows=0, repeats=0, high_water={}, 
 
 
 def next_manifest(state: Manifest, batch: int, reports: Sequence[Report]) -> Manifest:
-    """The archive as it is with this batch behind `state`."""
+    """The state after this batch, which follows `state`."""
     rows, repeats = sum(report.rows for report in reports), sum(report.repeats for report in reports)
     return Manifest(
         batch=batch,
@@ -56,7 +56,8 @@ def next_manifest(state: Manifest, batch: int, reports: Sequence[Report]) -> Man
 
 
 class Archive:
-    """One delivery's hold on an archive directory. `owner` names the delivery: another checkpoint is another owner."""
+    """The part of an archive directory that one delivery owns. `owner` identifies the delivery; another checkpoint is
+    another owner."""
 
     def __init__(self, root: Path, owner: str) -> None:
         self.root = root
@@ -69,13 +70,13 @@ class Archive:
         self._is_in_doubt = False
         """Whether the manifest of a batch may be on disk although writing it failed."""
         self._is_in_place = True
-        """Whether the files of the last manifest are."""
+        """Whether the files of the last manifest are in place."""
         self.state = self._recovered()
 
     def staging_for(self, batch: int) -> str:
-        """Where an attempt at a batch puts its files, relative to the root.
+        """Return the directory for the files of an attempt at a batch, relative to the root.
 
-        What a broken attempt left is removed, unless a manifest that names it may be found after a crash.
+        Files of a failed attempt are removed, unless a manifest that lists them may be found after a crash.
         """
         self._attempts += 1
         directory = self._staging / str(batch)
@@ -86,7 +87,7 @@ class Archive:
         return str(attempt.relative_to(self.root))
 
     def commit(self, batch: int, reports: Iterable[Report]) -> Manifest:
-        """Makes a batch's files part of the archive, once and for all."""
+        """Commit a batch: add its files to the archive."""
         assert batch > self.state.batch
         assert self._is_in_place
         manifest = next_manifest(self.state, batch, list(reports))
@@ -102,9 +103,9 @@ class Archive:
         return manifest
 
     def settle(self) -> Manifest | None:
-        """Puts the files of the last batch in place where an attempt could not; returns what it did then.
+        """Move the files of the last batch into place, if an attempt could not do this; returns its report then.
 
-        Until it has, no other batch may be committed: a start makes good the last one alone.
+        No other batch may be committed before, because a start only repairs the last batch.
         """
         if self._is_in_place:
             return None
@@ -113,7 +114,7 @@ class Archive:
         return self.state
 
     def _recovered(self) -> Manifest:
-        """The last manifest, its renames completed; staged files of no manifest are removed."""
+        """Load the last manifest and complete its renames. Staged files without a manifest are removed."""
         kept = numbered(self._manifests)
         state = read_checked(kept[-1][1], Manifest, REPEATS) if kept else NOTHING
         self._put_in_place(state)

@@ -1,10 +1,10 @@
-"""Small files of finished hours become files of a good size, without a moment in which a reader counts rows wrongly.
+"""Merges the small files of finished hours, so that readers never see a row twice or miss one.
 
-The new content of a directory is built beside it and the two directories are exchanged in one step of the file system
-(renameat2). A reader that had already listed the old files may miss one and fail; it never sees a row twice or not at
-all. A journal says what was going on, so that a crash anywhere is finished or undone at the next start.
+The merged files are written to a second directory, and the two directories are exchanged atomically (renameat2). A
+reader that has already listed the old files may fail to open one. A journal records each step, so that the next start
+completes or undoes it after a crash.
 
-Knows Parquet files and directories. Must not know Spark, events or deliveries. Only the writer of an archive may run
+Knows Parquet files and directories. Must not know Spark, events or deliveries. Only the writer of an archive may call
 it, between its commits.
 """
 
@@ -25,10 +25,10 @@ from logboom.pipeline.sinks.parquet.archive import HIDDEN
 from logboom.pipeline.sinks.parquet.writing import parquet_writer
 
 QUIET_S: Final = 120.0
-"""A directory is finished when no file has come to it for this long."""
+"""A directory is finished if it got no file for this long."""
 _FILES_MIN: Final = 2
 _SMALL_SHARE: Final = 0.5
-"""Files below this share of the target are worth merging."""
+"""Files below this fraction of the target size are merged."""
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 
@@ -54,17 +54,17 @@ class Compactor:
         self.recover()
 
     def recover(self) -> None:
-        """Finishes or undoes what a crash cut short."""
+        """Complete or undo a compaction that was interrupted by a crash."""
         if self._journal.exists():
             left = msgspec.json.decode(self._journal.read_bytes(), type=_Journal)
-            # Either way the rows are whole: what stands in place stays, what is beside goes.
+            # Both directories have all rows. The one in place stays, the other is deleted.
             shutil.rmtree(self._root / left.beside, ignore_errors=True)
             self._journal.unlink()
         for leftover in self._hidden.iterdir():
             shutil.rmtree(leftover)
 
     def run(self, *, quiet_s: float = QUIET_S, directories_max: int = 1) -> int:
-        """Compacts up to so many finished directories; returns how many it did."""
+        """Compact up to `limit` finished directories; returns how many were compacted."""
         done = 0
         for directory in self._finished(quiet_s):
             if done >= directories_max:
@@ -102,12 +102,12 @@ class Compactor:
         exchange(beside, directory)
         sync_dir(directory.parent)
         sync_dir(self._hidden)
-        shutil.rmtree(beside)  # the old content by now
+        shutil.rmtree(beside)  # after the exchange this is the old content
         self._journal.unlink()
         return True
 
     def _groups(self, small: list[Path]) -> Iterator[list[Path]]:
-        """Neighbours that together come near the target."""
+        """Groups of adjacent files whose sum is close to the target size."""
         group: list[Path] = []
         size = 0
         for path in small:
@@ -127,8 +127,8 @@ class Compactor:
         schema = pa.unify_schemas([pq.read_schema(path) for path in group])
         with parquet_writer(beside / name, schema, self._compression) as writer:
             for path in group:
-                # `read_table` would take the directory's name for columns too. Row groups stay as small as they were
-                # written: whoever reads the file holds one of them.
+                # `read_table` would add columns from the directory's name. Row groups stay small, because readers load
+                # one at a time.
                 with pq.ParquetFile(path) as given:
                     for number in range(given.num_row_groups):
                         writer.write_table(given.read_row_group(number).cast(schema))
@@ -137,7 +137,7 @@ class Compactor:
 
 
 def exchange(left: Path, right: Path) -> None:
-    """Swaps two directories in one step; OSError if the file system cannot."""
+    """Exchange two directories atomically; OSError if the file system does not support it."""
     libc = ctypes.CDLL(None, use_errno=True)
     arguments = (_AT_FDCWD, os.fsencode(left), _AT_FDCWD, os.fsencode(right), _RENAME_EXCHANGE)
     if libc.renameat2(*arguments) != 0:

@@ -1,4 +1,4 @@
-"""Driver side of the Parquet archive: from a batch's rows to its commit, and compaction between batches.
+"""Driver side of the Parquet archive: writes and commits batches, and compacts between them.
 
 Knows Spark's mapInArrow, the archive and the compactor. Must not know queries, attempts or dead letters.
 """
@@ -21,7 +21,7 @@ _ALL: Final = 1_000_000
 
 
 def open_archive(sink: ParquetSink, context: SinkContext) -> "ArchiveDelivery":
-    """Opens the archive of a sink under the identity that its checkpoint has in it."""
+    """Open the archive of a sink, under the identity from its checkpoint."""
     owner = delivery_id(context.checkpoint)
     if sink.store is not msgspec.UNSET:
         return ArchiveDelivery(sink, ObjectArchive(sink.store, owner), context)
@@ -37,13 +37,13 @@ class ArchiveDelivery(BaseWriter):
         self._letters = BatchLetters(context.write_dead_letters)
         self._archive = archive
         self._compactor: Compactor | None = None
-        """None in object stores: nothing can be exchanged there in one step."""
+        """None for object stores, which have no atomic exchange of directories."""
         if isinstance(archive, Archive):
             self._compactor = Compactor(archive.root, target_bytes=sink.target_file_bytes, compression=sink.compression)
 
     @property
     def archive(self) -> Archive | ObjectArchive:
-        """What has been committed."""
+        """The committed state."""
         return self._archive
 
     def deliver(self, rows: DataFrame, batch: int) -> Delivered:
@@ -51,12 +51,13 @@ class ArchiveDelivery(BaseWriter):
             return self._delivered(rows, batch)
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
-        """None of a batch that is committed, though its files are not all in place: they will be, before the next."""
+        """No records if the batch is committed, even if some files are not in place yet; they will be before the next
+        batch."""
         return rows.limit(0) if batch <= self._archive.state.batch else self._letters.left(rows, batch)
 
     def _delivered(self, rows: DataFrame, batch: int) -> Delivered:
         settled = self._archive.settle() or NOTHING
-        if batch <= self._archive.state.batch:  # committed before the query could note it
+        if batch <= self._archive.state.batch:  # committed, but the query had not recorded it
             return Delivered(self._sink.name, batch, rows=settled.rows, repeats=settled.repeats)
         writer = ArchiveWriter(
             sink=self._sink,
@@ -71,16 +72,16 @@ class ArchiveDelivery(BaseWriter):
         reports = [msgspec.json.decode(bytes(row[0]), type=Report) for row in told]
         dead = self._letters.write([record for report in reports for record in report.unreadable])
         manifest = self._archive.commit(batch, reports)
-        # A batch that was given up before its files were in place is counted with the one behind it.
+        # A batch that was given up before its files were in place is counted with the next one.
         rows_now, repeats_now = manifest.rows + settled.rows, manifest.repeats + settled.repeats
         return Delivered(self._sink.name, batch, rows=rows_now, repeats=repeats_now, dead=dead)
 
     def idle(self) -> None:
-        """A moment for one finished directory."""
+        """Compact at most one finished directory."""
         self._compact(quiet_s=QUIET_S, directories_max=1)
 
     def finish(self) -> None:
-        """Compacts everything that is there, finished or not: for a run that ends."""
+        """Compact all directories, finished or not, at the end of a run."""
         self._compact(quiet_s=0.0, directories_max=_ALL)
 
     def _compact(self, *, quiet_s: float, directories_max: int) -> None:
@@ -89,6 +90,6 @@ class ArchiveDelivery(BaseWriter):
         try:
             self._compactor.run(quiet_s=quiet_s, directories_max=directories_max)
         except OSError as error:
-            # The archive is whole without it; a file system that cannot swap directories will not learn it.
+            # The archive is complete without compaction. A file system that cannot exchange directories never will.
             self._compactor = None
             self._context.notify(f"{self._sink.name}: small files are left as they are: {error}")

@@ -1,11 +1,11 @@
-"""The archive in an object store, which knows no rename: staged objects are copied to their names behind a manifest.
-HDFS, which does, has them moved.
+"""The archive in an object store without rename: staged objects are copied to their names after the manifest is
+written. In HDFS, which has rename, they are moved.
 
-As on a file system a batch is committed by one manifest that names its files, an object that appears whole or not at
-all. Tasks write below `_logboom`, which readers leave alone; behind the manifest the store itself copies each object
-to its own name, and the staged ones are removed. A crash before the manifest leaves nothing that a reader sees; one
-behind it is made good at the next start, since copying again puts the same bytes under the same name. So a reader never
-sees an event twice, and none of a batch that is repeated.
+As on a file system, a batch is committed by one manifest that lists its files; an object appears atomically. Tasks
+write below `_logboom`, which readers ignore. After the manifest, the store copies each object to its final name, and
+the staged objects are deleted. A crash before the manifest leaves nothing visible. After a crash behind the manifest,
+the next start repeats the copies, which writes the same bytes to the same names. So a reader never sees an event twice,
+and no events of a batch that will be repeated.
 
 Knows Arrow's file systems and manifests. Must not know Spark.
 """
@@ -30,10 +30,14 @@ _MANIFEST: Final = re.compile(r"(\d+)\.json")
 
 
 class ObjectArchive:
-    """One delivery's hold on an archive. `owner` names the delivery: another checkpoint is another owner."""
+    """The part of an archive that one delivery owns. `owner` identifies the delivery; another checkpoint is another
+    owner."""
 
     def __init__(self, store: StoreRef, owner: str) -> None:
-        """:raises OSError: the store is not there, or does not let us in."""
+        """Open the archive.
+
+        :raises OSError: the store is not reachable or refuses access.
+        """
         self.store = store
         self.owner = owner
         self._files, self.root = open_store(store)
@@ -41,15 +45,15 @@ class ObjectArchive:
         self._staging = f"{self.root}/{HIDDEN}/staging/{owner}"
         self._attempts = 0
         self._is_in_doubt = False
-        """Whether the manifest of a batch may have come to the store although its request failed, or come still."""
+        """Whether the manifest of a batch may be in the store although its request failed, or may still arrive."""
         self._is_in_place = True
-        """Whether the objects of the last manifest are."""
+        """Whether the objects of the last manifest are in place."""
         self.state = self._recovered()
 
     def staging_for(self, batch: int) -> str:
-        """Where an attempt at a batch puts its objects, relative to the root.
+        """Return the prefix for the objects of an attempt at a batch, relative to the root.
 
-        What a broken attempt left is removed, unless a manifest that names it may be found after a crash.
+        Objects of a failed attempt are removed, unless a manifest that lists them may be found after a crash.
         """
         self._attempts += 1
         if not self._is_in_doubt:
@@ -57,7 +61,7 @@ class ObjectArchive:
         return f"{HIDDEN}/staging/{self.owner}/{batch}/{self._attempts}"
 
     def commit(self, batch: int, reports: Iterable[Report]) -> Manifest:
-        """Makes a batch's objects part of the archive, once and for all."""
+        """Commit a batch: add its objects to the archive."""
         assert batch > self.state.batch
         assert self._is_in_place
         manifest = next_manifest(self.state, batch, list(reports))
@@ -74,7 +78,7 @@ class ObjectArchive:
         return manifest
 
     def settle(self) -> Manifest | None:
-        """Puts the objects of the last batch in place where an attempt could not; returns what it did then."""
+        """Copy the objects of the last batch into place, if an attempt could not do this; returns its report then."""
         if self._is_in_place:
             return None
         self._put_in_place(self.state)
@@ -82,7 +86,7 @@ class ObjectArchive:
         return self.state
 
     def _recovered(self) -> Manifest:
-        """The last manifest, its objects in place; staged objects of no manifest are removed."""
+        """Load the last manifest and complete its copies. Staged objects without a manifest are removed."""
         kept = self._numbered()
         state = NOTHING
         if kept:
@@ -93,7 +97,7 @@ class ObjectArchive:
         return state
 
     def _put_in_place(self, manifest: Manifest) -> None:
-        """Copies what is still staged. What is not is in place already, or was removed from the archive since."""
+        """Copy the objects that are still staged. The others are in place, or were deleted from the archive later."""
         staged = [f"{self.root}/{file.staged}" for file in manifest.files]
         there = [info.type == FileType.File for info in self._files.get_file_info(staged)] if staged else []
         left = [
@@ -109,12 +113,12 @@ class ObjectArchive:
         return sorted((int(match[1]), path) for match, path in found if match is not None)
 
     def _remove(self, directory: str) -> None:
-        """One request for each object: not every server removes many at once, as `delete_dir` does."""
+        """Delete objects one by one: not every server supports deleting many at once, as `delete_dir` does."""
         selector = FileSelector(directory, allow_not_found=True, recursive=True)
         objects = [(info.path,) for info in self._files.get_file_info(selector) if info.type == FileType.File]
         self._at_once(self._files.delete_file, objects)
         if objects:
-            with contextlib.suppress(OSError):  # what is left has no bytes: the marks of directories
+            with contextlib.suppress(OSError):  # the rest are empty objects that mark directories
                 self._files.delete_dir(directory)
 
     def _at_once(self, request: Callable[..., object], of: Sequence[tuple[str, ...]]) -> None:
@@ -124,7 +128,7 @@ class ObjectArchive:
 
 
 def try_store(store: StoreRef) -> None:
-    """Writes a small object below `_logboom` and removes it; OSError says what does not let us."""
+    """Write and delete a small object below `_logboom`, to check access; OSError if that fails."""
     files, root = open_store(store)
     path = f"{root}/{HIDDEN}/connect"
     with files.open_output_stream(path) as file:

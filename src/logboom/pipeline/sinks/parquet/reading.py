@@ -1,7 +1,7 @@
-"""An archive read back: its files, and the events that they hold, as columns.
+"""Reads an archive back: its files, and their events as columns.
 
-What the name of a directory says (`service=shop`) is not a column of its files; it is put back here. Knows Arrow's file
-systems, Parquet and the archive's directories. Must not know deliveries or Spark. It travels to executors.
+Values in a directory's name (`service=shop`) are not columns of its files; this module adds them. Knows Arrow's file
+systems, Parquet and the archive's directories. Must not know deliveries or Spark. Pickled for executors.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -24,7 +24,7 @@ _SUFFIX: Final = ".parquet"
 _HIDDEN: Final = ("_", ".")
 _BATCH_ROWS: Final = 16_384
 _BUFFER_BYTES: Final = MIB
-"""Read at once of each column: a request of its own where the archive is in an object store."""
+"""Bytes of each column that are read at once, in one request if the archive is in an object store."""
 _SEEN, _ID = "observed_time", "event_id"
 _CHOSEN_BY: Final = (_SEEN, _ID)
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
@@ -32,14 +32,14 @@ _MOMENT: Final = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True)
 class ArchiveReader:
-    """Reads one archive, which may be written meanwhile."""
+    """Reads one archive, which may be written at the same time."""
 
     root: str
-    """Its directory on this machine; without meaning where it is in an object store."""
+    """Its local directory; unused for an object store."""
     store: StoreRef | None = None
 
     def files(self) -> list[str]:
-        """Those that any reader of the archive sees, as paths below its root, in the order of their names."""
+        """The files that any reader of the archive sees, as sorted paths relative to its root."""
         files, root = self._opened()
         found = files.get_file_info(FileSelector(root, allow_not_found=True, recursive=True))
         paths = (str(info.path).removeprefix(root).lstrip("/") for info in found if info.type == FileType.File)
@@ -53,15 +53,15 @@ class ArchiveReader:
         to_ms: int | None = None,
         ids: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """These columns of LIVE_SCHEMA of a file's events. Only of those that were seen first (`observed_time`) at
-        `from_ms` or later and before `to_ms`, in milliseconds since 1970, and, with any `ids`, that have one of them.
+        """These columns of LIVE_SCHEMA of a file's events, filtered by `observed_time` from `from_ms` to before `to_ms`
+        (milliseconds since 1970) and, if `ids` is not empty, by id.
 
-        FileNotFoundError if the file has been merged with others since `files` named it.
+        FileNotFoundError if the file was merged with others after `files` listed it.
         """
         files, root = self._opened()
         named, chosen = _values_of(file), _chosen(from_ms, to_ms, ids)
         with files.open_input_file(f"{root}/{file}") as source:
-            # A scan of Arrow's datasets holds a whole row group, twice; this holds some pages of each column.
+            # A scan of Arrow's datasets holds a whole row group twice; this holds some pages of each column.
             given = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
             present = given.schema_arrow.names
             read = [name for name in dict.fromkeys((*columns, *_CHOSEN_BY)) if name in present and name not in named]
@@ -79,7 +79,7 @@ def _is_hidden(path: str) -> bool:
 
 
 def _values_of(file: str) -> dict[str, str | None]:
-    """What the directories of a file say of its events.
+    """The values of events that a file's directories contain.
 
     >>> _values_of("date=2026-11-20/service=a%2Fb/x.parquet")
     {'date': '2026-11-20', 'service': 'a/b'}
@@ -89,7 +89,7 @@ def _values_of(file: str) -> dict[str, str | None]:
 
 
 def _row_groups(metadata: pq.FileMetaData, from_ms: int | None, to_ms: int | None) -> list[int]:
-    """Those that may have events of this time, by what the file says of each."""
+    """The row groups that may have events of this time range, by their statistics."""
     column = next((at for at in range(metadata.num_columns) if metadata.schema.column(at).path == _SEEN), None)
 
     def may_have(number: int) -> bool:

@@ -1,7 +1,7 @@
-"""Executor side of the Parquet archive: events as JSON in, staged Parquet files and a report out.
+"""Executor side of the Parquet archive: reads events as JSON, writes staged Parquet files, and reports them.
 
 Knows Arrow, Parquet and the JSON form of an event. Must not know Spark or how files are committed. A file is staged
-under a name that no reader of the archive takes for data, and synced before it is reported.
+with a name that readers of the archive ignore, and synced before it is reported.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _OPEN_FILES_MAX: Final = 64
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """A file that waits to be committed; both paths are relative to the archive."""
+    """A staged file that waits to be committed. Both paths are relative to the archive."""
 
     staged: str
     final: str
@@ -39,26 +39,26 @@ class StagedFile(msgspec.Struct, frozen=True):
 
 
 class Report(PartReport, frozen=True, kw_only=True):
-    """What one task did with its part of a batch."""
+    """The report of one task about its part of a batch."""
 
     files: tuple[StagedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveWriter:
-    """Turns one partition of an edge's stream into staged files; called by executors."""
+    """Write one partition of an edge's stream to staged files. Called by executors."""
 
     sink: ParquetSink
     root: str
-    """A directory of this machine, or the path in `store`."""
+    """A local directory, or the path in `store`."""
     staging: str
     """Relative to `root`."""
     label: str
-    """Starts the final names."""
+    """Prefix of the final names."""
     high_water: Mapping[str, int]
     retried: frozenset[str]
     store: StoreRef | None = None
-    """The object store that the archive is in."""
+    """The object store of the archive; None if it is local."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fresh = FreshEvents(Seen(high_water=dict(self.high_water), retried=self.retried))
@@ -74,7 +74,7 @@ class ArchiveWriter:
 
 
 class _Files:
-    """The files of one task, one open at a time per directory, fed from a bounded buffer."""
+    """The files of one task, one open file per directory, written from a buffer of limited size."""
 
     def __init__(self, job: ArchiveWriter) -> None:
         self._job = job
@@ -91,14 +91,14 @@ class _Files:
             self._flush()
 
     def finished(self) -> list[StagedFile]:
-        """Everything written, synced and closed."""
+        """Write, sync and close everything."""
         self._flush()
         while self._open:
             self._close_oldest()
         return self._done
 
     def give_up(self) -> None:
-        """Closes what is open still, on a disk that may be full; what it has is worth nothing."""
+        """Close the open files after a failure; the disk may be full. Their content is not used."""
         for file in self._open.values():
             file.give_up()
         self._open.clear()
@@ -139,14 +139,15 @@ class _OpenFile:
         return StagedFile(self._staged, self._final, self._rows, self._file.close())
 
     def give_up(self) -> None:
-        """Closes the file as it is. The writer would try its end once more, and again when it is collected."""
+        """Close the file without finishing the Parquet footer, which the writer would otherwise try again when it is
+        garbage collected."""
         self._writer.is_open = False
         with contextlib.suppress(OSError):
             self._file.target.close()
 
 
 class _LocalFile:
-    """A file of this machine."""
+    """A local file."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +155,7 @@ class _LocalFile:
         self.target = pa.OSFile(str(path), "wb")
 
     def close(self) -> int:
-        """Syncs it; its size in bytes."""
+        """Sync the file; returns its size in bytes."""
         self.target.close()
         with self._path.open("rb") as file:
             os.fsync(file.fileno())
@@ -162,14 +163,14 @@ class _LocalFile:
 
 
 class _Object:
-    """An object of a store: it is there, whole, once it is closed."""
+    """An object of a store. It appears, complete, when it is closed."""
 
     def __init__(self, store: StoreRef, path: str) -> None:
         files, _ = open_store(store)
         self.target = files.open_output_stream(path)
 
     def close(self) -> int:
-        """Its size in bytes."""
+        """Return the object's size in bytes."""
         size_bytes: int = self.target.tell()
         self.target.close()
         return size_bytes

@@ -1,8 +1,7 @@
-"""Object stores as places for an archive: `s3://BUCKET/PREFIX`, `gs://...`, `abfss://CONTAINER@ACCOUNT.../PREFIX`;
-and HDFS.
+"""Object stores for archives: `s3://BUCKET/PREFIX`, `gs://...`, `abfss://CONTAINER@ACCOUNT.../PREFIX`; and HDFS.
 
-Knows the file systems of Arrow, whose clients find credentials as those of each cloud do: in the environment, in their
-usual files, from the machine. Must not know archives.
+Knows Arrow's file systems, whose clients find credentials as each cloud's own clients do: in the environment, in
+default files, from the machine. Must not know archives.
 """
 
 from __future__ import annotations
@@ -22,16 +21,17 @@ _TRIES: Final = 5
 
 
 def omit_checksum_trailers() -> None:
-    """For other servers than Amazon's: its client adds checksums as trailers, which most others do not know.
+    """Settings for S3 servers other than Amazon's: its client adds checksums as trailers, which most others do not
+    support.
 
-    To be called before the first file system of S3 is opened in a process.
+    Must be called before the first S3 file system is opened in a process.
     """
     os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED")
 
 
 @lru_cache(maxsize=16)
 def open_store(store: StoreRef) -> tuple[FileSystem, str]:
-    """The file system, and the path of the place in it; OSError if it cannot be had. Cached in each process."""
+    """The file system, and the path of the place in it; OSError if it cannot be opened. Cached in each process."""
     from pyarrow import fs
 
     parts = urlsplit(store.url)

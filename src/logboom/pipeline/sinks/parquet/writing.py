@@ -1,4 +1,4 @@
-"""How the archive's Parquet files are written, new ones and merged ones alike. Knows Parquet and columns' names."""
+"""Settings for writing the archive's Parquet files, new and merged ones. Knows Parquet and column names."""
 
 from pathlib import Path
 from typing import Final
@@ -10,10 +10,10 @@ _CODED: Final = (
     *("observed_time", "severity_number", "severity_text", "service", "host", "weight"),
     *("source", "stream", "partition"),
 )
-"""Columns of few values, which are written with a dictionary. For one of many values the writer would work out a
-dictionary and give it up at 1 MiB; zstd finds what is repeated in them without."""
+"""Columns with few values, which are dictionary-encoded. For a column with many values the writer would build a
+dictionary and drop it at 1 MiB; zstd finds repeated values without one."""
 
 
 def parquet_writer(where: Path | pa.NativeFile, schema: pa.Schema, compression: str) -> pq.ParquetWriter:
-    """A writer of a new file, or into a stream that is open; `compression` as the sink's setting names it."""
+    """A writer for a new file or an open stream. `compression`: as in the sink's setting."""
     return pq.ParquetWriter(where, schema, compression=compression, use_dictionary=list(_CODED))

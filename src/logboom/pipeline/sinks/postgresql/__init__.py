@@ -3,8 +3,8 @@
 `target` runs on executors: COPY into a temporary table, then INSERT ... ON CONFLICT DO NOTHING into the table, in one
 transaction for each request.
 
-This module has what a pipeline's file and plan say of the sink and stays cheap to import; the driver (psycopg) is
-imported where the sink is opened.
+This module has the sink's keys and plan node and must stay cheap to import; the driver (psycopg) is imported when the
+sink is opened.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PostgresqlModel(BulkModel):
 
     type: Literal["postgresql"]
     url: str
-    """`postgresql://USER@HOST:PORT/DATABASE`, with options of libpq behind `?` (`sslmode=verify-full`)."""
+    """`postgresql://USER@HOST:PORT/DATABASE`, with options of libpq after `?` (`sslmode=verify-full`)."""
 
     password_env: str | None = None
     password_file: str | None = None
@@ -63,7 +63,7 @@ class PostgresqlSink(BulkSink, frozen=True, kw_only=True, tag="postgresql"):
 
     @property
     def id_column(self) -> str:
-        """The column by which a row is known."""
+        """The column that identifies a row."""
         return next(column for column, field in self.columns if field == EVENT_ID)
 
     @property
@@ -112,7 +112,7 @@ def _check_url(url: str, report: SinkReport) -> None:
     except ValueError as error:
         report.problem("url", f"cannot be read: {error}")
         return
-    for place in parts.netloc.rpartition("@")[2].split(","):  # several servers, of which one that is up is used
+    for place in parts.netloc.rpartition("@")[2].split(","):  # libpq connects to the first server that is up
         host, port = _PORT.sub("", place), _PORT.search(place)
         wrong = port is not None and not 0 < int(port[1]) < _PORTS
         if (host and not is_host(unquote(host).strip("[]")) and not unquote(host).startswith("/")) or wrong:
@@ -128,13 +128,13 @@ def _check_url(url: str, report: SinkReport) -> None:
             "url", "has a password, which would be stored in plans; name it with password_env or password_file"
         )
     elif all(is_option(name) for name, _ in options):
-        unknown = _said_of(url)  # it has no secret to be told
+        unknown = _said_of(url)  # the message contains no secret
         if unknown is not None:
             report.problem("url", unknown)
 
 
 def _said_of(url: str) -> str | None:
-    """What libpq says of the address, where it is installed: an older one knows fewer options."""
+    """libpq's opinion of the address, if libpq is installed: older versions know fewer options."""
     try:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict

@@ -1,6 +1,6 @@
-"""What an error of PostgreSQL means to a sink, told by its SQLSTATE (PostgreSQL's manual, appendix A).
+"""Maps PostgreSQL's errors to a target's errors, by SQLSTATE (PostgreSQL's manual, appendix A).
 
-Knows psycopg's errors. Must not know what was asked of the server.
+Knows psycopg's errors. Must not know the statements.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import psycopg
 
 _ROW_STATES: Final = ("21", "22", "23", "44", "54", "0A", "P0", "P1")
-"""Classes of errors that are the fault of a row: its data, constraints, a limit, a trigger's objection."""
+"""Error classes that blame a row: its data, constraints, a limit, or a trigger's exception."""
 _ROW_CLASSES_AGAIN: Final = ("54001",)
-"""Statement too complex: a limit of the server's stack, not of a row."""
+"""Statement too complex: a limit of the server's stack, not an error of a row."""
 _NO_USE_STATES: Final = ("28", "3D", "3F", "42", "0L", "0P")
 """Credentials, database, schema, table, column, privilege."""
 _OVERLOAD_STATES: Final = ("53", "57014", "55P03")
@@ -30,11 +30,12 @@ _NO_USE_TEXTS: Final = (
     "root certificate file",
     "does not support SSL",
 )
-"""libpq gives no SQLSTATE where a connection is refused, so its words are looked at; others are tried again."""
+"""libpq gives no SQLSTATE for refused connections, so these are matched by text. Other connection errors are
+retried."""
 
 
 def needs_driver() -> None:
-    """PipelineError where psycopg is not installed."""
+    """Raise PipelineError if psycopg is not installed."""
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
@@ -44,7 +45,7 @@ def needs_driver() -> None:
 
 
 def meaning(error: psycopg.Error) -> LogboomError:
-    """The error of a target for one of the driver."""
+    """The target's error for an error of the driver."""
     state, text = error.sqlstate, _said(error)
     if state is None:
         if any(words in text for words in _NO_USE_TEXTS):
@@ -63,7 +64,7 @@ def meaning(error: psycopg.Error) -> LogboomError:
 
 
 def _said(error: psycopg.Error) -> str:
-    """The server's own words, in one line; DETAIL is left out, since it repeats the values of a row."""
+    """The server's message in one line, without DETAIL, which contains values of the row."""
     first = error.diag.message_primary or str(error)
     where = error.diag.context or ""
     where = f" ({where.splitlines()[0].partition(': ')[0]})" if where.startswith("COPY ") else ""

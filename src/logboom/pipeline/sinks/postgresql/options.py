@@ -1,7 +1,7 @@
-"""The options behind the `?` of an address of PostgreSQL: which libpq knows, and what values it takes.
+"""The options after the `?` of a PostgreSQL address: their names and valid values in libpq.
 
-"Parameter Key Words" of libpq's documentation, of its versions to 18. libpq itself judges names where it is installed;
-values it looks at only when it connects. Pure.
+Source: "Parameter Key Words" of libpq's documentation, up to version 18. If libpq is installed, it checks the names
+itself; it checks values only when it connects. Pure.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Events read back from a table of PostgreSQL, for `compare`. Knows psycopg; must not know how rows are written."""
+"""Reads events back from a table of PostgreSQL, for `compare`. Knows psycopg; must not know how rows are written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONNECT_MAX_S: Final = 10
 
 
 def events(sink: PostgresqlSink, secrets: Mapping[str, str], since: Since) -> Iterator[Held]:
-    """The events of the table, in pages that the server hands out while it looks."""
+    """The events of the table, read in pages through a server-side cursor."""
     needs_driver()
     import psycopg
 

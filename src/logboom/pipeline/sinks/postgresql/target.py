@@ -1,8 +1,8 @@
 """One table of PostgreSQL as a target: a request is one transaction.
 
-Its rows are copied into a temporary table that has the types of the table's columns, and inserted from there, but for
-those whose id the table has. So a row is there once, however often it is sent; and a row that the database refuses
-fails its request, which is cut in halves until the row is alone.
+Rows are copied to a temporary table with the same column types, and inserted from there, except rows whose id the table
+already has. So a row is stored once, however often it is sent. A row that the database refuses fails its request, which
+is cut in halves until the row is alone.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class PostgresqlTarget:
         self._own = threading.local()
         self._open: set[psycopg.Connection[Any]] = set()
         self._busy: set[psycopg.Connection[Any]] = set()
-        """Those that a thread works with: libpq lets no other thread close them."""
+        """Connections in use by a thread: libpq does not allow other threads to close them."""
         self._lock = threading.Lock()
 
     def encode(self, event: EventRecord, value: bytes) -> Encoded:
-        """One row in COPY's text format."""
+        """Encode one row in COPY's text format."""
         texts = [_text(column) for column in self._reader.values(event)]
         row = "\t".join("\\N" if text is None else _escaped(text) for text in texts)
         if "\0" in row:
@@ -55,7 +55,7 @@ class PostgresqlTarget:
         return Encoded(f"{row}\n".encode(errors="replace"))
 
     def send(self, items: Sequence[Item]) -> BulkResponse:
-        """One transaction."""
+        """Run one transaction."""
         import psycopg
 
         connection = self._connection()
@@ -74,7 +74,7 @@ class PostgresqlTarget:
         return BulkResponse(repeats=len(items) - inserted)
 
     def probe(self) -> None:
-        """Lets the server plan the insert, which finds the table, its columns and index, and asks for privileges."""
+        """Let the server plan the insert, which checks the table, its columns, its index and the privileges."""
         import psycopg
 
         connection = self._connection()
@@ -87,7 +87,7 @@ class PostgresqlTarget:
             self._drop(connection)
 
     def close(self) -> None:
-        """Ends all connections; transactions under way fail and are taken back."""
+        """Close all connections. Transactions in progress fail and are rolled back."""
         with self._lock:
             connections, self._open = self._open, set()
             busy = set(self._busy)
@@ -182,7 +182,7 @@ def _name(*parts: str) -> sql.Identifier:
 
 
 def _text(value: Any) -> str | None:
-    """A value as PostgreSQL reads it: true and false, numbers and JSON as JSON writes them."""
+    """A value as PostgreSQL parses it: booleans, numbers and JSON as JSON writes them."""
     if value is None or isinstance(value, str):
         return value
     return (value if isinstance(value, bytes) else msgspec.json.encode(value)).decode(errors="replace")
@@ -199,10 +199,10 @@ def _escaped(text: str) -> str:
 
 
 def _shut(connection: psycopg.Connection[Any]) -> None:
-    """Ends a connection that another thread waits on: that thread wakes, fails, and closes it."""
+    """Shut down a connection that another thread waits on, so that this thread wakes, fails, and closes it."""
     import psycopg
 
-    with contextlib.suppress(OSError, psycopg.Error):  # it is closed already
+    with contextlib.suppress(OSError, psycopg.Error):  # already closed
         own = socket.socket(fileno=os.dup(connection.fileno()))
         with own:
             own.shutdown(socket.SHUT_RDWR)

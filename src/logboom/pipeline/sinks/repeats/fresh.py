@@ -1,4 +1,4 @@
-"""A task's part of a batch read without repeats, as columns, and what a delivery has delivered by then.
+"""Reads a task's part of a batch into columns, without repeats, and reports what was delivered.
 
 Knows the JSON form of events and Arrow. Must not know Spark, any sink or files.
 """
@@ -16,27 +16,27 @@ from logboom.pipeline.sinks.repeats.origins import RecordKeys, RepeatFilter, mar
 
 
 class PartReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one task did with its part of a batch."""
+    """The report of one task about its part of a batch."""
 
     rows: int = 0
     """Events that were fresh."""
     repeats: int = 0
     high_water: dict[str, int] = {}
-    """Highest offset of origin delivered, by `origin_key`."""
+    """Highest delivered offset of origin, by `origin_key`."""
     retried: tuple[str, ...] = ()
-    """Dead letters whose events were delivered now."""
+    """Dead letters whose events are delivered with this batch."""
     unreadable: tuple[Refused, ...] = ()
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What had been delivered when a batch was committed."""
+    """The state of a delivery when a batch was committed."""
 
     batch: int = -1
     high_water: dict[str, int] = {}
     retried: frozenset[str] = frozenset()
 
     def after(self, batch: int, reports: Iterable[PartReport]) -> "Seen":
-        """What has been delivered with this batch too."""
+        """The state after this batch."""
         done = list(reports)
         retried = self.retried.union(*(report.retried for report in done))
         marks = marks_after(self.high_water, (report.high_water for report in done))
@@ -44,16 +44,16 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FreshRows(NamedTuple):
-    """Events of a piece of a batch that were not delivered before, in the order of its rows."""
+    """Events of one chunk of a batch that were not delivered before, in the order of the rows."""
 
     events: pa.Table
-    """Of `LIVE_SCHEMA`."""
+    """A table with `LIVE_SCHEMA`."""
     rows: Index
-    """Which row of the batch each was."""
+    """The row number in the batch of each event."""
 
 
 class FreshEvents:
-    """Reads one task's part of a batch: events that are there for the first time, counts of all others."""
+    """Reads one task's part of a batch: returns new events, counts the others."""
 
     def __init__(self, seen: Seen) -> None:
         self._filter = RepeatFilter(seen.high_water, seen.retried)
@@ -62,7 +62,7 @@ class FreshEvents:
         self._repeats = 0
 
     def read(self, batch: pa.RecordBatch) -> Iterator[FreshRows]:
-        """Piece by piece, from a batch of an edge's records (topic, partition, offset, key, value)."""
+        """Read chunk by chunk from a batch of an edge's records (topic, partition, offset, key, value)."""
         keys = RecordKeys(batch.column("key"))
         for found in read_events(batch.column("value")):
             for row, reason in found.unreadable:
@@ -77,7 +77,7 @@ class FreshEvents:
                 yield FreshRows(fresh, found.rows[kept])
 
     def report(self) -> PartReport:
-        """What was read so far."""
+        """The report of what was read so far."""
         return PartReport(
             rows=self._rows,
             repeats=self._repeats,
@@ -88,7 +88,7 @@ class FreshEvents:
 
 
 def refused(batch: pa.RecordBatch, row: int, reason: str) -> Refused:
-    """A row of a batch of an edge's records, with the reason why the sink does not take it."""
+    """A record from a row of the batch, with the reason why the sink refuses it."""
     stream, partition, offset, value = (
         batch.column(name)[row].as_py() for name in ("topic", "partition", "offset", "value")
     )

@@ -1,4 +1,4 @@
-"""Groups of rows that have the same values in some columns. Knows only Arrow columns."""
+"""Groups rows that have equal values in some columns. Knows only Arrow columns."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from logboom.pipeline.event.spans import Index
 
 
 def grouped(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Index, list[tuple[Any, ...]]]:
-    """Each row's group of equal values, and the values of each group."""
+    """The group number of each row, and the values of each group."""
     rows = len(columns[0])
     codes, count = np.zeros(rows, np.int64), 1
     for column in columns:
@@ -22,11 +22,11 @@ def grouped(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Index, list[
         if len(coded.dictionary) > 1:
             codes = codes * len(coded.dictionary) + coded.indices.to_numpy()
             count *= len(coded.dictionary)
-        if count > rows:  # few of the combinations can be there
+        if count > rows:  # only few of the combinations occur
             found, codes = np.unique(codes, return_inverse=True)
             count = len(found)
     first = np.full(count, -1, np.int64)
-    first[codes[::-1]] = np.arange(rows - 1, -1, -1)  # of several rows with one code the one written last stays
+    first[codes[::-1]] = np.arange(rows - 1, -1, -1)  # of several rows with one code, the last one is kept
     there = np.flatnonzero(first >= 0)
     group_of = np.zeros(count, np.int64)
     group_of[there] = np.arange(len(there))

@@ -1,4 +1,4 @@
-"""The identity of a delivery, under which its target remembers it. Knows a file of the delivery's checkpoint."""
+"""The identity of a delivery, by which its target recognises it. Knows a file of the delivery's checkpoint."""
 
 import uuid
 from pathlib import Path
@@ -7,7 +7,7 @@ from logboom.pipeline.checkpoint.files import make_dir, write_durably
 
 
 def delivery_id(checkpoint: Path) -> str:
-    """The identity of a delivery's checkpoint, made when it is first asked for: no other checkpoint has the same."""
+    """The unique identity of a delivery's checkpoint. Created on first use."""
     path = checkpoint / "id"
     if not path.exists():
         make_dir(checkpoint)

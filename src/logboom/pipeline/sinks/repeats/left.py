@@ -1,4 +1,4 @@
-"""Executor side: the records of a batch that are not done yet. Knows only Arrow and ranges of offsets."""
+"""Executor side: filters out the records of a batch that are done. Knows only Arrow and ranges of offsets."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ RECORD_SCHEMA: Final = "topic string, partition int, offset bigint, key binary, 
 
 @dataclass(frozen=True, slots=True)
 class WithoutDone:
-    """Leaves out the records of a batch that are done."""
+    """Filters out the records of a batch that are done."""
 
     done: Done
 

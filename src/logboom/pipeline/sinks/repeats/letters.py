@@ -1,6 +1,6 @@
-"""Dead letters of sinks that deliver a batch as a whole: each once, however often the batch is tried.
+"""Dead letters of sinks that deliver a batch as a whole: each is written once, however often the batch is tried.
 
-Knows records that are refused and what a failed attempt comes to. Must not know any sink.
+Knows refused records and the reports of failed attempts. Must not know any sink.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ if TYPE_CHECKING:
 
 
 class BatchLetters:
-    """What attempts at a batch have written.
+    """The dead letters that the attempts at a batch have written.
 
-    A letter is written before the batch is committed, since a process that ends in between would lose it; so an attempt
-    that fails behind it has done that part.
+    A dead letter is written before the batch is committed, since a crash in between would lose it otherwise. If the
+    attempt fails after that, this part of the batch is done.
     """
 
     def __init__(self, write: RefusedLetters) -> None:
-        """`write` returns when they are in the log."""
+        """`write` returns when the dead letters are in the log."""
         self._write = write
         self._batch = -1
         self._done = Done()
         self._count = 0
 
     def begin(self, batch: int) -> None:
-        """An attempt at this batch begins."""
+        """Begin an attempt at this batch."""
         if batch != self._batch:
             self._batch, self._done = batch, Done()
         self._count = 0
 
     @contextmanager
     def attempt(self, batch: int) -> Iterator[None]:
-        """An attempt at this batch, whose letters count though it fails behind them."""
+        """Run an attempt at this batch. Its dead letters count even if it fails later."""
         self.begin(batch)
         try:
             yield
-        except Exception as error:  # BLE001 allows what is raised again: here with the letters that count
+        except Exception as error:  # BLE001 allows re-raising, here with the letters that count
             failure = self.failed(error)
             if failure is error:
                 raise
             raise failure from error
 
     def write(self, refused: Sequence[Refused]) -> int:
-        """Writes those that no attempt at the batch has; how many this attempt has written now."""
+        """Write the dead letters that no attempt has written; returns how many."""
         new = [one for one in refused if not self._done.has(f"{one.stream}/{one.partition}", one.offset)]
         if new:
             self._write(new)
@@ -62,11 +62,11 @@ class BatchLetters:
         return self._count
 
     def failed(self, error: Exception) -> Exception:
-        """What an attempt raises that failed with this error."""
+        """The exception to raise for an attempt that failed with this error."""
         return error if self._count == 0 else PartlyDeliveredError(cause_of(error), dead=self._count)
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
-        """The records of a batch without those that have a letter."""
+        """The records of the batch that have no dead letter."""
         from logboom.pipeline.sinks.repeats.left import RECORD_SCHEMA, WithoutDone
 
         if batch != self._batch or not self._done.ranges:

@@ -1,6 +1,6 @@
-"""Which events of an edge's stream a sink has had before: known by the order of their origins, not by their ids.
+"""Recognises events that a sink has had before, by the order of their origins rather than by their ids.
 
-Knows the records of an edge and the meaning of their keys. Must not know Spark, batches of a delivery or any sink.
+Knows the records of an edge and their keys. Must not know Spark, batches of a delivery or any sink.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,16 +16,16 @@ from logboom.pipeline.plan.names import REPIN_KEY, RETRY_KEY
 from logboom.pipeline.sinks.repeats.grouping import grouped
 
 _PART: Final = " #"
-"""In a key of a high-water mark, between that of the origin and the part of a record."""
+"""Separates the key of an origin from the part of a record, in the keys of high-water marks."""
 
 
 def origin_key(edge_stream: str, stream: str, partition: int, generation: str | None = None) -> str:
-    """One partition of origin as one edge sees it, and of a batch that was pinned again its generation."""
+    """A partition of origin, as one edge has it; for a batch that was pinned again, with its generation."""
     return " ".join((edge_stream, stream, str(partition), *(() if generation is None else (generation,))))
 
 
 class RecordKeys:
-    """The keys of a batch's records: most have none; those of some say what their events are (see `plan.names`)."""
+    """The keys of a batch's records. Most have none; a key describes the origin of its event (see `plan.names`)."""
 
     def __init__(self, keys: pa.Array) -> None:
         self._keys = keys
@@ -44,7 +44,7 @@ class RecordKeys:
         return key.removeprefix(RETRY_KEY).decode(errors="replace")
 
     def marks(self, rows: Index) -> pa.Array:
-        """The generation of each row; null for all that were written at the first attempt."""
+        """The generation of each row; null for rows of a first attempt."""
         kept = pc.if_else(
             pa.array(self.generations[rows]), self._keys.take(pa.array(rows)), pa.scalar(None, pa.binary())
         )
@@ -52,15 +52,15 @@ class RecordKeys:
 
 
 class RepeatFilter:
-    """What was delivered before, by which repeats are known.
+    """Recognises repeats, by what was delivered before.
 
-    The records of a partition of origin come in order of their offsets, also where an attempt that was cut short left
-    some of them a first time: so all that is not above the highest offset seen is a repeat. Events that a split made of
-    one record have one offset, and follow each other: at the highest offset they are known by the ends of their ids.
+    Records of a partition of origin arrive in order of their offsets, even if an interrupted attempt wrote some of them
+    before. So an event is new exactly if its offset is above the highest one seen. Events that a split made of one
+    record have the same offset and are adjacent: at the highest offset they are recognised by the ends of their ids.
     """
 
     def __init__(self, high_water: Mapping[str, int], retried: frozenset[str]) -> None:
-        """What earlier batches delivered: marks as `high_water` has them, and retried dead letters."""
+        """The state after earlier batches: marks in the form of `high_water`, and retried dead letters."""
         self._before, self._parts_before = _divided(high_water)
         self._retried_before = retried
         self._marks: dict[str, int] = {}
@@ -70,19 +70,20 @@ class RepeatFilter:
 
     @property
     def high_water(self) -> dict[str, int]:
-        """Highest offset of origin that this task has seen, by `origin_key`. Where events at that offset are parts of a
-        record, it stands once more for each part, under the key with the part."""
+        """Highest offset of origin that this task has seen, by `origin_key`. If events at that offset are parts of a
+        record, there is an additional entry for each part."""
         return {**self._marks, **_with_parts(self._marks, self._parts)}
 
     def fresh(self, table: pa.Table, rows: Index, topics: pa.Array, keys: RecordKeys) -> Mask:
-        """Which events have not been delivered; they count as delivered from now on.
+        """Select the events that were not delivered; from now on they count as delivered.
 
-        `table` has `stream`, `partition`, `offset` and `event_id` of the events, `rows` says which row of a batch each
-        is; `topics` and `keys` are of the whole batch.
+        `table` has `stream`, `partition`, `offset` and `event_id` of the events; `rows` has the row number in the batch
+        of each event; `topics` and `keys` have all rows of the batch.
         """
         columns = [topics.take(pa.array(rows)), table.column("stream"), table.column("partition")]
         if keys.generations[rows].any():
-            # Its records follow those of the first attempt but may be others: they are compared with their own only.
+            # These follow the records of the first attempt but may be different ones: compare them only with each
+            # other.
             columns.append(keys.marks(rows))
         groups, origins = grouped(columns)
         offsets = table.column("offset").to_numpy()
@@ -92,18 +93,18 @@ class RepeatFilter:
             here = np.flatnonzero((groups == group) & ~retries)
             if len(here):
                 self._tell(origin_key(*origin), here, offsets[here], table.column("event_id"), fresh)
-        # A retried event has an old offset; it is known by the dead letter that it came from.
+        # A retried event has an old offset, so it is recognised by its dead letter.
         for at in np.flatnonzero(retries).tolist():
             fresh[at] = self._retry(keys.letter(int(rows[at])))
         return fresh
 
     def _tell(self, key: str, rows: Index, offsets: npt.NDArray[np.int64], ids: pa.ChunkedArray, fresh: Mask) -> None:
-        """Marks which of the rows of one origin are fresh."""
+        """Mark the new rows of one origin."""
         floor = self._marks.get(key, self._before.get(key, -1))
         reached = np.maximum.accumulate(np.concatenate(([floor], offsets)))
         before, last = reached[:-1], int(reached[-1])
         fresh[rows] = offsets > before
-        # Rows that may be parts of one record, and those that the next batch may bring more parts of.
+        # Rows that may be parts of one record, and the offset at which the next batch may bring more parts.
         asked = np.unique(np.append(offsets[offsets == before], last))
         some = np.flatnonzero((offsets >= before) & np.isin(offsets, asked))
         offset, seen = floor, set(self._parts.get(key, self._parts_before.get(key, {""})))
@@ -125,7 +126,7 @@ class RepeatFilter:
 
 
 def marks_after(before: Mapping[str, int], reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """What had been delivered, as `RepeatFilter.high_water` has it, and what tasks have delivered since."""
+    """Merge the earlier state, in the form of `RepeatFilter.high_water`, with what tasks have delivered since."""
     marks, parts = _divided(before)
     for report in reports:
         more, more_parts = _divided(report)
@@ -139,7 +140,7 @@ def marks_after(before: Mapping[str, int], reports: Iterable[Mapping[str, int]])
 
 
 def _divided(high_water: Mapping[str, int]) -> tuple[dict[str, int], dict[str, set[str]]]:
-    """Marks by origin, and the parts at the marks."""
+    """High-water marks by origin, and the parts seen at these marks."""
     marks: dict[str, int] = {}
     parts: dict[str, set[str]] = {}
     for key, offset in high_water.items():
@@ -152,7 +153,7 @@ def _divided(high_water: Mapping[str, int]) -> tuple[dict[str, int], dict[str, s
 
 
 def _with_parts(marks: Mapping[str, int], parts: Mapping[str, set[str]]) -> dict[str, int]:
-    """The entries for parts; none where the record alone is there, as before there were parts."""
+    """The entries for parts; none if the record was not split, as in versions without parts."""
     return {
         f"{origin}{_PART}{part}": marks[origin]
         for origin, found in parts.items()
@@ -162,7 +163,7 @@ def _with_parts(marks: Mapping[str, int], parts: Mapping[str, set[str]]) -> dict
 
 
 def _part_of(event_id: str) -> str:
-    """What a split has added to the id of an event.
+    """What a split has appended to the id of an event.
 
     >>> _part_of("web.1:0:7"), _part_of("web.1:0:7.3.12")
     ('', '3.12')

@@ -1,4 +1,4 @@
-"""Which offsets of an edge's partitions are done, as few ranges. Pure."""
+"""The offsets of an edge's partitions that are done, as ranges. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
@@ -6,28 +6,28 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 Range = tuple[int, int]
-"""The first offset and the one behind the last."""
+"""The first offset, and the one after the last."""
 
 
 class Done(msgspec.Struct, frozen=True):
-    """Offsets by `TOPIC/PARTITION`; ranges in order, apart from each other."""
+    """Ranges of offsets by `TOPIC/PARTITION`, sorted and not adjacent."""
 
     ranges: dict[str, tuple[Range, ...]] = {}
 
     def has(self, place: str, offset: int) -> bool:
-        """Whether it is done."""
+        """Whether the record is done."""
         found = self.ranges.get(place, ())
         at = bisect_right(found, offset, key=lambda one: one[0]) - 1
         return at >= 0 and offset < found[at][1]
 
     def plus(self, other: "Done") -> "Done":
-        """What either has."""
+        """The union of both."""
         places = {**self.ranges, **other.ranges}
         return Done({place: _merged((*self.ranges.get(place, ()), *other.ranges.get(place, ()))) for place in places})
 
 
 def done_of(offsets: Mapping[str, Iterable[int]]) -> Done:
-    """Single offsets by place.
+    """Make ranges of single offsets by place.
 
     >>> done_of({"_p.e/0": [4, 5, 7]}).ranges
     {'_p.e/0': ((4, 6), (7, 8))}
