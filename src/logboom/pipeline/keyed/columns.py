@@ -22,11 +22,11 @@ _MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2: Final = np.uint64(0x94D049BB133111EB)
 _TEXTS: Final = ("body", "attributes", "service", "host", "severity_text", "trace_id", "span_id", "event_id")
 _FIXED_BYTES: Final = 64
-"""What times and numbers of an event take."""
+"""Bytes that the times and numbers of an event take."""
 
 
 def text_words(texts: pa.Array) -> Words:
-    """XXH64 of each text, as samples have it; nulls share one that no text has but by chance."""
+    """XXH64 of each text, as in samples. Nulls share one hash, which differs from those of texts except by chance."""
     coded = texts.dictionary_encode()
     words = np.append(hashes(coded.dictionary), np.uint64(0))
     found: Words = words[pc.fill_null(coded.indices, len(words) - 1).to_numpy(zero_copy_only=False)]
@@ -34,9 +34,9 @@ def text_words(texts: pa.Array) -> Words:
 
 
 def salted(words: Words, salt: str) -> Words:
-    """Other hashes of the same keys, as good as independent of these for every salt. A sample that draws by these may
-    stand behind another one that has kept the low hashes only. This is the finaliser of SplitMix64 (Steele, Lea, Flood:
-    "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014)."""
+    """Second hashes of the same keys, nearly independent of the first for every salt. A sample by these may follow one
+    that has kept only low first hashes. This is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast Splittable
+    Pseudorandom Number Generators", OOPSLA 2014)."""
     with np.errstate(over="ignore"):
         total = words ^ np.uint64(xxh64(salt.encode()))
         total = (total ^ (total >> np.uint64(30))) * _MIX_1
@@ -45,7 +45,7 @@ def salted(words: Words, salt: str) -> Words:
 
 
 def ranks(groups: Words, order: Words) -> Longs:
-    """The place of each row in its group, counted from 0, by `order`; rows of equal order as they come."""
+    """The rank of each row in its group, from 0, by `order`; rows of equal order keep their sequence."""
     sort = np.lexsort((order, groups))
     found = np.empty(len(groups), np.int64)
     found[sort] = _since_start(groups[sort])
@@ -53,7 +53,7 @@ def ranks(groups: Words, order: Words) -> Longs:
 
 
 def sums_before(groups: Words, values: Longs) -> Longs:
-    """The sum of the values of the rows of the same group that stand before each row."""
+    """The sum of the values of the preceding rows of the same group, for each row."""
     sort = np.argsort(groups, kind="stable")
     ordered = values[sort]
     before = np.cumsum(ordered) - ordered
@@ -64,7 +64,7 @@ def sums_before(groups: Words, values: Longs) -> Longs:
 
 
 def _since_start(ordered: Words) -> Longs:
-    """How far each row is behind the first of its run of equal values."""
+    """The distance of each row from the first of its run of equal values."""
     places = np.arange(len(ordered))
     starts = np.where(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)], places, 0)
     found: Longs = places - np.maximum.accumulate(starts) if len(ordered) else places
@@ -72,13 +72,13 @@ def _since_start(ordered: Words) -> Longs:
 
 
 def totals(words: Words, values: Weights) -> tuple[Words, Weights]:
-    """Each word once, in order, and the sum of its values."""
+    """The distinct words, sorted, with the sum of the values of each."""
     found, index = np.unique(words, return_inverse=True)
     return found, np.bincount(index, weights=values, minlength=len(found)).astype(np.float64)
 
 
 def found_at(sorted_words: Words, wanted: Words) -> tuple[Longs, Mask]:
-    """By wanted word: where it stands among sorted ones, and whether it is there."""
+    """The position of each wanted word among sorted ones, and whether it is there."""
     if not len(sorted_words):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
     places = np.minimum(np.searchsorted(sorted_words, wanted), len(sorted_words) - 1)
@@ -86,20 +86,20 @@ def found_at(sorted_words: Words, wanted: Words) -> tuple[Longs, Mask]:
 
 
 def times_ms(rows: pa.RecordBatch, now_ms: int) -> Longs:
-    """When each event happened in milliseconds since 1970: its time, else when it was observed, else now."""
+    """When each event happened, in milliseconds since 1970: its time, else its observed time, else now."""
     times = pc.coalesce(rows.column("time"), rows.column("observed_time")).cast(pa.int64())
     micros: Longs = pc.fill_null(times, now_ms * 1_000).to_numpy(zero_copy_only=False)
     return micros // 1_000
 
 
 def weights_of(rows: pa.RecordBatch) -> Weights:
-    """The weights of events; 1 if there is none."""
+    """The weights of events; 1 for an event without one."""
     found: Weights = pc.fill_null(rows.column("weight"), 1.0).to_numpy(zero_copy_only=False)
     return found
 
 
 def sizes_of(rows: pa.RecordBatch) -> Longs:
-    """About the bytes of each event: its texts, attributes as JSON among them, and 64 for the rest."""
+    """The approximate bytes of each event: its texts, including attributes as JSON, and 64 for the rest."""
     found = np.full(rows.num_rows, _FIXED_BYTES, np.int64)
     for name in _TEXTS:
         found += pc.fill_null(pc.binary_length(rows.column(name)), 0).to_numpy(zero_copy_only=False)

@@ -1,7 +1,8 @@
-"""Rows that wait for a later batch, as a list of tables of which most are written to disk once and then only dropped.
+"""Rows that wait for a later batch, as a list of tables. Most tables are written to disk once and later dropped as a
+whole.
 
-Rows wait about equally long, so that the oldest table is usually free of waiting rows first. A table is rebuilt only
-where most of its rows have gone, or where there are too many tables. Knows Arrow. Must not know what rows wait for.
+Rows wait for similar times, so the oldest table usually becomes empty first. A table is rebuilt only if most of its
+rows are gone, or if there are too many tables. Knows Arrow. Must not know what rows wait for.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +14,14 @@ import pyarrow as pa
 from logboom.pipeline.keyed.columns import Mask
 
 TABLES_MAX: Final = 12
-"""More than these are put together, the smallest first."""
+"""If there are more tables, they are merged, the smallest first."""
 
 Waits = Callable[[pa.Table], Mask]
-"""By row of a table: whether it still waits."""
+"""For each row of a table: whether it still waits."""
 
 
 def still_held(tables: Sequence[pa.Table], waits: Waits) -> tuple[pa.Table, ...]:
-    """The tables without those rows that wait no longer, as far as taking them out pays; rows stay in order."""
+    """Remove rows that no longer wait, if rebuilding a table is worth it. Keeps the order of rows."""
     kept: list[pa.Table] = []
     for table in tables:
         waiting = waits(table)
@@ -35,7 +36,7 @@ def still_held(tables: Sequence[pa.Table], waits: Waits) -> tuple[pa.Table, ...]
 
 
 def rows_where(tables: Sequence[pa.Table], wanted: Waits) -> pa.Table | None:
-    """The rows of all tables that are wanted, in order; None if there is no table."""
+    """The wanted rows of all tables, in order; None if there is no table."""
     return pa.concat_tables([_only(table, wanted(table)) for table in tables]) if tables else None
 
 

@@ -1,7 +1,7 @@
-"""Events of two sides that have the same key and are close in time, brought together: the work of `join`.
+"""Matches events of two sides that have the same key and are close in time: the algorithm of `join`.
 
-Each event waits for `window_ms` from its arrival on, and meets what comes of the other side meanwhile, or waits there
-already. Those that met nobody leave as they came.
+Each event waits for `window_ms` after its arrival, and is matched with events of the other side that arrive meanwhile
+or are already waiting. Unmatched events are returned unchanged.
 
 Knows Arrow and an event's columns. Must not know where the sides come from.
 """
@@ -24,19 +24,20 @@ from logboom.pipeline.keyed.columns import Longs, Mask, Words, ranks, weights_of
 from logboom.pipeline.keyed.held import Waits, rows_where, still_held
 
 KEY: Final = "key_word"
-"""Of the rows that are given: the hash of the key."""
+"""Input column: the hash of the key."""
 SIDE: Final = "side"
-"""LEFT or RIGHT."""
+"""Input column: LEFT or RIGHT."""
 TIME: Final = "time_ms"
 SIZE: Final = "size_bytes"
 LEFT, RIGHT = 0, 1
 ROWS: Final = pa.schema([*LIVE_SCHEMA, (KEY, pa.uint64()), (SIDE, pa.int64()), (TIME, pa.int64()), (SIZE, pa.int64())])
-"""What is given."""
+"""The columns of the input."""
 
 PAIRS_MAX_BYTES: Final = 256 * MIB
-"""How large the pairs of a shard may be in one batch. JSON takes up to six times that, and an Arrow array 2 GiB."""
+"""Limit of the size of a shard's pairs in one batch. As JSON they take up to six times that, and an Arrow array is
+limited to 2 GiB."""
 _PAIRS_MAX: Final = PAIRS_MAX_BYTES // 128
-"""There is room for no more of the smallest: an event has 64 bytes at least (`columns.sizes_of`)."""
+"""The number of the smallest pairs within that limit: an event counts at least 64 bytes (`columns.sizes_of`)."""
 _NUMBER, _ARRIVED = "number", "arrived_ms"
 _COUNTER: Final = pa.schema([("next", pa.int64()), ("waits_from", pa.int64())])
 _MET: Final = pa.schema([("number", pa.int64())])
@@ -46,37 +47,38 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class JoinRules:
-    """Who meets whom."""
+    """The rules for matching."""
 
     window_ms: int
-    """How long an event waits, and how far apart the times of two may be."""
+    """How long an event waits, and the largest difference between the times of two matched events."""
     matches_max: int
-    """With how many of the other side an event is joined at most in one batch."""
+    """The maximum number of matches of one event in one batch."""
     prefix: str
-    """The attribute of the joined event that holds the right one."""
+    """The attribute of the joined event that contains the right event."""
     events_max: int
     bytes_max: int
 
 
 class Joined(NamedTuple):
-    """What has met, and what waits no longer."""
+    """The joined events, and those that no longer wait."""
 
     pairs: pa.RecordBatch | None
-    """New events."""
+    """The joined events."""
     alone: pa.Table
-    """Those that met nobody, with their SIDE."""
+    """Unmatched events, with their SIDE."""
     met: int
-    """How many that have met others wait no longer."""
+    """Number of matched events that no longer wait."""
     state: tuple[pa.Table, ...]
     held: int
     early: int
-    """How many ceased to wait before their time, since too much was held."""
+    """Number of events whose wait was cut short because too many were held."""
     cut: int
-    """How many pairs were not made, since one event has met too many others or there is no room for them."""
+    """Number of pairs that were not made, because of `matches_max` or the size limit."""
 
 
 class _Waiting(NamedTuple):
-    """What is known of the events that wait, in the order in which they came; each has the number behind the last."""
+    """The keys and times of waiting events, in the order of arrival. Each has a number, one above that of the previous
+    event."""
 
     first: int
     keys: Words
@@ -94,7 +96,7 @@ class _Waiting(NamedTuple):
 def advance(
     rules: JoinRules, state: tuple[pa.Table, ...], rows: pa.Table, now_ms: int, *, ends: bool = False
 ) -> Joined:
-    """Takes the rows of a batch. `ends`: nothing waits any longer."""
+    """Process the rows of a batch. `ends`: no events wait after this."""
     counter, met, *tables = state or (_counter(0, 0), _MET.empty_table())
     fresh, waits_from = (int(counter.column(name)[0].as_py()) for name in _COUNTER.names)
     if rows.num_rows:
@@ -142,7 +144,7 @@ def _waiting(tables: Sequence[pa.Table], waits_from: int) -> _Waiting:
 
 
 def _goes_on_from(rules: JoinRules, waiting: _Waiting, now_ms: int, *, ends: bool) -> tuple[int, int]:
-    """The number of the first event that goes on waiting, and how many have to stop before their time."""
+    """The number of the first event that continues to wait, and how many waits are cut short."""
     count = len(waiting.keys)
     if ends:
         return waiting.behind, 0
@@ -154,8 +156,8 @@ def _goes_on_from(rules: JoinRules, waiting: _Waiting, now_ms: int, *, ends: boo
 
 
 def _meetings(rules: JoinRules, waiting: _Waiting, fresh: int) -> tuple[Longs, Longs, int]:
-    """The numbers of left and right events that meet in this batch, in order: at least one of two has just come. And
-    how many pairs there are of all that are close, also of those that have met `matches_max` others."""
+    """The numbers of the left and right events of each pair of this batch, sorted: at least one of the two is new. And
+    the number of all close pairs, including those beyond `matches_max`."""
     left, right = np.flatnonzero(waiting.sides == LEFT), np.flatnonzero(waiting.sides == RIGHT)
     new = waiting.first + np.arange(len(waiting.keys)) >= fresh
     came_left, found_right, of_left = _close(rules, waiting, left[new[left]], right)
@@ -172,20 +174,21 @@ def _few(rules: JoinRules, mine: Longs, others: Longs) -> Mask:
 
 
 def _with_room(waiting: _Waiting, left: Longs, right: Longs) -> Mask:
-    """Of pairs in order, those that are made; the others have met all the same."""
+    """The pairs to make, from sorted pairs; the other events still count as matched."""
     sizes = waiting.sizes[left - waiting.first] + waiting.sizes[right - waiting.first]
     room: Mask = np.cumsum(sizes) <= PAIRS_MAX_BYTES
     return room
 
 
 def _close(rules: JoinRules, waiting: _Waiting, came: Longs, others: Longs) -> tuple[Longs, Longs, int]:
-    """Events that came, with those of the other side that have the same key and are close in time: of these the first
-    `matches_max` by time. And how many they are with all others."""
+    """New events, with those of the other side that have the same key and are close in time, of each at most the first
+    `matches_max` by time. And the number of all such pairs."""
     if not len(came) or not len(others):
         return came[:0], others[:0], 0
     keys, times = waiting.keys, waiting.times_ms
     others = others[np.lexsort((times[others], keys[others]))]
-    # One sort of the others and of both ends of what each event looks for tells how many stand before each end.
+    # One sort of the other events together with both ends of each new event's time range counts the events before each
+    # end.
     words = np.concatenate((keys[came], keys[others], keys[came]))
     moments = np.concatenate((times[came] - rules.window_ms, times[others], times[came] + rules.window_ms))
     kinds = np.repeat([0, 1, 2], [len(came), len(others), len(came)])
@@ -195,13 +198,13 @@ def _close(rules: JoinRules, waiting: _Waiting, came: Longs, others: Longs) -> t
     starts, ends = before[: len(came)], before[len(came) + len(others) :]
     close = int((ends - starts).sum())
     counts = np.minimum(ends - starts, rules.matches_max)
-    counts = np.diff(np.minimum(np.cumsum(counts), _PAIRS_MAX), prepend=0)  # of one key there may be very many
+    counts = np.diff(np.minimum(np.cumsum(counts), _PAIRS_MAX), prepend=0)  # one key may have very many
     offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.repeat(came, counts), others[np.repeat(starts, counts) + offsets], close
 
 
 def _pairs(rules: JoinRules, tables: Sequence[pa.Table], left: Longs, right: Longs) -> pa.RecordBatch:
-    """The left events with the right ones as an attribute, as heavy as the heavier of both."""
+    """The left events with the right ones as an attribute. The weight is the larger of both."""
     lefts, rights = _taken(tables, left), _taken(tables, right)
     texts = _with_own_member(lefts.column("attributes"), rules.prefix, event_texts(rights, weights_of(rights)))
     columns = dict(zip(LIVE_SCHEMA.names, lefts.columns, strict=True))
@@ -212,7 +215,7 @@ def _pairs(rules: JoinRules, tables: Sequence[pa.Table], left: Longs, right: Lon
 
 
 def _taken(tables: Sequence[pa.Table], numbers: Longs) -> pa.RecordBatch:
-    """The events of these numbers, as often as they are named."""
+    """The events with these numbers, repeated as often as they are listed."""
     once, index = np.unique(numbers, return_inverse=True)
     found = rows_where(tables, _among(once))
     assert found is not None, "numbers are those of rows in tables"
@@ -220,7 +223,7 @@ def _taken(tables: Sequence[pa.Table], numbers: Longs) -> pa.RecordBatch:
 
 
 def _with_own_member(attributes: pa.Array, name: str, values: pa.Array) -> pa.Array:
-    """The objects with this member in place of any other of its name."""
+    """JSON objects with this member, which replaces any other with its name."""
     attributes = pc.fill_null(attributes, "{}")
     may_have = pc.match_substring(attributes, f"{_encode(name).decode()}:")
     if pc.any(may_have).as_py():

@@ -1,11 +1,11 @@
-"""At most this many events a second of each key, with weights by which the kept ones stand for all: `sample` with
-`per_second`.
+"""Keeps at most this many events per second of each key, with weights so that the kept ones represent all: `sample`
+with `per_second`.
 
-Each key has a bucket of tokens (RFC 2697 names the idea): it fills with the time between two batches, and an event that
-stays takes one. Of the k events of a key in a batch the m with the lowest hash stay, and their weights grow so that
-they sum to those of all k. Events for which there was no token at all are owed: their weight goes to those that stay
-next. So the sum of weights is the count of the input, but for what is owed at the moment, and what was owed to keys
-that were forgotten since there were too many.
+Each key has a token bucket (the idea is that of RFC 2697): it fills with the time between two batches, and each kept
+event takes a token. Of the k events of a key in a batch, the m with the lowest hashes are kept, and their weights grow
+so that their sum is that of all k. If there was no token at all, the weight of the events is owed: it is added to the
+next kept events. So the sum of weights equals the number of input events, except for the weight that is currently owed,
+and weight owed to keys that were evicted because of the limit of keys.
 
 Knows numpy and Arrow. Must not know events.
 """
@@ -22,36 +22,36 @@ STATE: Final = pa.schema(
     [("key", pa.uint64()), ("tokens", pa.float64()), ("owed", pa.float64()), ("at_ms", pa.int64())]
 )
 _IDLE_MAX_MS: Final = 60_000
-"""A bucket fills for no longer than this: what comes after an hour's stop is no burst of an hour."""
+"""A bucket fills for at most this time: after a stop of an hour there is no burst of an hour's events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """How fast the events of a key may be, and how many keys are told apart."""
+    """The allowed rate of a key, and the limit of keys."""
 
     per_second: float
     keys_max: int
 
     @property
     def full(self) -> float:
-        """The most that waits in it from batch to batch: a second's worth, or what one event takes."""
+        """The size of a bucket: the tokens of a second, or of one event."""
         return max(self.per_second, 1.0)
 
 
 class Drawn(NamedTuple):
-    """What becomes of the events of a batch."""
+    """The result for the events of a batch."""
 
     stays: Mask
     weights: Weights
-    """By row, where it stays."""
+    """For each row, the new weight if it is kept."""
     state: pa.Table
-    """Behind the batch."""
+    """The state after the batch."""
     forgotten: float
-    """The weight that was owed to keys that are forgotten."""
+    """The owed weight of evicted keys."""
 
 
 def advance(bucket: Bucket, state: pa.Table | None, keys: Words, draws: Words, weights: Weights, now_ms: int) -> Drawn:
-    """`draws`: the hash that decides which of a key stay."""
+    """`draws`: the hashes that decide which events of a key are kept."""
     known, tokens, owed = _filled(bucket, state, now_ms)
     names, index = np.unique(keys, return_inverse=True)
     places, there = found_at(known, names)
@@ -79,12 +79,12 @@ def advance(bucket: Bucket, state: pa.Table | None, keys: Words, draws: Words, w
 
 
 def owed_by(state: pa.Table) -> float:
-    """The weight of events that stand for nothing yet."""
+    """The weight that is currently owed."""
     return float(state.column("owed").to_numpy().sum())
 
 
 def _filled(bucket: Bucket, state: pa.Table | None, now_ms: int) -> tuple[Words, Weights, Weights]:
-    """The keys in order, their tokens at this time and what is owed to them."""
+    """The sorted keys, with their tokens at this time and the owed weight."""
     if state is None or not state.num_rows:
         return np.zeros(0, np.uint64), np.zeros(0), np.zeros(0)
     keys, tokens, owed, at_ms = (state.column(name).to_numpy() for name in STATE.names)
@@ -95,7 +95,8 @@ def _filled(bucket: Bucket, state: pa.Table | None, now_ms: int) -> tuple[Words,
 
 
 def _bounded(bucket: Bucket, state: pa.Table) -> pa.Table:
-    """Without the keys that are as good as new ones; of too many, those are kept that owe most, then the emptiest."""
+    """Remove keys that equal new ones. Above the limit, keep those with the most owed weight, then those with the
+    fewest tokens."""
     tokens, owed = state.column("tokens").to_numpy(), state.column("owed").to_numpy()
     rows = np.flatnonzero((owed > 0) | (tokens < bucket.full))
     if len(rows) > bucket.keys_max:

@@ -1,7 +1,8 @@
-"""A rate for each key by which about this many events a second of it stay: `sample` with `target_per_second`.
+"""A sampling rate for each key that keeps about this many events per second of it: `sample` with `target_per_second`.
 
-What comes of a key is followed by a moving average over time; its rate is that average by the target. Whether an event
-stays is decided by its hash alone, as in any sample, so weights are right at every rate. Knows numpy and Arrow.
+The event rate of a key is a moving average over time; its sampling rate is that average divided by the target. As in
+any sample, the hash of an event alone decides whether it is kept, so weights are correct at every rate. Knows numpy and
+Arrow.
 """
 
 from dataclasses import dataclass
@@ -15,25 +16,25 @@ from logboom.pipeline.plan.sampling import BITS, SPACE
 
 STATE: Final = pa.schema([("key", pa.uint64()), ("per_second", pa.float64()), ("at_ms", pa.int64())])
 _FIRST_MS: Final = 1_000
-"""The time that the first batch of a key is taken to stand for."""
+"""The time that the first batch of a key is assumed to cover."""
 _FORGOTTEN_BELOW: Final = 0.01
-"""A key of fewer events a second than this part of the target is as one that has never come."""
+"""A key with fewer events per second than this fraction of the target is treated as new."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What should stay of each key."""
+    """The target of each key."""
 
     per_second: float
     over_ms: int
-    """The time constant of the average: after a step it has gone two thirds of the way in this time."""
+    """The time constant of the average: after a step it has covered two thirds of the difference in this time."""
     keys_max: int
 
 
 def advance(
     target: Target, state: pa.Table | None, keys: Words, draws: Words, now_ms: int
 ) -> tuple[Mask, Weights, pa.Table]:
-    """By row: whether it stays, and by what its weight grows then; and the state after the batch."""
+    """For each row, whether it is kept, and the factor of its weight; and the state after the batch."""
     names, index, counts = np.unique(keys, return_inverse=True, return_counts=True)
     known, averages, elapsed_ms = _averages(state, now_ms)
     step = 1 - np.exp(-elapsed_ms / target.over_ms)
@@ -58,7 +59,7 @@ def _averages(state: pa.Table | None, now_ms: int) -> tuple[Words, Weights, Weig
 
 
 def _state(target: Target, keys: Words, averages: Weights, now_ms: int) -> pa.Table:
-    """In the order of keys, without those that are as good as new ones; of too many, the busiest."""
+    """The sorted keys, without those that equal new ones. Above the limit, the busiest are kept."""
     rows = np.flatnonzero(averages >= target.per_second * _FORGOTTEN_BELOW)
     if len(rows) > target.keys_max:
         rows = rows[np.argsort(-averages[rows], kind="stable")[: target.keys_max]]

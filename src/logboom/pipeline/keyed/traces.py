@@ -1,8 +1,8 @@
-"""Traces that are decided as a whole, once their events have had time to come: the work of `tail_sample`.
+"""Decides about whole traces after a wait for their events: the algorithm of `tail_sample`.
 
-A trace is open from its first event on. After `wait_ms`, or earlier where too much is held, it is decided: kept at its
-weight where a rule says so, else by its hash at a rate, which its weight grows by. Events that come behind that begin
-another trace, but for those of a trace that a rule has kept, which follow it for a while.
+A trace is open from its first event. After `wait_ms`, or earlier if too many events are held, it is decided: kept with
+its weight if a rule says so, otherwise sampled by its hash, which multiplies its weight by the rate. Later events with
+the same id start another trace. But those of a trace that was kept by a rule are also kept for a while.
 
 Knows Arrow and hashes. Must not know how rules are written.
 """
@@ -19,16 +19,16 @@ from logboom.pipeline.keyed.held import Waits, rows_where, still_held
 from logboom.pipeline.plan.sampling import BITS, SPACE
 
 TRACE: Final = "trace_word"
-"""Of the rows that are given: the hash of the trace."""
+"""Input column: the hash of the trace."""
 KEEPS: Final = "keeps"
-"""Whether a rule keeps the trace of this event."""
+"""Input column: whether a rule keeps the trace of this event."""
 SIZE: Final = "size_bytes"
 TIME: Final = "time_ms"
 RARE: Final = "rare_word"
-"""The hash of what may be rare; 0 if there is nothing."""
+"""Input column: the hash of a value that may be rare; 0 if there is none."""
 
 ALONE: Final = "alone"
-"""Whether the event is a trace of its own, which nothing is waited for."""
+"""Input column: whether the event is a trace of its own, without a wait."""
 ROWS: Final = pa.schema(
     [
         *LIVE_SCHEMA,
@@ -40,7 +40,7 @@ ROWS: Final = pa.schema(
         (RARE, pa.uint64()),
     ]
 )
-"""What is given."""
+"""The columns of the input."""
 
 _ARRIVED: Final = "arrived_ms"
 _OPEN: Final = pa.schema(
@@ -59,46 +59,46 @@ _SEEN: Final = pa.schema([("word", pa.uint64()), ("window_ms", pa.int64()), ("tr
 _KEPT_MAX: Final = 100_000
 _SEEN_MAX: Final = 100_000
 _FOLLOW_MS: Final = 300_000
-"""How long events of a trace that was kept by a rule are kept when they come late."""
+"""How long late events of a trace that was kept by a rule are kept."""
 _MINUTE_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class TailRules:
-    """How traces are decided."""
+    """The settings for decisions."""
 
     name: str
-    """Salt of the hash, so that an earlier sample's choice says nothing about this one."""
+    """Salt of the hash, so that the choice is independent of an earlier sample."""
     wait_ms: int
     rate: float
-    """One in this many of the traces that no rule keeps; 0 for none."""
+    """Keep one in this many of the traces that no rule keeps; 0: none."""
     slower_ms: int | None
-    """A trace whose events are further apart is kept."""
+    """A trace whose events span more time than this is kept."""
     rare: int
-    """The first so many traces a minute of each of what may be rare are kept."""
+    """The first traces per minute of each rare value are kept, up to this number."""
     events_max: int
     bytes_max: int
 
 
 class Decided(NamedTuple):
-    """What has become of traces in a batch."""
+    """The result for the traces of a batch."""
 
     rows: pa.Table | None
-    """The events of the traces that were decided, and those that came late to a kept one."""
+    """The events of decided traces that were kept, and late events of kept traces."""
     stays: Mask
     weights: Weights
     state: tuple[pa.Table, ...]
     held: int
     opened: int
-    """How many traces are not decided."""
+    """Number of open traces."""
     early: int
-    """How many traces were decided before their time, since too much was held."""
+    """Number of traces that were decided early because too many events were held."""
 
 
 def advance(
     rules: TailRules, state: tuple[pa.Table, ...], rows: pa.Table, now_ms: int, *, ends: bool = False
 ) -> Decided:
-    """Takes the rows of a batch, and decides what is due. `ends`: everything is."""
+    """Process the rows of a batch, and decide what is due. `ends`: decide everything."""
     opened, kept, seen, *tables = state or (_OPEN.empty_table(), _KEPT.empty_table(), _SEEN.empty_table())
     kept = _unexpired(kept, now_ms)
     late = np.isin(rows.column(TRACE).to_numpy(), kept.column("trace").to_numpy())
@@ -126,8 +126,8 @@ def advance(
 
 
 def _rows_of(open_traces: pa.Table) -> Waits:
-    """The rows of these traces. Of a trace that was decided and has started over, an older row may still stand in a
-    table; it came before the trace was opened again."""
+    """The rows of these traces. A trace may have been decided and opened again while an older row of it is still in a
+    table; that row came before the new opening."""
     traces, since = open_traces.column("trace").to_numpy(), open_traces.column("since_ms").to_numpy()
 
     def rows(table: pa.Table) -> Mask:
@@ -145,7 +145,7 @@ def _unexpired(kept: pa.Table, now_ms: int) -> pa.Table:
 
 
 def _with_rows(rules: TailRules, opened: pa.Table, rows: pa.Table, now_ms: int) -> pa.Table:
-    """The open traces with these events, in the order of their hashes."""
+    """The open traces including these events, sorted by hash."""
     words, times = rows.column(TRACE).to_numpy(), rows.column(TIME).to_numpy()
     traces, index = np.unique(np.concatenate((opened.column("trace").to_numpy(), words)), return_inverse=True)
     old, new = index[: opened.num_rows], index[opened.num_rows :]
@@ -168,7 +168,7 @@ def _with_rows(rules: TailRules, opened: pa.Table, rows: pa.Table, now_ms: int) 
 
 
 def _due(rules: TailRules, opened: pa.Table, now_ms: int, *, ends: bool) -> tuple[Mask, int]:
-    """Which open traces are to be decided, and how many of them before their time."""
+    """Which open traces are due, and how many of them early."""
     since: Longs = opened.column("since_ms").to_numpy()
     due = np.full(len(since), True) if ends else since + rules.wait_ms <= now_ms
     events, size = opened.column("events").to_numpy(), opened.column("bytes").to_numpy()
@@ -183,7 +183,7 @@ def _due(rules: TailRules, opened: pa.Table, now_ms: int, *, ends: bool) -> tupl
 def _kept_by_rule(
     rules: TailRules, closed: pa.Table, found: pa.Table | None, seen: pa.Table, now_ms: int
 ) -> tuple[Mask, pa.Table]:
-    """By closed trace: whether a rule keeps it; and what has been seen of what may be rare."""
+    """For each decided trace, whether a rule keeps it; and the updated counts of rare values."""
     kept: Mask = closed.column("keeps").to_numpy().copy()
     if rules.slower_ms is not None:
         kept |= closed.column("last_ms").to_numpy() - closed.column("first_ms").to_numpy() >= rules.slower_ms
@@ -201,7 +201,7 @@ def _kept_by_rule(
     places, there = found_at(known, names)
     before = np.where(there, counts[places], 0) if len(known) else np.zeros(len(names), np.int64)
     starts = np.cumsum(fresh) - fresh
-    rank = np.arange(len(index)) - starts[index]  # pairs are in the order of words, then of traces
+    rank = np.arange(len(index)) - starts[index]  # pairs are sorted by value, then by trace
     kept[pairs[1][before[index] + rank < rules.rare].astype(np.int64)] = True
     rest = np.setdiff1d(np.arange(len(known)), places[there])
     words_now, counts_now = np.concatenate((known[rest], names)), np.concatenate((counts[rest], before + fresh))
@@ -212,7 +212,7 @@ def _kept_by_rule(
 
 
 def _factors(rules: TailRules, traces: Words, by_rule: Mask) -> Weights:
-    """By trace what its weight grows by; 0 for those that are dropped."""
+    """The factor of each trace's weight; 0 for dropped ones."""
     if not rules.rate:
         return np.where(by_rule, 1.0, 0.0)
     drawn = salted(traces, rules.name) >> np.uint64(64 - BITS) < np.uint64(int(SPACE / rules.rate))
@@ -220,7 +220,7 @@ def _factors(rules: TailRules, traces: Words, by_rule: Mask) -> Weights:
 
 
 def _with_kept(kept: pa.Table, traces: Words, now_ms: int) -> pa.Table:
-    """Those that late events follow, oldest first."""
+    """Traces whose late events are kept, oldest first."""
     if not len(traces):
         return kept
     more = pa.Table.from_arrays([pa.array(traces), pa.array(np.full(len(traces), now_ms + _FOLLOW_MS))], schema=_KEPT)

@@ -1,7 +1,7 @@
-"""How much of each key has passed in a window of the clock, and what is over a cap: the work of `limit`.
+"""Counts the volume of each key in a time window, and finds the events above a limit: the algorithm of `limit`.
 
-A window begins where the time of the batch, counted from 1970, is a multiple of its length: one of a day at midnight
-UTC. Knows numpy and Arrow. Must not know what becomes of events over the cap.
+A window starts where the batch time, counted from 1970, is a multiple of its length; a window of one day starts at
+midnight UTC. Knows numpy and Arrow. Must not know what happens to events above the limit.
 """
 
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ from logboom.pipeline.keyed.columns import Longs, Mask, Words, found_at, sums_be
 
 STATE: Final = pa.schema([("key", pa.uint64()), ("window_ms", pa.int64()), ("used", pa.int64())])
 OTHERS: Final = np.uint64(1)
-"""What keys share that come when there are too many: one account for all of them."""
+"""The key for all further keys when there are too many: they share one count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What may pass."""
+    """The limit."""
 
     most: int
-    """Events or bytes by key and window."""
+    """Events or bytes per key and window."""
     window_ms: int
     keys_max: int
-    """More keys than these in one window share an account."""
+    """If a window has more keys, the further ones share one count."""
 
 
 def advance(cap: Cap, state: pa.Table | None, keys: Words, sizes: Longs, now_ms: int) -> tuple[Mask, pa.Table]:
-    """By row: whether it is over the cap. A key's events pass until what has passed reaches the cap, so that the last
-    of them may stand across it."""
+    """For each row, whether it is above the limit. Events of a key pass until their volume reaches the limit, so the
+    last of them may exceed it."""
     window_ms = now_ms - now_ms % cap.window_ms
     known, used = _accounts(state, window_ms)
     keys = _bounded(cap, known, keys)
@@ -55,7 +55,7 @@ def _accounts(state: pa.Table | None, window_ms: int) -> tuple[Words, Longs]:
 
 
 def _bounded(cap: Cap, known: Words, keys: Words) -> Words:
-    """The keys, those that there is no room for replaced by OTHERS."""
+    """The keys, with OTHERS for those above the limit of keys."""
     fresh = np.setdiff1d(keys, known)
     room = max(0, cap.keys_max - len(known))
     return np.where(np.isin(keys, fresh[room:]), OTHERS, keys) if len(fresh) > room else keys

@@ -1,15 +1,15 @@
-"""Brings events of an archive into the stream from which a replay reads them, as much at once as the log has room for.
+"""Copies events of an archive into the stream that a replay reads, limited to what the log has space for.
 
-An archive's files have events in the order of their times and batches; whoever reads an edge knows repeats by the order
-of origins. So Spark sorts them here, on its disks, before they are written: each partition of the stream has whole
-partitions of origin, in their order.
+The files of an archive have events in the order of their times and batches, but readers of an edge recognise repeats by
+the order of origins. So Spark sorts the events before they are written: each partition of the stream has whole
+partitions of origin, in order.
 
-An archive may be larger than the log, or than any disk here. So it is loaded slice by slice (`archive_slices`): the
-replay takes all of one through its sinks, then it is deleted from the stream, and the next is loaded. Nothing of a
-slice is read before all of it is written. How far the load is stands in `load.json`: a slice that was cut short is
-deleted from the stream and loaded again, whole.
+An archive may be larger than the log or any local disk. So it is loaded in slices (`archive_slices`): the replay
+processes one slice completely, then it is deleted from the stream, and the next slice is loaded. No record of a slice
+is read before all are written. `load.json` records the progress: a slice whose load was interrupted is deleted from the
+stream and loaded again.
 
-Knows Spark, the archive's reader and the log. Must not know what becomes of the events.
+Knows Spark, the archive's reader and the log. Must not know how the events are processed.
 """
 
 import contextlib
@@ -42,13 +42,13 @@ from logboom.pipeline.spark.kafka import write_records
 
 PARTITIONS: Final = 8
 ROOM_BYTES: Final = 4 * GIB
-"""What a slice may take of the log, unless the replay says another size."""
+"""Default size of a slice in the log."""
 _LOADED: Final = "loaded.json"
-"""Of earlier versions, which loaded all at once."""
+"""File of earlier versions, which loaded everything at once."""
 _LOAD: Final = "load.json"
 _ADVICE: Final = "begin another replay"
 _ATTEMPTS: Final = 5
-"""Files that are merged with others while they are read make a load start over."""
+"""A load starts over this often because files were merged while it read them."""
 _WATCH_S: Final = 0.5
 _ROWS: Final = "stream string, partition int, offset bigint, event_id string, value binary"
 _DELETE_S: Final = 60.0
@@ -68,35 +68,37 @@ class _OriginAt(msgspec.Struct, frozen=True):
 
 
 class _Load(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a load is."""
+    """Progress of a load."""
 
     position: tuple[_OriginAt, ...] = ()
-    """What is loaded of each origin, up to there."""
+    """The offset up to which each origin was loaded."""
     is_loading: bool = False
-    """Whether the slice behind it is being written: all before went through, and the stream may have a part of it."""
+    """Whether the next slice is being written: all earlier ones were processed, and the stream may have a part of
+    it."""
     is_last: bool = False
-    """Whether nothing is behind it."""
+    """Whether no slice is left."""
 
     def begin(self) -> dict[Origin, int]:
-        """The first offset of each origin that is not loaded."""
+        """The first offset of each origin that was not loaded."""
         return {Origin(one.stream, one.partition): one.offset for one in self.position}
 
     def after(self, upto: Position, *, is_last: bool) -> "_Load":
-        """With another slice."""
+        """The progress after another slice."""
         reached = self.begin() | dict(upto)
         return _Load(position=tuple(_OriginAt(*each, at) for each, at in sorted(reached.items())), is_last=is_last)
 
 
 def room_of(replay: Replay) -> int:
-    """What a slice may take of the log, in bytes."""
+    """Size limit of a slice in the log, in bytes."""
     return ROOM_BYTES if replay.room_bytes is msgspec.UNSET else replay.room_bytes
 
 
 def seam_of(replay: Replay, query: Path) -> dict[Origin, int] | None:
-    """Up to where an archive is read where the rest comes from the log; None if all comes from the archive.
+    """The offset of each origin up to which an archive is read, if the rest is read from the log; None: all is in the
+    archive.
 
-    `query`: that of the part from the log. Records that were deleted between the choice and its first look come from
-    the archive too.
+    `query`: the query of the part from the log. Records that were deleted after the replay was planned and before this
+    query started come from the archive, too.
     """
     if not replay.seam:
         return None
@@ -109,7 +111,7 @@ def seam_of(replay: Replay, query: Path) -> dict[Origin, int] | None:
 
 @contextlib.contextmanager
 def _cancelled_by(stop: threading.Event, spark: SparkSession) -> Iterator[None]:
-    """Jobs of the body end with an error once it is asked to stop."""
+    """Jobs that are started in the body are cancelled when a stop is requested."""
     over = threading.Event()
 
     def watch() -> None:
@@ -137,28 +139,27 @@ class ArchiveLoader:
     admin: StreamAdmin
     notify: Callable[[str], None]
     _is_begun: bool = field(default=False, init=False)
-    """Whether this process was asked before."""
+    """Whether this process has loaded a slice before."""
     _part: ArchivePart | None = field(default=None, init=False)
     _slices: list[Slice] = field(default_factory=list, init=False)
-    """Of that part, those that are left."""
+    """The files that are left of that part."""
     _left: int = field(default=0, init=False)
-    """Events that are left to be loaded, as this process has counted them."""
+    """Number of events that are left to load, as counted by this process."""
 
     @property
     def stream(self) -> str:
-        """The stream that it fills."""
+        """The stream that is filled."""
         return self.plan.sources[0].streams[0]
 
     def prepare(self) -> None:
-        """Makes the stream, before anybody waits for it."""
+        """Create the stream, before anything waits for it."""
         self.admin.ensure({self.stream: PARTITIONS}, EDGE_CONFIGS)
 
     def load(self, spark: SparkSession, stop: threading.Event) -> bool:
-        """Puts the next slice into the stream, behind the end of the one before; whether there may be more.
+        """Load the next slice after the end of the previous one; returns whether there may be more.
 
-        To be called behind the checkpoint's lock, in front of each run of the replay, which is to take all of the
-        stream. What an earlier process loaded, and may not have taken, is left to the first run of this one. Until
-        `stop`.
+        Call this with the checkpoint's lock, before each run of the replay, which processes the whole stream. The first
+        run of a process gets what an earlier one loaded and may not have processed. Ends early on `stop`.
         """
         if (self.directory / _LOADED).exists():
             return False
@@ -180,10 +181,10 @@ class ArchiveLoader:
             try:
                 with _cancelled_by(stop, spark):
                     return self._next(spark, load)
-            except Exception as error:  # not BLE001: whatever Spark says, it is raised on in one sentence
+            except Exception as error:  # not BLE001: raised again as one sentence, whatever Spark says
                 if stop.is_set():
                     return None
-                # Spark wraps what a task raised; the archive may just have been merged.
+                # Spark wraps errors of tasks; an archive's files may just have been merged.
                 if attempt == _ATTEMPTS or "FileNotFoundError" not in str(error):
                     raise PipelineError(
                         f"the archive cannot be brought into {self.stream}: {cause_of(error)}"
@@ -199,9 +200,10 @@ class ArchiveLoader:
             return _Load()
 
     def _empty(self) -> None:
-        """Deletes what went through, and what a load that was cut short has left.
+        """Delete records that were processed, and those of an interrupted load.
 
-        Spark does not sync how far its query is: after a power failure it might read again what is gone.
+        Spark does not sync the progress of its query: after a power failure it might read again from an offset that is
+        deleted.
         """
         durably_committed(self.directory / "router")
         ends = self.admin.ends({self.stream: PARTITIONS})[self.stream]
@@ -226,7 +228,7 @@ class ArchiveLoader:
         return load.after(chosen.upto, is_last=not self._slices)
 
     def _surveyed(self, spark: SparkSession, load: _Load) -> ArchivePart:
-        """What is left of the archive, cut into slices."""
+        """What is left of the archive, in slices."""
         assert self.replay.archive is not None, "a replay from the log has nothing to load"
         reader = ArchiveReader(self.replay.archive.path, self.replay.archive.store)
         chosen = (self.replay.from_ms, self.replay.to_ms, self.replay.ids)
@@ -235,7 +237,7 @@ class ArchiveLoader:
         counts = _file_numbers(spark, len(part.files)).mapInArrow(Survey(part), COUNTS)
         self._slices = cut(counts.toArrow(), room_of(self.replay))
         left, before = sum(each.events for each in self._slices), self._left
-        if left < before:  # files that are merged with others leave as many
+        if left < before:  # files that were merged still have the same events
             raise PipelineError(
                 f"{before - left:,} of the {before:,} events that were left of the archive are gone from it; "
                 "--resume goes on with what is there"
@@ -250,7 +252,7 @@ class ArchiveLoader:
 
     def _write(self, found: DataFrame, at_once: int) -> None:
         to = F.pmod(F.hash("stream", "partition"), F.lit(PARTITIONS))
-        # Events that were one record have ids of one beginning and a number, which grows with their order.
+        # The ids of events that were one record have the same prefix and a number, which increases with their order.
         order = ("stream", "partition", "offset", F.length("event_id"), "event_id")
         ordered = found.withColumn("to", to).repartition(PARTITIONS, "to").sortWithinPartitions(*order)
         if self.replay.events_per_s is not None:
@@ -261,14 +263,14 @@ class ArchiveLoader:
 
 
 def _file_numbers(spark: SparkSession, count: int) -> DataFrame:
-    """0 to `count`, for tasks that each read some of this many files."""
+    """Numbers from 0 to `count`, for tasks that each read some of the files."""
     slots = max(1, spark.sparkContext.defaultParallelism)
     return spark.range(0, count, 1, max(1, min(count, 4 * slots)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Reads one slice in the files of the numbers that it is given. It travels to executors."""
+    """Reads the files with the given numbers of one slice. Pickled for executors."""
 
     part: ArchivePart
     upto: dict[Origin, int]
@@ -284,7 +286,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Paced:
-    """Hands on at most this many rows in a second. It travels to executors."""
+    """Limits the rows per second. Pickled for executors."""
 
     rows_per_s: float
 

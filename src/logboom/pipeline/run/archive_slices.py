@@ -1,11 +1,12 @@
-"""Cuts what a replay reads of an archive into slices that the log has room for, one after the other.
+"""Splits the part of an archive that a replay reads into slices that fit in the log.
 
-Sinks know repeats by the order of origins, so a slice is a range of offsets of each origin (a stream and a partition
-that events came from), behind that of the slice before. Which ranges make a slice goes by when their events were seen
-first: transforms with a state get the events of a time together, as far as the order of origins allows it.
+Sinks recognise repeats by the order of origins, so a slice is a range of offsets for each origin (a stream and
+partition of the original records), following that of the previous slice. Ranges are assigned to slices by the time when
+their events were first seen, so that transforms with state get events of the same time together, as far as the order of
+origins allows.
 
-What is counted are runs of `RUN_OFFSETS` offsets in each file, by `Survey` on Spark's executors; `cut` makes slices of
-them on the driver. Knows Arrow and the archive's reader. Must not know Spark, the log or sinks.
+`Survey` counts events per run of `RUN_OFFSETS` offsets in each file, on Spark's executors; `cut` combines these into
+slices on the driver. Knows Arrow and the archive's reader. Must not know Spark, the log or sinks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,9 +21,9 @@ from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.sinks.parquet.reading import ArchiveReader
 
 RUN_OFFSETS: Final = 8_192
-"""The fewest offsets of an origin that go together."""
+"""Granularity of slices: offsets of an origin that stay together."""
 RECORD_BYTES: Final = 70
-"""What a record of Kafka takes beside its value, at most."""
+"""Maximum overhead of a Kafka record in addition to its value."""
 COUNTS: Final = "file int, stream string, partition int, run bigint, events bigint, bytes bigint, seen bigint"
 _ORIGIN: Final = ("stream", "partition")
 _RUN: Final = (*_ORIGIN, "run")
@@ -30,14 +31,14 @@ _SUMS: Final = (("events", "sum"), ("bytes", "sum"), ("seen", "min"))
 
 
 class Origin(NamedTuple):
-    """Where events came from; one without any is the empty stream, and its partition is -1."""
+    """The origin of events. For events without one: the empty stream and partition -1."""
 
     stream: str
     partition: int
 
 
 Position = Mapping[Origin, int]
-"""The first offset of each origin that is not loaded yet; 0 for those that are not here."""
+"""The first offset of each origin that was not loaded; 0 for origins that are missing here."""
 
 
 @dataclass(slots=True)
@@ -45,17 +46,17 @@ class Slice:
     """A range of offsets of each origin."""
 
     upto: dict[Origin, int] = field(default_factory=dict)
-    """The first offset behind it; an origin that is not here has nothing in it."""
+    """The end offset for each origin; origins that are missing here have no events in the slice."""
     files: set[int] = field(default_factory=set)
-    """Numbers of the files that it is in."""
+    """Numbers of the files with events of the slice."""
     events: int = 0
     size_bytes: int = 0
-    """In the log, before compression."""
+    """Size in the log, before compression."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivePart:
-    """What is chosen of an archive. It travels to executors."""
+    """The selected part of an archive. Pickled for executors."""
 
     reader: ArchiveReader
     files: tuple[str, ...]
@@ -64,10 +65,10 @@ class ArchivePart:
     ids: tuple[str, ...]
     begin: Position
     end: Position | None = None
-    """Of these origins alone, and up to there; None for all there is."""
+    """Select only these origins, up to these offsets; None: everything."""
 
     def events(self, file: int, upto: Position | None = None) -> Iterator[pa.RecordBatch]:
-        """The events of a file from `begin` on, those of origins in `upto` up to there, no others; None for all.
+        """The selected events of a file: of origins in `upto`, from `begin` to there; None: all.
 
         FileNotFoundError if the file was merged with others since its archive was listed.
         """
@@ -99,14 +100,14 @@ class ArchivePart:
 
 
 def origins_of(events: pa.RecordBatch) -> tuple[Any, Any, Any]:
-    """Stream, partition and offset of each event; without nulls."""
+    """Stream, partition and offset of each event, without nulls."""
     stream = events.column("stream").cast(pa.string()).fill_null("")
     return stream, events.column("partition").fill_null(-1), events.column("offset").fill_null(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Counts the runs of offsets in the files of the numbers that it is given. It travels to executors."""
+    """Counts the runs of offsets in the files with the given numbers. Pickled for executors."""
 
     part: ArchivePart
 
@@ -143,7 +144,8 @@ def _summed(counts: pa.Table) -> pa.Table:
 
 
 def cut(counts: pa.Table, room_bytes: int) -> list[Slice]:
-    """What `Survey` counted as slices, each as large as there is room, and at least of one run of offsets."""
+    """Combine the counts of `Survey` into slices, each as large as the limit allows, with at least one run of
+    offsets."""
     slices: list[Slice] = []
     for origin, run, events, size_bytes, files in _runs_in_order(counts):
         if not slices or slices[-1].size_bytes + size_bytes > room_bytes:
@@ -157,7 +159,7 @@ def cut(counts: pa.Table, room_bytes: int) -> list[Slice]:
 
 
 def _runs_in_order(counts: pa.Table) -> list[tuple[Origin, int, int, int, list[int]]]:
-    """By when their events were seen first, and those of one origin by their offsets."""
+    """Sort by the time when events were first seen, and within an origin by offset."""
     whole = counts.group_by(list(_RUN)).aggregate([*_SUMS, ("file", "list")])
     latest: dict[Origin, int] = {}
     found = []

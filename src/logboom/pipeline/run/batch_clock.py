@@ -1,8 +1,8 @@
-"""The time of day that batches are pinned to. It only grows, and follows no jump of the machine's clock at once.
+"""The time of day that is pinned for a batch. It is monotonic and follows jumps of the system clock only slowly.
 
-What transforms with a state close and forget, they cannot open again: a clock that is a year ahead for some seconds
-would close all windows of that year. So while a pipeline runs, a clock that jumps ahead is followed by a minute for
-each batch, until it is reached or has jumped back. From one start to the next any time may have passed.
+Windows that a transform has closed cannot be opened again: a clock that is a year ahead for some seconds would close
+all windows of that year. So if the clock jumps ahead while a pipeline runs, each batch follows it by at most a minute,
+until the time is reached or the clock jumps back. Between two starts any time may have passed.
 
 Knows clocks. Must not know batches.
 """
@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 _CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Linux alone has the first; there the other one stands still while the machine sleeps, on macOS it does not."""
+"""CLOCK_BOOTTIME exists only on Linux. There, CLOCK_MONOTONIC stops while the machine sleeps; on macOS it does not."""
 _AHEAD_MS_MAX: Final = 60_000
-"""By so much may the clock be ahead of what has passed since the batch before."""
+"""How far the clock may be ahead of the time that has passed since the previous batch."""
 
 
 def _wall_ms() -> int:
@@ -22,22 +22,22 @@ def _wall_ms() -> int:
 
 
 def _elapsed_ms() -> int:
-    """Of a clock that is never set, and goes on while the machine sleeps."""
+    """Time of a clock that is never adjusted and continues while the machine sleeps."""
     return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
 class BatchClock:
-    """Of one process."""
+    """The clock of one process."""
 
     def __init__(self, wall_ms: Callable[[], int] = _wall_ms, elapsed_ms: Callable[[], int] = _elapsed_ms) -> None:
         self._wall_ms = wall_ms
         self._elapsed_ms = elapsed_ms
         self._last: tuple[int, int] | None = None
-        """What the batch before was pinned to, and when that was by the clock that is never set."""
+        """The time pinned for the previous batch, and the unadjusted time at which that was."""
 
     def next(self, before_ms: int) -> int:
-        """The time of day in milliseconds since 1970 for a batch behind one of `before_ms` (0 for the first). A clock
-        that was set back makes it a millisecond later."""
+        """The time of day in milliseconds since 1970 for a batch, after a batch with `before_ms` (0: none). If the
+        clock was set back, it is `before_ms` + 1."""
         now, elapsed = self._wall_ms(), self._elapsed_ms()
         if self._last is not None:
             last, at = self._last

@@ -1,7 +1,7 @@
-"""The dials of a running pipeline: which stand where when a batch begins.
+"""The dials of a running pipeline: their values at the start of a batch.
 
-What was read of the control stream is kept in the checkpoint (`dials.json`), so that a start reads on from there: the
-stream has the changes of all pipelines of a log, and whatever strangers wrote.
+The position in the control stream and the values are kept in the checkpoint (`dials.json`), so that the next start
+continues from there: the stream has the changes of all pipelines of a log, and other records.
 
 Knows the control stream and a plan's dials. Must not know Spark or how a batch is run.
 """
@@ -21,13 +21,14 @@ from logboom.pipeline.plan.dials import Value, value_text
 from logboom.pipeline.plan.nodes import Plan
 
 _READING_MAX_S: Final = 1.0
-"""Of a batch, for the control stream: whoever floods it delays batches by no more, and changes of dials instead."""
+"""Limit of the time for reading the control stream per batch. If somebody floods the stream, batches are delayed by
+this much only, and dial changes take longer."""
 
 
 class BatchDials:
-    """Answers where the dials of a plan stand. A plan without dials asks nobody.
+    """Returns the values of a plan's dials. For a plan without dials it reads nothing.
 
-    `checkpoint`: the pipeline's, which is there.
+    `checkpoint`: that of the pipeline; it must exist.
     """
 
     def __init__(self, plan: Plan, admin: StreamAdmin, checkpoint: Path, notify: Callable[[str], None]) -> None:
@@ -41,7 +42,7 @@ class BatchDials:
         self._is_open = False
 
     def declare(self) -> None:
-        """Makes the control stream, and tells there which dials the pipeline has; before the first batch."""
+        """Create the control stream and publish the pipeline's dials there, before the first batch."""
         if not self._dials and not self._control.exists():
             return
         self._control.ensure()
@@ -53,7 +54,7 @@ class BatchDials:
         self._is_open = True
 
     def _snapshot(self) -> Snapshot | None:
-        """None if nothing was kept, or nothing that can be read: the stream has it all."""
+        """None if nothing was kept or it cannot be read: the stream has it all."""
         with suppress(FileNotFoundError, DamagedError):
             return read_checked(self._kept, Snapshot, "remove it")
         return None
@@ -62,7 +63,7 @@ class BatchDials:
         write_checked(self._kept, self._control.snapshot(_now_ms()))
 
     def values(self) -> dict[str, Value]:
-        """The dials that were turned, and where they stand now. A change that a dial does not take is named once."""
+        """The current values of dials that were changed. A value that a dial does not accept is reported once."""
         if not self._dials or not self._is_open:
             return {}
         before = self._control.read_to
@@ -78,7 +79,8 @@ class BatchDials:
         return values
 
     def _refreshed(self) -> Dials:
-        """What the control stream says now. One that was deleted is recreated: all dials stand as the file says."""
+        """Read the control stream. If it was deleted, it is created again, and all dials have the values of the
+        file."""
         try:
             return self._control.refresh(_READING_MAX_S)
         except LogUnreachableError:
@@ -88,7 +90,7 @@ class BatchDials:
             return self._control.refresh()
 
     def _tell(self, values: dict[str, Value]) -> None:
-        """Says which dials stand elsewhere than in the batch before."""
+        """Report the dials whose values have changed since the previous batch."""
         for dial in self._dials:
             before, now = self._last.get(dial.name, dial.value), values.get(dial.name, dial.value)
             if before != now:

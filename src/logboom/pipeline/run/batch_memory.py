@@ -1,10 +1,10 @@
-"""How much of a batch of the router is in memory at once, and when less of it.
+"""Limits the memory of a router batch, with lower limits after a failure.
 
-A number of rows makes an Arrow batch, since a limit in bytes is worked out after every row, which costs as much as all
-the rest of a batch. Without one, 16,384 lines of some 100 KiB are more than a JVM can hold: it ends, and so would the
-next one at the same batch. So a batch that was begun and not finished is taken in smaller pieces at the next start, and
-where that has not helped, by one task after the other; and the batches behind it in smaller pieces too, as long as
-their lines are large.
+Arrow batches are limited by number of rows, because a limit in bytes is computed after every row, which costs as much
+as the rest of a batch. But 16,384 lines of some 100 KiB exceed the memory of a JVM: it ends, and the next one would end
+at the same batch. So a batch that was started and not finished is processed in smaller pieces at the next start, and if
+that did not help, in one task at a time. The following batches are also processed in smaller pieces as long as their
+lines are large.
 
 Knows Spark's settings and ledgers. Must not know what a batch does.
 """
@@ -23,16 +23,18 @@ from logboom.pipeline.spark.settings import ARROW_BYTES_MAX, ARROW_ROWS
 
 _STARTS_FOR_ONE_TASK: Final = 2
 _STARTS_FOR_FEWEST: Final = 4
-"""Before that it may have been killed for other reasons: the query is as slow as it starts, until it starts anew."""
+"""During this time after a start, the process may have been killed for other reasons: the query is as slow as at a
+start, until it is restarted."""
 _POLL_BYTES: Final = 16 * MIB
 _POLL_RECORDS_SOME, _POLL_RECORDS_MIN = 64, 4
 _LARGE_BYTES: Final = ARROW_BYTES_MAX // ARROW_ROWS
-"""Records of this size on the average make Arrow batches that reach the limit in bytes."""
+"""With records of this average size, Arrow batches reach the limit in bytes."""
 
 
 def poll_records(record_bytes: float, starts: int) -> int:
-    """How many records a query takes of the log at once. `record_bytes`: of one on the average, 0 if that is not
-    known. `starts`: that found the same batch unfinished; from the second on they are taken for a want of memory.
+    """How many records a query polls from the log at a time. `record_bytes`: their average size, 0 if unknown.
+    `starts`: number of starts that found the same batch unfinished; the second and later ones are attributed to a lack
+    of memory.
 
     >>> poll_records(500, 0), poll_records(1_000_000, 0), poll_records(500, 2), poll_records(500, 4)
     (100000, 16, 64, 4)
@@ -46,30 +48,31 @@ def poll_records(record_bytes: float, starts: int) -> int:
 
 
 def bytes_of_record(ledger: Ledger | None) -> float:
-    """Of a record that came in, on the average; 0 if there was none."""
+    """Average size of an input record; 0 if there was none."""
     records = 0 if ledger is None else sum(ledger.records_in.values())
     return 0.0 if ledger is None or not records else ledger.bytes_in / records
 
 
 def bytes_of_event(ledger: Ledger | None) -> float:
-    """The same of an event that went out."""
+    """Average size of an output record."""
     events = 0 if ledger is None else sum(ledger.out.values())
     return 0.0 if ledger is None or not events else ledger.bytes_out / events
 
 
 class BatchMemory:
-    """What the batches of one router take. Used by the thread of its query, but for `started`, which precedes it."""
+    """Memory limits for the batches of one router. Used by its query's thread, except `started`, which is called
+    before."""
 
     def __init__(self, path: Path) -> None:
-        """`path`: the file of the checkpoint that counts starts."""
+        """`path`: the checkpoint's file that counts starts."""
         self._path = path
         self._unfinished: int | None = None
         self._starts = 0
         self._is_large = False
 
     def started(self, unfinished: int | None, last: Ledger | None) -> int:
-        """The query starts, with a batch that an earlier attempt has begun, or none. `last`: of the batch before. Gives
-        how many records it is to take of the log at once."""
+        """Called when the query starts, with the batch that an earlier attempt has started, if any. `last`: the
+        previous batch. Returns how many records the query may poll from the log at a time."""
         self._unfinished = unfinished
         self._starts = count_start(self._path, unfinished)
         if last is not None:
@@ -77,7 +80,7 @@ class BatchMemory:
         return poll_records(bytes_of_record(last), self._starts)
 
     def bounded(self, records: DataFrame, batch: int) -> DataFrame:
-        """The records of a batch as they are to be worked on."""
+        """The records of a batch, limited as needed."""
         is_repeated = batch == self._unfinished
         if is_repeated or self._is_large:
             limit_bytes(records.sparkSession)
@@ -88,6 +91,6 @@ class BatchMemory:
         return records
 
     def ended(self, ledger: Ledger) -> None:
-        """What a batch had in it."""
+        """Record the counts of a batch."""
         if any(ledger.records_in.values()):
             self._is_large = bytes_of_record(ledger) >= _LARGE_BYTES

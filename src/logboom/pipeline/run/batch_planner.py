@@ -1,17 +1,18 @@
-"""Decides with which plan a batch runs when it was begun before the pipeline was edited, and what a change repeats.
+"""Chooses the plan of a batch that was started before the pipeline was edited, and reports what a change would repeat.
 
-Before the first record of a batch can be written, its pin holds the plan and where every output stream ended. A batch
-that has to run again after an edit is one of two:
+Before the first record of a batch can be written, the batch is pinned: to its plan and to the current ends of all
+output streams. If a batch has to run again after an edit, there are two cases:
 
-- no record of it stands behind those ends: no reader has seen any, so it takes the edited plan. This is how a batch
-  that fails by the pipeline's own fault is repaired.
-- some of it was written: it goes on with the plan it began with, so that its readers see one version of each event.
-  `logboom pipeline repin` changes that on demand, after printing what may then be there twice.
+- no record of it is above those ends: no reader has seen any, so it runs with the edited plan. This repairs a batch
+  that failed because of an error in the pipeline.
+- some records were written: it continues with its old plan, so that readers see one version of each event.
+  `logboom pipeline repin` changes that on request, after printing what may be duplicated.
 
-A crash between any two steps leaves one of these two: the ends are asked for first, the pin is durable before the first
-write, and a new pin replaces the old one in one step. A new pin raises the generation, which edges' records carry.
+After a crash between any two steps, one of these cases applies: the ends are read first, the pin is durable before the
+first write, and a new pin replaces the old one atomically. A new pin increases the generation, which is part of the
+keys of edge records.
 
-Knows pins, the log and Spark's offsets of the router. Must not know how a batch is run.
+Knows pins, the log and the router's offsets in Spark. Must not know how a batch is run.
 """
 
 from collections import Counter
@@ -42,7 +43,7 @@ _REPIN: Final = "logboom pipeline repin"
 
 
 class KeyChangedError(PipelineError):
-    """A batch that was partly written would come out otherwise than before, since a mask has another key."""
+    """The batch was partly written and cannot be repeated identically, because a mask has another key now."""
 
 
 class _Origin(msgspec.Struct):
@@ -56,18 +57,18 @@ _origin = msgspec.json.Decoder(_Origin)
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What an unfinished batch has left in the log."""
+    """What an unfinished batch has written to the log."""
 
     batch: int
     plan_changed: bool
-    """Whether the file now says something else than the plan that the batch began with."""
+    """Whether the file's plan differs from the plan of the batch."""
     known: bool
-    """False for a batch that an earlier version of Logboom began, which did not note where the streams ended."""
+    """False for a batch of an earlier version of Logboom, which did not record the ends of streams."""
     records: Mapping[str, int]
-    """By stream; of streams whose beginning was deleted since, all that was deleted counts."""
+    """Number of records by stream. If the beginning of a stream was deleted, the deleted records are included."""
 
     def lines(self) -> list[str]:
-        """For the user: what running the batch with another plan may repeat."""
+        """A text for the user: what may be duplicated if the batch runs with another plan."""
         begun = f"batch {self.batch} was begun before the pipeline was edited"
         if not self.known:
             return [f"{begun}, by a version of Logboom that did not note what it wrote: all of it may be there twice"]
@@ -96,7 +97,7 @@ class BatchPlanner:
         tables: TableStore | None = None,
         dials: BatchDials | None = None,
     ) -> None:
-        """`tables`: None for a plan that has none. `dials`: None if all stand as the file says."""
+        """`tables`: None for a plan without tables. `dials`: None if all have the values of the file."""
         self._plan = plan
         self._tables = tables
         self._dials = dials
@@ -108,10 +109,7 @@ class BatchPlanner:
         self._clock = BatchClock()
 
     def choose(self, batch: int, outputs: Mapping[str, int]) -> PinnedPlan:
-        """The plan that the batch runs with, durably pinned. `outputs`: partitions of the streams of today's plan.
-
-        KeyChangedError if the batch was partly written and a mask had another key then.
-        """
+        """The plan for the batch, durably pinned. `outputs`: partitions of the output streams of the current plan."""
         pin = self._plans.pinned(batch)
         if pin is None:
             return self._pin(batch, outputs, 0)
@@ -135,7 +133,7 @@ class BatchPlanner:
         return self._with_tables(batch, pin)
 
     def _with_tables(self, batch: int, pin: PinnedPlan) -> PinnedPlan:
-        """The pin with tables that are there: those it began with, or, for a version that is gone, today's."""
+        """The pin with existing tables: those it was pinned to or, if a version is gone, the current ones."""
         gone = [] if self._tables is None else self._tables.missing(pin.tables)
         if self._tables is None or not gone:
             return pin
@@ -149,7 +147,7 @@ class BatchPlanner:
         return replace(pin, tables={**pin.tables, **self._tables.current(refs)})
 
     def unfinished(self) -> Written | None:
-        """What the batch that runs next has written already; None if there is none or it has never run."""
+        """What the next batch has written in an earlier attempt; None if it has not run."""
         batch = unfinished_batch(self._query)
         pin = None if batch is None else self._plans.pinned(batch)
         if batch is None or pin is None:
@@ -165,7 +163,7 @@ class BatchPlanner:
         return Written(batch, changed, pin.ends is not None, dict(records))
 
     def repin(self, batch: int) -> None:
-        """Durably gives an unfinished batch the plan of today, whatever it has written."""
+        """Durably pin the current plan for an unfinished batch, whatever it has written."""
         pin = self._plans.pinned(batch)
         assert pin is not None, "only a batch that has run is pinned"
         there = self._admin.partitions()
@@ -183,7 +181,7 @@ class BatchPlanner:
         return PinnedPlan(self._plan, name, fingerprints(keys), ends, generation, tables, dials, wall_ms)
 
     def _written(self, batch: int, pin: PinnedPlan) -> Iterator[tuple[str, int]]:
-        """Streams and how many records of the batch stand in them, a few at a time."""
+        """The streams with their number of records of the batch, a few at a time."""
         assert pin.ends is not None
         there = self._admin.partitions()
         counts = {name: there[name] for name in pin.ends if name in there}
@@ -202,7 +200,7 @@ class BatchPlanner:
 
 
 def _is_of(message: Message, first: Offsets, behind: Offsets, pipeline: str) -> bool:
-    """Whether a record was made of one of the records of a batch, and not of a dead letter that was tried again."""
+    """Whether a record belongs to the batch's input, and not to a retried dead letter."""
     headers = dict(headers_of(message))
     if names.HEADER_RETRY_OF in headers or bytes(message.key() or b"").startswith(names.RETRY_KEY):
         return False
@@ -215,5 +213,5 @@ def _is_of(message: Message, first: Offsets, behind: Offsets, pipeline: str) -> 
     except (ValueError, msgspec.DecodeError):
         return False  # written by another program
     if stream.startswith(names.made_stream(pipeline, "")):
-        return True  # it has left from a transform's state, and no other batch writes meanwhile
+        return True  # it comes from a transform's state, and no other batch is writing
     return first.get(stream, {}).get(partition, 0) <= offset < behind.get(stream, {}).get(partition, 0)

@@ -1,8 +1,8 @@
-"""Whether an edited pipeline can go on with what its transforms remember, or what of that would be lost.
+"""Checks whether an edited pipeline can continue with the state of its transforms.
 
-A transform goes on with the state of one of the same name and form (`StatefulTransform.state_form`). Any other state is
-given up only where the user says so by its name (`run --drop-state NAME`, `reload --drop-state NAME`); so is one whose
-files are damaged. Knows plans, memories and Spark's offsets of the router.
+A transform continues with the state of one that has the same name and form (`StatefulTransform.state_form`). Any other
+state is dropped only if the user names it (`run --drop-state NAME`, `reload --drop-state NAME`). The same holds for
+state whose files are damaged. Knows plans, states and the router's offsets in Spark.
 """
 
 from collections.abc import Collection
@@ -17,8 +17,8 @@ from logboom.pipeline.state.memory import Memory
 
 
 def check_state_is_whole(checkpoint: Path, dropped: Collection[str]) -> None:
-    """DamagedError if a file of what the next batch begins with is not as it was written. The damaged state of a
-    transform that is to be `dropped` is given up."""
+    """DamagedError if a state file for the next batch is damaged. Damaged state of a transform in `dropped` is
+    dropped."""
     query = checkpoint / "router"
     unfinished, done = unfinished_batch(query), last_committed(query)
     behind = 0 if done is None else done + 1
@@ -26,7 +26,7 @@ def check_state_is_whole(checkpoint: Path, dropped: Collection[str]) -> None:
 
 
 def check_state_carries_over(checkpoint: Path, plan: Plan, dropped: Collection[str]) -> None:
-    """PipelineError if the plan cannot go on with a state that is not among those to be `dropped`, by name."""
+    """PipelineError if the plan cannot continue with a state that is not in `dropped`, by name."""
     memory = StateStore(checkpoint / "state").last()
     problem = lost_state(memory, plan, dropped)
     if problem is not None:
@@ -34,8 +34,7 @@ def check_state_carries_over(checkpoint: Path, plan: Plan, dropped: Collection[s
 
 
 def still_given_up(checkpoint: Path, running: Plan, names: Collection[str]) -> tuple[str, ...]:
-    """Those of the transforms whose state was given up of which the checkpoint still has that state: the running
-    pipeline has done no batch since."""
+    """Transforms with dropped state whose old state is still in the checkpoint, because no batch has run since."""
     memory = StateStore(checkpoint / "state").last()
     remembered = {name: memory.transforms[name].form for name in names if name in memory.transforms}
     forms = {node.name: node.state_form for node in running.transforms if isinstance(node, StatefulTransform)}
@@ -43,7 +42,7 @@ def still_given_up(checkpoint: Path, running: Plan, names: Collection[str]) -> t
 
 
 def lost_state(memory: Memory, plan: Plan, dropped: Collection[str]) -> str | None:
-    """What would be lost, with what to do about it; None if nothing would be."""
+    """What would be lost, and what to do about it; None if nothing would be lost."""
     forms = {node.name: node.state_form for node in plan.transforms if isinstance(node, StatefulTransform)}
     lost, flags = [], []
     for name, remembered in memory.transforms.items():

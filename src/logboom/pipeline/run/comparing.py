@@ -1,4 +1,4 @@
-"""Two sinks that should hold the same events: how many each has, what one lacks, and how late they came. Pure."""
+"""Compares two sinks that should have the same events: counts, missing events, and delays. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -11,52 +11,52 @@ SHOWN_MAX: Final = 20
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two."""
+    """One of the two sinks."""
 
     sink: str
     events: int
-    """With different ids."""
+    """Number of events, each id counted once."""
     repeats: int
-    """Events that are there more than once, counted beyond the first."""
+    """Number of duplicates, not counting the first copy of an event."""
     lacks: int
-    """Events that the other has."""
+    """Number of events that only the other sink has."""
     lacking: tuple[str, ...]
-    """Ids of the first of these."""
+    """Ids of the first missing events."""
     latency_p50_ms: int | None
-    """From where an event was seen first to its arrival; None if the sink does not tell when events came."""
+    """Time from when an event was first seen to its arrival; None if the sink does not store arrival times."""
     latency_p99_ms: int | None
     latency_max_ms: int | None
 
 
 class Span(NamedTuple):
-    """Which events are compared."""
+    """The time range of the comparison."""
 
     since_ms: int
     until_ms: int
-    """Those that were seen first at that moment or later may be on their way."""
+    """Events that were first seen at this time or later may still be on their way."""
     by_time: bool = False
-    """Whether the own times of events have to be in it as well: one of the sinks is searched by these alone."""
+    """Whether the events' own times must be in the range, too: one of the sinks can be searched by these only."""
 
     def holds(self, event: Held) -> bool:
-        """Whether an event counts."""
+        """Whether an event is in the range."""
         time_ms = event.observed_ms if event.time_ms is None else event.time_ms
         is_seen = self.since_ms <= event.observed_ms < self.until_ms
         return is_seen and (not self.by_time or time_ms >= self.since_ms)
 
 
 def compare(names: tuple[str, str], held: tuple[Iterable[Held], Iterable[Held]], span: Span) -> tuple[Side, Side]:
-    """Both sides of the comparison."""
+    """The result for both sinks."""
     first, second = (_by_id(events, span) for events in held)
     return _side(names[0], first, second), _side(names[1], second, first)
 
 
 class _Found(NamedTuple):
-    """What was read of one sink."""
+    """Events read from one sink."""
 
     ids: dict[str, int]
-    """Of events that count, with the time of each."""
+    """Ids and times of events in the range."""
     others: set[str]
-    """Of events that do not: the other sink may say another time of them, as one that keeps whole seconds does."""
+    """Ids of events outside the range: the other sink may have another time for them, for example in whole seconds."""
     repeats: int
     latencies: list[int]
 

@@ -1,6 +1,7 @@
-"""Tries every sink of a plan once, without a session and without writing: what `pipeline check --connect` asks.
+"""Checks the connection of every sink of a plan, without a Spark session and without writing: `pipeline check
+--connect`.
 
-Knows the plan and the interface of sinks. Must not know what a sink does to find out.
+Knows the plan and the sink interface. Must not know how a sink checks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from logboom.pipeline.sinks.registry import type_of
 
 
 def try_sinks(plan: Plan, environ: Mapping[str, str]) -> Iterator[tuple[Sink, str]]:
-    """Each sink that would not take events now, and why."""
+    """The sinks that would not accept events now, with the reasons."""
     checkpoint = checkpoint_of(plan)
     for sink in plan.sinks:
         connect = type_of(sink).connect
@@ -36,8 +37,8 @@ def try_sinks(plan: Plan, environ: Mapping[str, str]) -> Iterator[tuple[Sink, st
 
 
 def _say_nothing(text: str) -> None:
-    """There is nobody to be notified."""
+    """Ignored: there is no run."""
 
 
 def _write_none(refused: Sequence[Refused]) -> None:
-    """Nothing is delivered, so nothing is refused."""
+    """Ignored: nothing is delivered."""

@@ -1,13 +1,12 @@
 """The parent of Spark's Python workers. Runs in executors; Spark starts it.
 
-It leaves SIGTERM to the driver. Service managers signal every process of a service at once (systemd's
-KillMode=control-group). The driver answers by letting the running batch come to its end, for which its workers have to
-live on. Spark's own daemon would end them. They end with the JVM instead, which closes the daemon's standard input; the
-daemon then sends them SIGHUP.
+It ignores SIGTERM, which the driver handles. Service managers signal every process of a service at once (systemd's
+KillMode=control-group). The driver then lets the running batch finish, which needs the workers. Spark's own daemon
+would end them. This one ends with the JVM, which closes its standard input; then it sends SIGHUP to the workers.
 
-It imports the kernels once: each worker is forked from it and would else spend a second of CPU time on that. What no
-kernel needs stays out, since the first batch waits for this process: pandas (see `without_pandas`) and the Kafka client
-of the driver. Nor does it load pyspark from an archive where it is installed (see `worker_path`).
+It imports the kernels once: each worker is forked from it and would otherwise need a second of CPU time for that. It
+does not import what no kernel needs, because the first batch waits for this process: pandas (see `without_pandas`) and
+the driver's Kafka client. It also does not load pyspark from a zip file if it is installed (see `worker_path`).
 """
 
 import gc
@@ -35,8 +34,8 @@ if __name__ == "__main__":
     format_types()
     decide_without_pandas()
     forget_packages_of_archives()
-    # What was imported stays shared with the workers: no collection of theirs looks at, and so copies, its pages.
+    # Imported objects stay shared with the workers: their garbage collections do not touch, and so copy, these pages.
     gc.freeze()
-    # A blocked signal stays blocked in forked workers, although these reset its handler.
+    # Blocked signals stay blocked in forked workers, although the workers reset the handler.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     manager()

@@ -1,6 +1,6 @@
-"""Dead letters: what could not be parsed or delivered, with its reason; listed, shown, and tried again.
+"""Dead letters: records that could not be parsed or delivered, with the reason. Lists, shows and retries them.
 
-Knows the log's client and the headers of a dead letter. Must not know Spark: looking at dead letters takes no session.
+Knows the log's client and the headers of a dead letter. Must not know Spark: listing dead letters needs no session.
 """
 
 from collections import Counter
@@ -26,11 +26,11 @@ from logboom.pipeline.sinks.base import Refused
 _Headers = list[tuple[str, str | bytes | None]]
 _TIMEOUT_S: Final = 30.0
 _REQUEST_MAX_BYTES: Final = 100_000_000
-"""The server's own limits decide, not the client's default of 1 MB."""
+"""The server's limits apply, not the client's default of 1 MB."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """One letter of a dead-letter stream, whole, whether it is one record or several parts."""
+    """One dead letter, reassembled if it consists of several records."""
 
     id: str
     """`stream/partition/offset` of the letter itself."""
@@ -39,26 +39,26 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     form: str
     origin: str
-    """`stream/partition/offset` of the record it tells of."""
+    """`stream/partition/offset` of the original record."""
     source: str | None
     edge: str | None
-    """Where a sink could not deliver: the stream of the edge it reads."""
+    """The edge's stream, if a sink could not deliver."""
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-    """Those of the original record."""
+    """The headers of the original record."""
     retry_of: str | None = None
     retried: bool = False
 
 
 def common_reasons(letters: Iterable[DeadLetter], most: int) -> list[tuple[str, str, int]]:
-    """Stage, reason and number of letters, of the reasons that most of them have."""
+    """Stage, reason and number of dead letters, for the most frequent reasons."""
     counted = Counter((letter.stage, letter.reason) for letter in letters)
     return [(stage, reason, count) for (stage, reason), count in counted.most_common(most)]
 
 
 class RetriedLetters:
-    """Remembers which letters were tried again, in the pipeline's checkpoint."""
+    """Records which dead letters were retried, in the pipeline's checkpoint."""
 
     def __init__(self, kept: KeptFile) -> None:
         self._kept = kept
@@ -69,7 +69,7 @@ class RetriedLetters:
         return letter in self._ids
 
     def add(self, letters: Iterable[str]) -> None:
-        """Durably."""
+        """Record it durably."""
         self._ids.update(letters)
         self._kept.write(msgspec.json.encode(sorted(self._ids)))
 
@@ -83,7 +83,7 @@ def dead_streams(plan: Plan) -> dict[str, str]:
 def read_letters(
     admin: StreamAdmin, plan: Plan, retried: RetriedLetters, stage: str | None = None
 ) -> Iterator[DeadLetter]:
-    """All letters of a pipeline, or of one stage, stream by stream, oldest first."""
+    """All dead letters of a pipeline, or of one stage, stream by stream, oldest first."""
     streams = dead_streams(plan)
     if stage is not None and stage not in streams:
         raise PipelineError(f"the pipeline {plan.name} has no transform or sink '{stage}'; it has {', '.join(streams)}")
@@ -94,7 +94,7 @@ def read_letters(
 
 
 def read_all(admin: StreamAdmin, streams: Mapping[str, int]) -> Iterator[Message]:
-    """Every record these streams hold now."""
+    """Every record that these streams have now."""
     ranges = {
         (name, int(partition)): (0, end)
         for name, partitions in admin.ends(streams).items()
@@ -123,17 +123,17 @@ def _letter(read: ReadLetter, retried: RetriedLetters) -> DeadLetter:
 
 
 class Retried(NamedTuple):
-    """What has become of letters that were to be sent once more."""
+    """The result of retrying dead letters."""
 
     sent: tuple[str, ...]
-    """Ids of those that are on their way."""
+    """Ids of those that were sent."""
     left: dict[str, str]
-    """By id of the others, why they cannot be sent."""
+    """Why the others cannot be sent, by id."""
 
 
 def retry(admin: StreamAdmin, plan: Plan, letters: Sequence[DeadLetter], retried: RetriedLetters) -> Retried:
-    """Sends letters on their way once more. Each is written before it is remembered; what cannot be sent keeps no other
-    from it."""
+    """Send dead letters again. Each is written before it is recorded as retried. One that cannot be sent does not stop
+    the others."""
     records, left = [], {}
     for letter in letters:
         try:
@@ -161,11 +161,11 @@ def retry(admin: StreamAdmin, plan: Plan, letters: Sequence[DeadLetter], retried
 
 
 class _NoRecordError(Exception):
-    """The record of a letter is not there any more, or never was."""
+    """The record of a dead letter does not exist any more, or never existed."""
 
 
 def _retry_record(admin: StreamAdmin, letter: DeadLetter) -> tuple[str, bytes | None, bytes | None, _Headers]:
-    """Where a letter goes and as what: back to its edge, or as the original record to the stream it came from."""
+    """The target and content for a retried dead letter: the event to its edge, or the original record to its stream."""
     retry_headers: _Headers = [
         (names.HEADER_RETRY_OF, letter.id.encode()),
         (names.HEADER_ORIGIN, letter.origin.encode()),
@@ -183,7 +183,7 @@ def _retry_record(admin: StreamAdmin, letter: DeadLetter) -> tuple[str, bytes | 
 
 
 def _record_of(letter: DeadLetter) -> tuple[str, int, int]:
-    """The record of an event that a transform with a state had taken: its id names it, its origin is the state."""
+    """The original record of an event that came from a transform's state: its id contains the position."""
     try:
         event_id = str(msgspec.json.decode(letter.value or b"", type=dict[str, Any])["event_id"])
         stream, partition, position = event_id.rsplit(":", 2)
@@ -196,7 +196,7 @@ def _record_of(letter: DeadLetter) -> tuple[str, int, int]:
 
 
 def _original(admin: StreamAdmin, stream: str, partition: int, offset: int) -> Message:
-    """The record an event was made from, while the stream still holds it."""
+    """The record that an event was made from, if the stream still has it."""
     for message in read_ranges(admin.bootstrap, {(stream, partition): (offset, offset + 1)}):
         if message.offset() == offset:
             return message
@@ -204,7 +204,7 @@ def _original(admin: StreamAdmin, stream: str, partition: int, offset: int) -> M
 
 
 def write_dead_letters(admin: StreamAdmin, pipeline: str, stage: str, records: Sequence[Refused]) -> None:
-    """Writes records of an edge to the dead letters of a sink, and returns when they are committed."""
+    """Write records of an edge to a sink's dead letters. Returns when they are committed."""
     stream = names.dead_stream(pipeline, stage)
     writer = LogWriter(admin.bootstrap)
     try:
@@ -217,7 +217,7 @@ def write_dead_letters(admin: StreamAdmin, pipeline: str, stage: str, records: S
 
 @dataclass(frozen=True, slots=True)
 class LettersFromExecutors:
-    """`RefusedLetters` that travels to executors; it keeps one connection to the log for each of their processes."""
+    """`RefusedLetters` that can be pickled for executors; each executor process keeps one connection to the log."""
 
     bootstrap: str
     pipeline: str
@@ -234,7 +234,7 @@ class LettersFromExecutors:
 
 
 def edge_letter(pipeline: str, stage: str, record: Refused) -> Letter:
-    """The letter of a record of an edge; a retry brings it back there."""
+    """The dead letter of an edge's record; a retry sends it back to the edge."""
     return Letter(
         stage=stage,
         reason=record.reason,

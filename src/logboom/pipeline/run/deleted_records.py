@@ -1,4 +1,4 @@
-"""What the log deletes of a source's records before the router comes to them: it goes on behind them, and says so.
+"""Detects source records that the log deleted before the router read them; the router skips and reports them.
 
 Knows Spark's offsets and the log. Must not know how a batch is run.
 """
@@ -14,24 +14,24 @@ from logboom.pipeline.plan.nodes import StreamSource
 
 
 class DeletedRecords:
-    """Tells of each such gap of a partition once, and counts them batch by batch. What is deleted while a batch reads
-    it is neither told nor counted."""
+    """Reports each gap of a partition once, and counts the records batch by batch. Records that are deleted while a
+    batch reads are neither reported nor counted."""
 
     def __init__(
         self, query: Path, admin: StreamAdmin, sources: Sequence[StreamSource], notify: Callable[[str], None]
     ) -> None:
-        """`sources`: of the plan; those that go on without lost records are looked after."""
+        """`sources`: those of the plan. Only sources that continue after data loss are checked."""
         self._query = query
         self._admin = admin
         self._sources = [source for source in sources if source.on_data_loss == "continue"]
         self._notify = notify
         self._told: dict[tuple[str, int], int] = {}
-        """By stream and partition: up to there."""
+        """The offset up to which gaps were reported, by stream and partition."""
         self._told_of_streams: set[str] = set()
 
     def before(self, batch: int) -> Counter[str]:
-        """Looks at where the log begins, against where a batch does that Spark has planned: by source, how many of its
-        records are gone."""
+        """Compare the log's start offsets with those that Spark has planned for a batch; returns the number of deleted
+        records by source."""
         gone = Counter[str]()
         if not self._sources:
             return gone
@@ -65,7 +65,7 @@ class DeletedRecords:
         self._notify(f"the stream {stream} was deleted: it was read up to offset {read}, and what came behind is lost")
 
     def _source(self, stream: str) -> str | None:
-        """The name of the source that reads a stream; None if that one ends for lost records."""
+        """The name of the source that reads a stream; None if that source stops after data loss."""
         for source in self._sources:
             if stream in source.streams or (source.pattern is not None and re.fullmatch(source.pattern, stream)):
                 return source.name

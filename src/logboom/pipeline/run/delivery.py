@@ -1,10 +1,10 @@
-"""Deliveries: one streaming query per sink that the router does not write itself, each with a checkpoint of its own.
+"""Deliveries: one streaming query for each sink that the router does not write itself, with its own checkpoint.
 
-A sink that is slow or fails holds up its own query and no other. A batch that fails is tried again with growing pauses;
-when the attempts are used up, it goes to the sink's dead letters and the query goes on, or, where the pipeline's file
-says so, it is tried until it succeeds.
+A slow or failing sink delays only its own query. A failed batch is retried with increasing pauses. When the attempts
+are used up, it goes to the sink's dead letters and the query continues, or, if the pipeline's file says so, it is
+retried until it succeeds.
 
-Knows Spark's streaming and the sinks' interface. Must not know how a sink does its work, nor the router.
+Knows Spark's streaming and the sink interface. Must not know how a sink works, nor the router.
 """
 
 import json
@@ -43,7 +43,7 @@ _SMALLER: Final = 4
 
 
 class UndeliveredError(PipelineError):
-    """A sink that must not lose anything does not take a batch, and the run is one that has to end."""
+    """A sink that must not lose events does not accept a batch, in a run that has to end."""
 
 
 OnDelivered = Callable[[Delivered], None]
@@ -57,23 +57,23 @@ class Delivery:
     pipeline: str
     sink: Sink
     edges: Mapping[str, int]
-    """Streams it reads and their partitions."""
+    """The streams that it reads, with their partitions."""
     admin: StreamAdmin
     checkpoint: Path
     writer: SinkWriter
     stop: threading.Event
     on_delivered: OnDelivered
     keeping: Keeping = field(default_factory=OnDisk)
-    """What keeps the checkpoint."""
+    """The storage of the checkpoint."""
     once: bool = False
-    """Whether it runs to come to an end: then no batch is tried for ever."""
+    """Whether this is a run that ends: then no batch is retried forever."""
     event_bytes: Callable[[], float] = lambda: 0.0
-    """Of an event of the edges, on the average; 0 if that is not known."""
+    """Average size of the edges' events; 0 if unknown."""
     unfinished: int | None = None
-    """The batch that the query found begun when it started."""
+    """The batch that was already started when the query began."""
 
     def start(self, *, once: bool) -> StreamingQuery:
-        """Starts the query in a scheduling pool of its own."""
+        """Start the query in its own scheduling pool."""
         self.once = once
         self.unfinished = unfinished_batch(self.checkpoint / "query")
         starts = count_start(self.checkpoint / "starts.json", self.unfinished)
@@ -83,7 +83,7 @@ class Delivery:
             .option("subscribe", ",".join(sorted(self.edges)))
             .option("startingOffsets", self._starts())
             .option("maxOffsetsPerTrigger", self.sink.batch_records_max)
-            # Spark takes an input that was added or left out for lost data: an edge begins where it was trimmed to.
+            # Spark treats a topic that was added or removed as data loss: an edge begins where it was trimmed to.
             .option("failOnDataLoss", str(not self._inputs_changed()).lower())
             .load()
         )
@@ -103,14 +103,15 @@ class Delivery:
         return query
 
     def remember_start(self) -> None:
-        """Fixes where a new delivery begins, before the router writes for it: at what its streams end with now."""
+        """Record the start of a new delivery before the router writes for it: the current ends of its streams."""
         path = self.checkpoint / "start.json"
         if not path.exists():
             make_dir(self.checkpoint)
             write_checked(path, self.admin.ends(self.edges))
 
     def _starts(self) -> str:
-        """Spark wants a start for exactly the streams it reads; those that came later begin with their first record."""
+        """Spark requires start offsets for exactly the streams that it reads. Later ones start at their first
+        record."""
         known = read_start(self.checkpoint)
         return json.dumps(
             {
@@ -125,28 +126,28 @@ class Delivery:
         return committed is not None and set(committed) != set(self.edges)
 
     def _batch(self, rows: DataFrame, batch: int) -> None:
-        # A sink knows by its number that it has a batch, so what the number stands for must outlast whatever happens.
+        # Sinks recognise a batch by its number, so the content of that number must never change.
         self.keeping.save(area_of(self.sink.name))
         self._deliver(rows, batch)
         self.keeping.save(area_of(self.sink.name))
         self.writer.idle()
 
     def _deliver(self, rows: DataFrame, batch: int) -> None:
-        """Until the sink has the batch or it was given up."""
-        # The session is the query's own: it holds for no other query.
+        """Retry until the sink has the batch or it is given up."""
+        # The session belongs to this query, so the setting affects no other.
         limit_bytes(rows.sparkSession)
-        if batch == self.unfinished:  # it may have been more than there is memory for: one task takes less than many
+        if batch == self.unfinished:  # it may have needed too much memory: one task needs less than many
             rows = rows.coalesce(1)
         failures, shortages = 0, 0
         while (error := self._attempt(rows, batch)) is not None:
             if is_out_of_memory(error) and shortages < _SHORTAGES_MAX and not self.stop.is_set():
-                # No fault of the sink's, whose attempts are not for this: its events are taken in smaller pieces.
+                # Not the sink's error, so it does not use up attempts: the events are processed in smaller pieces.
                 shortages += 1
                 limit_bytes(rows.sparkSession, parts=_SMALLER**shortages)
                 continue
             failures += 1
             if self.keeping.is_away or self.keeping.fatal is not None or is_full(self.checkpoint):
-                raise error  # no fault of the sink's: the batch starts over when the query is started again
+                raise error  # not the sink's error: the batch starts over when the query is restarted
             if self.stop.is_set():
                 raise StoppedError from error
             cause = cause_of(error)
@@ -172,14 +173,14 @@ class Delivery:
         return None
 
     def _failed(self, batch: int, error: Exception, failures: int) -> Delivered:
-        """What a failed attempt comes to: some of the batch may have been taken all the same."""
+        """The report of a failed attempt; a part of the batch may have been delivered."""
         name, cause = self.sink.name, cause_of(error)
         if not isinstance(error, PartlyDeliveredError):
             return Delivered(name, batch, failures=failures, error=cause)
         return Delivered(name, batch, error.rows, error.repeats, error.dead, failures=failures, error=cause)
 
     def _write_dead_letters(self, rows: DataFrame, reason: str) -> int:
-        """Writes the batch to the dead letters of the sink; how many there were."""
+        """Write the batch to the sink's dead letters; returns how many there were."""
         stream = names.dead_stream(self.pipeline, self.sink.name)
         limit = self.admin.limits([stream])[stream]
         task = WriteDeadLetters(self.admin.bootstrap, self.pipeline, self.sink.name, reason, limit)

@@ -28,22 +28,22 @@ _AT_FIRST: Final = {
     "waiting": "waiting for its source streams",
     "running": "running, no batch yet",
 }
-"""What a state is before the first batch."""
+"""Texts for states before the first batch."""
 
 
 class Display(Protocol):
-    """Where progress is shown."""
+    """An output for progress."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """The state now; called about once a second."""
+        """Show the current state; called about once a second."""
         ...
 
     def notify(self, line: str) -> None:
-        """Shows one sentence to the user."""
+        """Show one sentence to the user."""
         ...
 
     def close(self, snapshot: Snapshot) -> None:
-        """The last state."""
+        """Show the last state."""
         ...
 
 
@@ -66,9 +66,9 @@ class JsonDisplay:
 
 
 class PlainDisplay:
-    """A line per batch, and one now and then while there is something to do but no batch ends: at once, and then after
-    pauses that double, since a pipeline that waits for its first record has nothing to tell either. Before the first
-    batch each new state is told, since the start of Spark takes its time."""
+    """One line per batch. If no batch ends although there is work, a line now and then: at once, and then after
+    doubling pauses, because a pipeline that waits for its first record has nothing new either. Before the first batch
+    each new state is shown, since Spark takes some time to start."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._clock = now
@@ -100,7 +100,7 @@ class PlainDisplay:
 
 
 class RichDisplay:
-    """A table that is drawn again in place."""
+    """A table that is redrawn in place."""
 
     def __init__(self) -> None:
         self._console = Console()
@@ -120,7 +120,7 @@ class RichDisplay:
 
 
 def make_display(*, as_json: bool) -> Display:
-    """What fits standard output."""
+    """The display for the kind of standard output."""
     if as_json:
         return JsonDisplay()
     return RichDisplay() if sys.stdout.isatty() else PlainDisplay()
@@ -160,7 +160,7 @@ def _named(word: str, counts: dict[str, int]) -> list[str]:
 
 
 def batch_line(snapshot: Snapshot) -> str:
-    """The last batch by itself: what came in, what became of it, and how fast that was."""
+    """The last batch alone: its input, results and rate."""
     last = snapshot.last
     records_in = sum(last.records_in.values())
     parts = [
@@ -178,7 +178,7 @@ def batch_line(snapshot: Snapshot) -> str:
 
 
 def working_line(snapshot: Snapshot) -> str:
-    """What a pipeline is at between the ends of batches."""
+    """What a pipeline is doing between the ends of batches."""
     waiting = [f"{name} has {sink.lag:,} to deliver" for name, sink in snapshot.sinks.items() if sink.lag]
     failing = [f"{name}: {sink.error}" for name, sink in snapshot.sinks.items() if sink.error]
     is_first = snapshot.batch < 0
@@ -188,14 +188,14 @@ def working_line(snapshot: Snapshot) -> str:
 
 
 def _is_busy(snapshot: Snapshot) -> bool:
-    """Whether it has records before it, or may have: nothing is known of that before the first batch."""
+    """Whether there are records to process, or may be: before the first batch this is unknown."""
     if snapshot.state == "delivering":
         return True
     return snapshot.batch < 0 or bool(snapshot.lag) or any(sink.lag or sink.error for sink in snapshot.sinks.values())
 
 
 def _lag(records: int | None) -> list[str]:
-    """Spark tells the lag behind the first batch; until then there is nothing to show."""
+    """Spark reports the lag after the first batch; before that there is nothing to show."""
     return [] if records is None else [f"lag {records:,}"]
 
 
@@ -242,7 +242,7 @@ class PipelineMetrics(Collector):
         self._progress = progress
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics of this moment."""
+        """The current metrics."""
         snapshot = self._progress.snapshot()
         ledger, name = snapshot.now, snapshot.pipeline
         for word, label, counts, text in (
@@ -299,14 +299,14 @@ class PipelineMetrics(Collector):
 
 
 class MetricsPage:
-    """/metrics on an address, if there is one, until the process ends."""
+    """Serve /metrics on an address, if one is given, until the process ends."""
 
     def __init__(self, progress: RunProgress, address: tuple[str, int] | None) -> None:
         self._progress = progress
         self._address = address
 
     def serve(self) -> None:
-        """PipelineError where the address cannot be had."""
+        """Raises PipelineError if the address cannot be bound."""
         if self._address is None:
             return
         host, port = self._address

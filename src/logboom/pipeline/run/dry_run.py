@@ -1,6 +1,6 @@
-"""What a pipeline makes of records, worked out in this process and beside the running pipeline, which does not notice.
+"""Runs records through a pipeline in this process, without affecting the running pipeline.
 
-The records go through the plan's own steps (`execute.local`). Knows records of the log and plans. Must not know Spark
+The records pass the plan's own steps (`execute.local`). Knows records of the log and plans. Must not know Spark
 sessions, sinks or the command line.
 """
 
@@ -26,7 +26,7 @@ from logboom.pipeline.route.rows import AT
 
 
 def partitions_of(plan: Plan, admin: StreamAdmin) -> dict[str, tuple[StreamSource, int]]:
-    """The streams that there are of a plan's sources: by name the source and how many partitions there are."""
+    """The existing streams of a plan's sources: their names, and how many partitions they have, by source."""
     there = admin.partitions()
     return {
         name: (source, count)
@@ -37,7 +37,7 @@ def partitions_of(plan: Plan, admin: StreamAdmin) -> dict[str, tuple[StreamSourc
 
 
 def record_batch(messages: Sequence[Message], sources: Mapping[str, tuple[StreamSource, int]]) -> pa.RecordBatch:
-    """Records as the first step of a layout takes them."""
+    """Records in the form that the first step of a layout takes."""
     return pa.RecordBatch.from_pydict(
         {
             "source": pa.array([sources[str(one.topic())][0].name for one in messages], pa.string()),
@@ -53,8 +53,8 @@ def record_batch(messages: Sequence[Message], sources: Mapping[str, tuple[Stream
 
 
 class DryRun:
-    """Takes records through a plan, chunk by chunk, with a state of its own where its transforms have one: they know
-    nothing of what the running pipeline remembers."""
+    """Runs records through a plan, chunk by chunk. Transforms with state start with an empty one, separate from that of
+    the running pipeline."""
 
     def __init__(self, flow: LocalFlow, layout: Layout, directory: str) -> None:
         self._flow = flow
@@ -63,7 +63,7 @@ class DryRun:
         self._chunks = 0
 
     def events(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The events that come to a sink of the plan; dead and dropped records come to none."""
+        """The events that arrive at a sink of the plan, without dead and dropped records."""
         stateful = self._states.begin(self._layout, self._chunks, int(time.time() * 1_000))
         rows = self._flow.rows(batch, stateful)
         if stateful is not None:
@@ -73,7 +73,7 @@ class DryRun:
         return rows.filter(pa.compute.and_(is_out, pa.compute.is_null(rows.column("dead_reason"))))
 
     def by_sink(self, batch: pa.RecordBatch) -> Counter[str]:
-        """How many events come to each sink."""
+        """Number of events that arrive at each sink."""
         found = Counter[str]()
         for code, count in Counter(self.events(batch).column(AT).to_pylist()).items():
             place = self._layout.place(code)
@@ -91,7 +91,7 @@ def dry_run(plan: Plan, keys: Mapping[str, bytes]) -> Iterator[DryRun]:
 
 
 def ranges_since(admin: StreamAdmin, counts: Mapping[str, int], from_ms: int) -> dict[tuple[str, int], tuple[int, int]]:
-    """By partition: from the first record of a moment or later to the end."""
+    """Offset ranges by partition: from the first record at or after a time to the end."""
     starts, ends = admin.since(counts, from_ms), admin.ends(counts)
     return {
         (stream, int(number)): (starts[stream][number] if starts[stream][number] >= 0 else end, end)

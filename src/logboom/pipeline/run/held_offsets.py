@@ -1,7 +1,6 @@
-"""Which offsets of one partition an archive has events of: at most a bit for each of them.
+"""The set of offsets of one partition that an archive has, with at most one bit for each offset.
 
-Files come in any order and hold what they like; where all offsets that lie side by side are known, they take no room.
-Pure but for numpy.
+Files may come in any order. Ranges in which all offsets are present take no memory. Pure except for numpy.
 """
 
 from collections.abc import Iterator
@@ -17,26 +16,26 @@ _NONE: Final = np.zeros(_RUN // 8, np.uint8)
 
 
 class Missing(NamedTuple):
-    """What of a range of offsets there is no event of."""
+    """The missing offsets of a range."""
 
     offsets: int
     first: int
-    """Of the longest hole."""
+    """Start of the longest gap."""
     behind: int
-    """The first offset behind that."""
+    """End of the longest gap (exclusive)."""
 
 
 @dataclass(slots=True)
 class HeldOffsets:
-    """Offsets that were seen."""
+    """The set of offsets that were added."""
 
     whole: set[int] = field(default_factory=set)
-    """Runs of `_RUN` offsets of which all were seen, by their number."""
+    """Numbers of runs of `_RUN` offsets that are complete."""
     bits: dict[int, npt.NDArray[np.uint8]] = field(default_factory=dict)
     """A bit for each offset of the other runs."""
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:
-        """Sees these, in any order."""
+        """Add offsets, in any order."""
         ordered = np.sort(offsets)
         runs, firsts = np.unique(ordered // _RUN, return_index=True)
         for run, part in zip(runs.tolist(), np.split(ordered, firsts[1:]), strict=True):
@@ -45,7 +44,7 @@ class HeldOffsets:
             self._add_run(run, np.packbits(mask))
 
     def update(self, other: "HeldOffsets") -> None:
-        """Sees all that another has seen."""
+        """Add all offsets of another set."""
         self.whole |= other.whole
         for run in other.whole:
             self.bits.pop(run, None)
@@ -53,7 +52,7 @@ class HeldOffsets:
             self._add_run(run, bits)
 
     def missing(self, first: int, end: int) -> Missing | None:
-        """What was not seen of the offsets from `first` on and before `end`; None if all were."""
+        """The missing offsets from `first` to before `end`; None if there are none."""
         count, longest, open_from, reached = 0, (0, 0), -1, -1
         for begin, behind in self._absent(first, end):
             count += behind - begin
@@ -74,7 +73,7 @@ class HeldOffsets:
             self.bits[run] = both
 
     def _absent(self, first: int, end: int) -> Iterator[tuple[int, int]]:
-        """Ranges without any, in order; one that goes on in the next run comes as two."""
+        """The gaps, in order. A gap that continues in the next run is returned as two."""
         for run in range(first // _RUN, -(-end // _RUN)):
             if run in self.whole:
                 continue

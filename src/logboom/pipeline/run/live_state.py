@@ -1,6 +1,5 @@
-"""How each node of a running pipeline does just now, from its ledgers and the offsets of its queries: nobody is asked
-but files and the log. Must not know Spark or how it is shown.
-"""
+"""The current state of each node of a running pipeline, from its ledgers and the offsets of its queries. Reads only
+files and the log. Must not know Spark or how the state is shown."""
 
 import time
 from collections.abc import Mapping
@@ -22,18 +21,18 @@ WINDOW_S: Final = 30.0
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
-    """One node; None for what is not counted there."""
+    """One node. None: not counted for this kind of node."""
 
     events_per_s: float | None = None
     dropped_per_s: float | None = None
     dead: int | None = None
-    """Letters in its stream now, those that were retried included."""
+    """Dead letters in its stream now, including retried ones."""
     lag: int | None = None
-    """Records of its inputs that it has not taken yet."""
+    """Records of its inputs that it has not processed yet."""
 
 
 def live_state(plan: Plan, checkpoint: Path, admin: StreamAdmin, now_ms: int | None = None) -> dict[str, NodeState]:
-    """By node, over the last half minute."""
+    """Rates by node over the last half minute."""
     now_ms = int(time.time() * 1_000) if now_ms is None else now_ms
     entries = BatchLedgers(checkpoint / "ledger").entries() if (checkpoint / "ledger").exists() else []
     recent = EMPTY
@@ -76,7 +75,7 @@ def _lag(admin: StreamAdmin, streams: Mapping[str, int], query: Path) -> int:
 
 
 def _between(admin: StreamAdmin, streams: Mapping[str, int], reached: Mapping[str, Mapping[int, int]]) -> int:
-    """Records of streams behind what was reached, which is their beginning where nothing is known."""
+    """Number of records after the processed offset; without one, after the beginning of the stream."""
     starts, ends = admin.starts(streams), admin.ends(streams)
     return sum(
         max(0, end - max(starts[stream][number], reached.get(stream, {}).get(int(number), 0)))

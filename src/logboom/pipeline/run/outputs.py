@@ -1,4 +1,5 @@
-"""Which streams a plan writes, and how the records of each place of its layout leave. Knows only layouts and names."""
+"""The streams that a plan writes, and how the records of each place of its layout are written. Knows only layouts and
+names."""
 
 from collections.abc import Mapping
 
@@ -14,7 +15,7 @@ def output_streams(plan: Plan) -> set[str]:
 
 
 def place_streams(layout: Layout) -> dict[int, tuple[str, bool]]:
-    """The stream of each place that leaves through the log, and whether it is one of dead letters."""
+    """The stream of each place that is written to the log, and whether it is a dead-letter stream."""
     outputs = _log_outputs(layout)
     found: dict[int, tuple[str, bool]] = {}
     for place in layout.finals():
@@ -28,7 +29,7 @@ def place_streams(layout: Layout) -> dict[int, tuple[str, bool]]:
 
 
 def _log_outputs(layout: Layout) -> dict[str, LogOutput]:
-    """By sink: what the router itself writes."""
+    """What the router itself writes, by sink."""
     outputs = {sink.name: sink.log_output for sink in layout.plan.sinks}
     return {name: output for name, output in outputs.items() if output is not None}
 
@@ -36,9 +37,9 @@ def _log_outputs(layout: Layout) -> dict[str, LogOutput]:
 def bindings_of(
     layout: Layout, partitions: Mapping[str, int], limits: Mapping[str, int], edge_key: bytes | None
 ) -> dict[int, OutputBinding]:
-    """How the records of a layout leave, by place.
+    """How the records of a layout are written, by place.
 
-    `partitions` and `limits` (the largest batch in bytes) are of each stream; `edge_key` is of all edges' records.
+    `partitions` and `limits` (largest batch in bytes) are by stream; `edge_key` is the key of all edge records.
     """
     outputs, streams = _log_outputs(layout), place_streams(layout)
     bindings: dict[int, OutputBinding] = {}

@@ -1,4 +1,4 @@
-"""What a running pipeline has done so far, gathered from batches, deliveries and Spark's own progress.
+"""The progress of a running pipeline, collected from batches, deliveries and Spark's progress events.
 
 Knows counts and times. Must not know Spark's session or how they are shown.
 """
@@ -19,28 +19,29 @@ _RATE_WINDOW_S: Final = 10.0
 
 
 class SinkProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """One delivery since the start."""
+    """Progress of one delivery since the start."""
 
     rows: int = 0
     repeats: int = 0
-    """Records that had been delivered before and were left out."""
+    """Records that were skipped because they had been delivered before."""
     dead: int = 0
     failures: int = 0
     error: str | None = None
-    """Why the last attempt failed, until one succeeds."""
+    """Error of the last attempt, until one succeeds."""
     lag: int | None = None
-    """Records of its edges not yet delivered."""
+    """Records of its edges that are not delivered yet."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything at one moment. `now` counts since the start of this process, `total` since the first batch ever."""
+    """The complete progress at one moment. `now` counts since the start of this process, `total` since the first
+    batch."""
 
     pipeline: str
     state: str
     batch: int
     batch_ms: int
     lag: int | None
-    """Records of the sources not yet read."""
+    """Records of the sources that are not read yet."""
     events_per_s: float
     bytes_per_s: float
     missing: int
@@ -51,13 +52,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     total: Ledger
     sinks: dict[str, SinkProgress]
     dials: dict[str, Value] = {}
-    """Where every dial stood in the last batch, those included that nobody has turned."""
+    """Values of all dials in the last batch, including unchanged ones."""
     restarts: int = 0
-    """How often the run has gone on with another JVM of Spark's, since the one before had ended."""
+    """How often the run was restarted because Spark's JVM had ended."""
 
 
 class RunProgress:
-    """Written by the threads of all queries, read by the display and /metrics; thread-safe."""
+    """Written by the threads of all queries, read by the display and /metrics. Thread-safe."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class RunProgress:
         restarts: int = 0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`dials`: where they stand when nobody turns them. `restarts`: as in `Snapshot`."""
+        """`dials`: their values in the file. `restarts`: as in `Snapshot`."""
         self._restarts = restarts
         self._dials = dict(dials or {})
         self._lock = threading.Lock()
@@ -83,19 +84,19 @@ class RunProgress:
         self._sinks: dict[str, SinkProgress] = {}
 
     def state(self, name: str) -> None:
-        """starting, waiting, running, delivering (with `--once`, when all is read), stopping, stopped, failed."""
+        """starting, waiting, running, delivering (with `--once`, after everything was read), stopping, stopped,
+        failed."""
         with self._lock:
             self._state = name
 
     def edited(self, dials: DialValues) -> None:
-        """The pipeline goes on with another plan, whose dials stand so when nobody turns them, and whose sinks will be
-        told."""
+        """Switch to another plan: to the file values of its dials, and to its sinks, which are added later."""
         with self._lock:
             self._dials = dict(dials)
             self._sinks = {}
 
     def sink(self, name: str) -> None:
-        """A delivery that exists, though it has done nothing yet."""
+        """Add a delivery without any progress."""
         with self._lock:
             self._sinks.setdefault(name, SinkProgress())
 
@@ -113,7 +114,7 @@ class RunProgress:
             self._recent.append((self._clock(), sum(entry.ledger.records_in.values()), entry.ledger.bytes_in))
 
     def delivered(self, done: Delivered) -> None:
-        """A delivery finished a batch, or failed once more."""
+        """A delivery has finished a batch, or an attempt has failed."""
         with self._lock:
             before = self._sinks.get(done.sink, SinkProgress())
             self._sinks[done.sink] = msgspec.structs.replace(
@@ -126,7 +127,7 @@ class RunProgress:
             )
 
     def lag(self, sink: str | None, records: int) -> None:
-        """How far a query (None: the router) is behind the end of what it reads."""
+        """The lag of a query (None: the router) behind the end of its input."""
         with self._lock:
             if sink is None:
                 self._lag = records
@@ -134,7 +135,7 @@ class RunProgress:
                 self._sinks[sink] = msgspec.structs.replace(self._sinks[sink], lag=records)
 
     def snapshot(self) -> Snapshot:
-        """All of it now."""
+        """The current progress."""
         with self._lock:
             now = self._clock()
             while self._recent and self._recent[0][0] < now - _RATE_WINDOW_S:
@@ -159,6 +160,6 @@ class RunProgress:
 
 
 def _standing(dials: DialValues, last: BatchRecord | None) -> dict[str, Value]:
-    """Where all dials stand; the last batch may have had others."""
+    """Current values of all dials; the last batch may have had others."""
     turned = {} if last is None else last.dials
     return {name: turned.get(name, value) for name, value in dials.items()}

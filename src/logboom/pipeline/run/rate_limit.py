@@ -1,4 +1,4 @@
-"""Keeps a query below a rate. Knows time and the event of a stop."""
+"""Limits the rate of a query. Knows time and the stop event."""
 
 import threading
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """At most this many records in a second."""
+    """Limit of records per second."""
 
     records_per_s: int | None
-    """None: as many as there are."""
+    """None: no limit."""
     stop: threading.Event
-    """Ends every wait."""
+    """Ends every wait when it is set."""
 
     def after(self, records: int, took_s: float) -> None:
-        """Waits until the next batch may begin, behind one of this many records that took so long."""
+        """Wait until the next batch may begin, after one with this many records and duration."""
         if self.records_per_s is not None:
             self.stop.wait(max(0.0, records / self.records_per_s - took_s))

@@ -1,7 +1,7 @@
-"""How a running pipeline is asked to take its edited file, and how it answers. Knows plans and two small files.
+"""Asks a running pipeline to load its edited file, and returns its answer. Knows plans and two small files.
 
-`logboom pipeline reload` puts `reload.request` into the checkpoint, which the run looks for twice a second, and waits
-for `reload.answer` with the same id. A signal asks without a file, and gets its answer on the run's display alone.
+`logboom pipeline reload` writes `reload.request` to the checkpoint, which the run checks twice a second, and waits for
+`reload.answer` with the same id. For a request by signal there is no file; the answer is only shown by the run.
 """
 
 import contextlib
@@ -26,31 +26,31 @@ _ANSWER: Final = "reload.answer"
 _POLL_S: Final = 0.1
 
 Recompile = Callable[[], Plan]
-"""The plan of the file as it is now; LogboomError with all that is wrong with it."""
+"""Compiles the current file; LogboomError with all its problems."""
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked."""
+    """A request."""
 
     id: str
     drop_state: tuple[str, ...] = ()
-    """Transforms whose state may be given up."""
+    """Transforms whose state may be dropped."""
 
 
 class ReloadResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a request."""
+    """The answer to a request."""
 
     id: str
     problem: str | None
-    """Why the pipeline goes on as it was; None if it goes on with the edited file."""
+    """Why the pipeline continues unchanged; None if it continues with the edited file."""
     message: str
 
 
 class Reloading:
-    """The side of the run."""
+    """The run's side."""
 
     def __init__(self, checkpoint: Path, recompile: Recompile | None, notify: Callable[[str], None]) -> None:
-        """`recompile`: None for a run that cannot take another file."""
+        """`recompile`: None for a run that cannot load another file."""
         self._request = checkpoint / _REQUEST
         self._answer = checkpoint / _ANSWER
         self._recompile = recompile
@@ -59,23 +59,23 @@ class Reloading:
         self._id: str | None = None
         self._asked_to_drop: tuple[str, ...] = ()
         self._given_up: tuple[str, ...] = ()
-        """What earlier requests gave up of which no batch has remembered anything else yet."""
+        """State dropped by earlier requests, for which no batch has written new state yet."""
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Transforms whose state is given up, by the last request or by one before it."""
+        """Transforms whose state is dropped, by the last request or an earlier one."""
         return (*self._given_up, *self._asked_to_drop)
 
     def open(self) -> None:
-        """Forgets what an earlier run was asked."""
+        """Remove the files of an earlier run."""
         self._request.unlink(missing_ok=True)
 
     def ask(self) -> None:
-        """Asks for the file to be read again; may be called from a signal handler."""
+        """Request a reload. May be called from a signal handler."""
         self._is_asked = True
 
     def changed_plan(self, running: Plan) -> Plan | None:
-        """The plan to go on with, where one was asked for and can be taken; `accept` or `refuse` has to follow."""
+        """The new plan, if a reload was requested and is possible. The caller must then call `accept` or `refuse`."""
         if self._recompile is None or not self._is_due():
             return None
         try:
@@ -102,12 +102,12 @@ class Reloading:
         return None
 
     def accept(self, plan: Plan) -> None:
-        """The pipeline goes on with this plan."""
+        """The pipeline continues with this plan."""
         self._given_up, self._asked_to_drop = self.dropped, ()
         self._tell(None, f"goes on with {plan.file} as it is now")
 
     def refuse(self, problem: str) -> None:
-        """The pipeline goes on as it was, and so does what was given up before."""
+        """The pipeline continues unchanged, also with state that earlier requests dropped."""
         self._asked_to_drop = ()
         self._tell(problem, f"goes on as it was: {problem}")
 
@@ -119,7 +119,7 @@ class Reloading:
         with contextlib.suppress(FileNotFoundError):
             text = self._request.read_bytes()
             self._request.unlink()
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # one that nobody waits for an answer to
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # an old request that nobody waits for
                 request = msgspec.json.decode(text, type=_Request)
                 self._id, self._asked_to_drop = request.id, request.drop_state
         return True
@@ -132,7 +132,7 @@ class Reloading:
 
 
 def _not_reloadable(running: Plan, plan: Plan) -> str | None:
-    """What of a plan a running pipeline cannot take up."""
+    """The parts of a plan that cannot change in a running pipeline."""
     for what, before, now in (
         ("name", running.name, plan.name),
         ("checkpoint", where_kept(running), where_kept(plan)),
@@ -145,8 +145,8 @@ def _not_reloadable(running: Plan, plan: Plan) -> str | None:
 
 
 def ask_running(checkpoint: Path, timeout_s: float, drop_state: Sequence[str] = ()) -> ReloadResult:
-    """Asks the run of a checkpoint to read its file again, and waits; PipelineError if none does. `drop_state`:
-    transforms whose state it may give up."""
+    """Ask the run with this checkpoint to load its file again, and wait; PipelineError if there is no run.
+    `drop_state`: transforms whose state may be dropped."""
     request, answer = checkpoint / _REQUEST, checkpoint / _ANSWER
     if not is_locked(checkpoint / LOCK):
         raise PipelineError(

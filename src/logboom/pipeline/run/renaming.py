@@ -1,4 +1,4 @@
-"""Whether a pipeline may go on under another name: streams of edges and dead letters are named after the pipeline.
+"""Checks whether a pipeline can be renamed: streams of edges and dead letters contain the pipeline's name.
 
 Knows the deliveries' checkpoints and the log. Must not know queries.
 """
@@ -12,7 +12,7 @@ from logboom.pipeline.errors import PipelineError
 
 
 def check_nothing_left(admin: StreamAdmin, checkpoint: Path, former_name: str) -> None:
-    """PipelineError where streams of the former name hold events that no query would read under the new one."""
+    """Raises PipelineError if streams with the old name have events that no query would read after the renaming."""
     batch = unfinished_batch(checkpoint / "router")
     left = sum(_undelivered(admin, path) for path in sorted((checkpoint / "deliveries").glob("*")) if path.is_dir())
     if batch is not None:

@@ -1,17 +1,17 @@
-"""A replay: events of the past once more into one sink, or into all of a pipeline's, beside the running pipeline.
+"""A replay: sends past events again to one sink or all sinks of a pipeline, while the pipeline runs.
 
-What is replayed is written down (`replay.json`) before anything runs, with times instead of ages: so a replay that was
-interrupted goes on under its name, with the same events. It is a pipeline of its own: its checkpoint is below that of
-the pipeline whose sinks it feeds, its edges and dead letters are named after it, and its events have the attribute
-`logboom.replay`. Where its events come from is one of two, or both:
+The definition of a replay is stored (`replay.json`) before anything runs, with absolute times: so an interrupted replay
+can be continued by its name, with the same events. A replay is a separate pipeline: its checkpoint is below that of the
+pipeline whose sinks it feeds, its edges and dead letters have its own name, and its events have the attribute
+`logboom.replay`. Its events come from one or both of these:
 
 - the streams of the log, which are read again and taken through the same transforms;
 - an archive. Its events are brought into a stream of the replay's own first (`archive_loader`), and go on from there as
   those of one output of the pipeline, through what stands behind that output.
 
-Where it is both (`replay_choice`), each is a part with a plan and a checkpoint of its own. They meet at a seam: an
-offset of each partition, behind which the log has all. The part from the log runs first, since retention goes on
-deleting there.
+A replay from both (`replay_choice`) has two parts, each with its own plan and checkpoint. The border is an offset of
+each partition, from which on the log has everything. The part from the log runs first, because retention continues to
+delete records there.
 
 Knows plans and one file. Must not know Spark or the log.
 """
@@ -37,7 +37,7 @@ from logboom.pipeline.transforms.filter import FilterTransform
 from logboom.pipeline.transforms.reshape import ReshapeTransform, SetField
 
 MARK: Final = "attributes.logboom.replay"
-"""Holds the name of the replay in each event of it."""
+"""The attribute that contains the name of the replay."""
 IDS_MAX: Final = 10_000
 _FILE: Final = "replay.json"
 
@@ -46,14 +46,14 @@ class ArchiveRef(msgspec.Struct, frozen=True, kw_only=True):
     """An archive whose events are replayed."""
 
     path: str
-    """Its directory, absolute; without meaning where it is in an object store."""
+    """Its absolute directory; unused for an object store."""
     store: StoreRef | None = None
     at: str
-    """The output, of the pipeline that gets the events, as whose events they go on."""
+    """The output of the receiving pipeline at which the events continue."""
 
 
 class LogStart(msgspec.Struct, frozen=True):
-    """Where the log began to hold a partition when a replay was asked for."""
+    """The log start offsets of partitions when the replay was requested."""
 
     stream: str
     partition: int
@@ -61,64 +61,64 @@ class LogStart(msgspec.Struct, frozen=True):
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """What is replayed."""
+    """The definition of a replay."""
 
     name: str
     sink: str | None
     """None: all sinks of the pipeline."""
     from_ms: int
-    """The first that is replayed, in milliseconds since 1970: by the timestamps of records, or, from an archive, by
-    when events were seen first."""
+    """Start of the time range (inclusive), in milliseconds since 1970: of the records' timestamps or, for an archive,
+    of when events were first seen."""
     to_ms: int
-    """The first that is not any more."""
+    """End of the time range (exclusive)."""
     where: str | None = None
-    """SQL over the event, in front of the sinks."""
+    """SQL filter on events, before the sinks."""
     route: str | None = None
     """The output whose events are replayed; default: all inputs of each sink."""
     ids: tuple[str, ...] = ()
-    """Event ids; with any, no others are replayed."""
+    """Event ids; if not empty, only these are replayed."""
     events_per_s: int | None = None
     archive: ArchiveRef | None = None
     """None: from the streams of the log."""
     room_bytes: int | msgspec.UnsetType = msgspec.UNSET
-    """What events of an archive may take of the log at once, in bytes before compression; the loader has a default."""
+    """Limit in bytes, before compression, of an archive's events in the log at a time; None: the loader's default."""
     seam: tuple[LogStart, ...] = ()
-    """With any: of these partitions the archive has what is before these offsets, all else is in the log."""
+    """If not empty, the archive is read up to these offsets of these partitions, and the log for everything else."""
     part: Literal["log", "archive"] | msgspec.UnsetType = msgspec.UNSET
-    """Of a replay from both, which of them this is."""
+    """Which part this is, if the replay has two."""
 
     @property
     def reads_archive(self) -> bool:
-        """Whether its events, or those of one part of it, come from an archive."""
+        """Whether its events, or those of one part, come from an archive."""
         return self.archive is not None and self.part != "log"
 
 
 def parts_of(replay: Replay) -> tuple[Replay, ...]:
-    """What runs one after the other."""
+    """The parts, which run one after the other."""
     if not replay.seam:
         return (replay,)
     return tuple(msgspec.structs.replace(replay, part=part) for part in ("log", "archive"))
 
 
 def directory_of(checkpoint: Path, name: str) -> Path:
-    """The checkpoint of a replay. `checkpoint`: of the pipeline."""
+    """The checkpoint of a replay. `checkpoint`: that of the pipeline."""
     return checkpoint / "replays" / name
 
 
 def log_part_directory(directory: Path) -> Path:
-    """The checkpoint of the part from the log. `directory`: of the whole replay."""
+    """The checkpoint of the part from the log. `directory`: that of the whole replay."""
     return directory / "log"
 
 
 def remember(checkpoint: Path, replay: Replay) -> None:
-    """Writes down durably what is replayed."""
+    """Store the definition durably."""
     directory = directory_of(checkpoint, replay.name)
     make_dir(directory)
     write_durably(directory / _FILE, msgspec.json.encode(replay))
 
 
 def remembered(checkpoint: Path, name: str) -> Replay:
-    """A replay that was begun; PipelineError if there is none of this name."""
+    """Load a replay that was started; PipelineError if there is none with this name."""
     path = directory_of(checkpoint, name) / _FILE
     if not path.exists():
         known = sorted(each.parent.name for each in (checkpoint / "replays").glob(f"*/{_FILE}"))
@@ -127,15 +127,16 @@ def remembered(checkpoint: Path, name: str) -> Replay:
 
 
 def at_rate(replay: Replay, events_per_s: int | None) -> Replay:
-    """A replay that goes on at another rate; at its own where none is given. What is replayed stays the same."""
+    """The replay with another rate, if one is given. Everything else stays the same."""
     return replay if events_per_s is None else msgspec.structs.replace(replay, events_per_s=events_per_s)
 
 
 def archive_of(plan: Plan, sink: str, into: Plan, at: str | None) -> ArchiveRef:
-    """The archive of a sink, for a replay into a pipeline, which may be the same; PipelineError if that cannot be.
+    """The archive of a sink, for a replay into a pipeline, which may be the same; PipelineError if that is not
+    possible.
 
-    `at`: the output of `into` as whose events they go on. Default: the one input of the archive in its own pipeline,
-    the output of the one parse in another.
+    `at`: the output of `into` at which the events continue. Default: the archive's only input in its own pipeline, or
+    the output of the only parse in another.
     """
     found = next((one for one in plan.sinks if one.name == sink), None)
     archives = [one.name for one in plan.sinks if isinstance(one, ParquetSink)]
@@ -186,7 +187,8 @@ def replay_plan(plan: Plan, replay: Replay) -> Plan:
     part = upstream(whole, [edge for edges in by_edges for edge in edges], fed)
     most, directory = plan.max_records_per_batch, directory_of(_checkpoint(plan), replay.name)
     if replay.events_per_s is not None:
-        # A second's worth from each source, since a batch that gets something from one source alone may take that long.
+        # One second's worth of records from each source, because a batch with records of only one source may take a
+        # second.
         most = max(1, min(most, replay.events_per_s * len(part.sources)))
     return msgspec.structs.replace(
         part,
@@ -200,24 +202,24 @@ def replay_plan(plan: Plan, replay: Replay) -> Plan:
 
 
 def _checkpoint(plan: Plan) -> Path:
-    """A replay's own checkpoint stays on this machine: it is a run with an end."""
+    """A replay's checkpoint is always local, because its run ends."""
     return Path(plan.checkpoint) if plan.checkpoint_store is msgspec.UNSET else checkpoint_of(plan)
 
 
 def replay_name(plan: Plan, replay: Replay) -> str:
-    """The name of the pipeline that replays."""
+    """The name of the replay's pipeline."""
     whole = f"{plan.name}.replay.{replay.name}"
     return f"{whole}-log" if replay.part == "log" else whole
 
 
 def left_out(plan: Plan, replayed: Plan) -> list[str]:
-    """Sinks of a pipeline that get nothing of a replay into all of them."""
+    """Sinks of a pipeline that receive no events of a replay into all sinks."""
     fed = {sink.name for sink in replayed.sinks}
     return [sink.name for sink in plan.sinks if sink.name not in fed]
 
 
 def _chosen_sinks(plan: Plan, whole: Plan, replay: Replay) -> list[Sink]:
-    """`whole`: what of the plan gets events."""
+    """`whole`: the part of the plan that receives events."""
     if replay.sink is not None and replay.sink not in [one.name for one in plan.sinks]:
         known = hint(replay.sink, [one.name for one in plan.sinks])
         raise PipelineError(f"the pipeline {plan.name} has no sink {replay.sink!r} ({known})")
@@ -227,9 +229,9 @@ def _chosen_sinks(plan: Plan, whole: Plan, replay: Replay) -> list[Sink]:
     reached = [edge for node in whole.transforms for edge in node.outputs]
     if replay.route is not None and replay.route not in reached:
         raise PipelineError(f"no event of {_at(replay)} comes to {replay.route}: name another output with --at")
-    # A route of its own leads to a sink, whatever the sink's inputs are.
+    # An additional route leads to the sink, whatever the sink's inputs are.
     sinks = [one for one in (whole if replay.route is None else plan).sinks if replay.sink in (None, one.name)]
-    if replay.sink is None:  # an archive that is read is not written
+    if replay.sink is None:  # an archive that is being read is not written
         sinks = [one for one in sinks if replay.archive is None or not _is_archive(plan, one, replay.archive)]
     if not sinks:
         raise PipelineError(f"no event of {_at(replay)} comes to the sink {replay.sink}: name another output with --at")
@@ -251,7 +253,7 @@ def _at(replay: Replay) -> str:
 
 
 def _from_archive(plan: Plan, replay: Replay, archive: ArchiveRef) -> Plan:
-    """What of the plan the events of an archive go through."""
+    """The part of the plan that an archive's events pass."""
     events = [edge for node in plan.transforms for edge in node.outputs]
     if archive.at not in events:
         raise PipelineError(f"the pipeline {plan.name} has no output {archive.at!r} ({hint(archive.at, events)})")

@@ -1,13 +1,12 @@
-"""Chooses where a replay reads from: the log, an archive, or what is before a seam from an archive and the rest from
-the log.
+"""Chooses whether a replay reads the log, an archive, or the archive up to an offset and the log from there.
 
-The log is read where it has all of the time that is asked for. What it has deleted comes from an archive, of which is
-believed what its files show: it reaches back behind the beginning of that time, and on to where the log begins, and in
-between it lacks no more offsets than the pipeline has dropped records or given up on the way to it. No event comes
-twice: the seam is an offset of each partition, and both sides know events by it. A transform that remembers would begin
-anew at the seam, so that all comes from the archive then.
+The log is used if it has the whole time range. Records that it has deleted come from an archive, if the archive's files
+show that it is complete: it starts before the time range, reaches to the log's start offset, and lacks no more offsets
+in between than the number of records that the pipeline has dropped on the way to it. No event is read twice, because
+the border is an offset of each partition on both sides. A transform with state would start with an empty state at the
+border; then everything comes from the archive.
 
-A pure rule over offsets. Must not know brokers, files or the command line.
+Pure. Must not know brokers, files or the command line.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,21 +22,21 @@ _NAMED_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPart:
-    """What the log holds of a partition."""
+    """What the log has of a partition."""
 
     start: int
-    """The first offset that it holds."""
+    """Log start offset."""
     since: int
-    """The first that it holds of the time that is asked for."""
+    """The first offset in the time range."""
     until: int
-    """The first behind that time."""
+    """The first offset after the time range."""
     is_cut: bool
-    """Whether records of that time may be deleted."""
+    """Whether records of the time range may have been deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldPart:
-    """What an archive holds of a partition that its events came from."""
+    """What an archive has of one partition of origin."""
 
     first_ms: int
     """When its first event was seen, in milliseconds since 1970."""
@@ -46,26 +45,27 @@ class HeldPart:
     last: int
     """The highest."""
     older: int = 0
-    """Events of the time that is asked for, before the log's first offset."""
+    """Number of events in the time range before the log start offset."""
     before: int | None = None
-    """The highest offset, in front of the log's first where it has deleted some, of an event seen before that time."""
+    """The highest offset, before the log start offset if the log has deleted records, of an event before the time
+    range."""
     after: int | None = None
-    """The lowest offset of an event that was seen behind it."""
+    """The lowest offset of an event after the time range."""
     offsets: HeldOffsets | None = None
-    """All of them; None if they were not looked at."""
+    """All its offsets; None if they were not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveState:
-    """An archive of the pipeline that could be read."""
+    """A readable archive of the pipeline."""
 
     name: str
     unfit: str | None = None
-    """Why the events that are asked for cannot come from it, whatever it holds."""
+    """Why it cannot be used for the requested events, whatever it contains."""
     held: Mapping[Origin, HeldPart] | None = None
-    """None if it was not looked at."""
+    """What it has of each partition; None if that was not read."""
     lost_max: int | None = None
-    """How many records the pipeline has dropped or given up on the way to it; None if nobody has counted them."""
+    """How many records the pipeline has dropped on the way to it; None if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +76,12 @@ class Choice:
     why: str
     archive: str | None = None
     seam: Mapping[Origin, int] | None = None
-    """With both: the first offset that comes from the log, of each partition of which the archive has the rest."""
+    """For both: the first offset to read from the log, of each partition whose earlier records are in the archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incomplete:
-    """Why there is no choice: what is missing from each."""
+    """Why none of them is complete: what is missing from each."""
 
     lines: tuple[str, ...]
 
@@ -94,7 +94,7 @@ def choose(
     *,
     partial: bool = False,
 ) -> Choice | Incomplete:
-    """`remembering`: a transform of the replay that has a state. `partial`: what is missing may be so."""
+    """`remembering`: a transform of the replay that has a state. `partial`: missing records are acceptable."""
     cut = {origin: part for origin, part in log.items() if part.is_cut}
     if not cut:
         return Choice(source="log", why="it has all of that time")
@@ -142,7 +142,7 @@ def _older(archive: ArchiveState, cut: Mapping[Origin, LogPart]) -> int:
 
 
 def _gaps(from_ms: int, archive: ArchiveState, origin: Origin, part: LogPart, upto: int) -> Iterator[str]:
-    """What of a partition an archive may lack, from the beginning of the time that is asked for up to an offset."""
+    """What an archive may lack of a partition, from the start of the time range to an offset."""
     name, held = f"{origin.stream}/{origin.partition}", (archive.held or {}).get(origin)
     if held is None:
         yield f"all of {name} before offset {upto}"
@@ -155,7 +155,7 @@ def _gaps(from_ms: int, archive: ArchiveState, origin: Origin, part: LogPart, up
 
 
 def _holes(archive: ArchiveState, wanted: Mapping[Origin, int]) -> Iterator[str]:
-    """Where an archive has no events in between, if these are more than the pipeline has dropped on the way to it."""
+    """The gaps of an archive, if they have more offsets than the pipeline has dropped on the way to it."""
     held = archive.held or {}
     found = {origin: missing for origin, upto in wanted.items() if (missing := _missing(held[origin], upto))}
     if archive.lost_max is None or sum(missing.offsets for missing in found.values()) <= archive.lost_max:
@@ -167,7 +167,7 @@ def _holes(archive: ArchiveState, wanted: Mapping[Origin, int]) -> Iterator[str]
 
 
 def _missing(held: HeldPart, upto: int) -> Missing | None:
-    """Of the time that is asked for, up to an offset."""
+    """Number of events in the time range, up to an offset."""
     first = held.first if held.before is None else held.before + 1
     end = upto if held.after is None else min(upto, held.after)
     return None if held.offsets is None or first >= end else held.offsets.missing(first, end)

@@ -1,4 +1,4 @@
-"""What a replay would send, counted without sending it: the dry run of `logboom pipeline replay`.
+"""Counts what a replay would send, without sending it: the dry run of `logboom pipeline replay`.
 
 Knows the log, archives and dry runs. Must not know Spark sessions.
 """
@@ -26,29 +26,30 @@ _CHUNK_BYTES: Final = 64 * MIB
 
 
 class ReplayCount(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay reads, and what comes of it."""
+    """The input of a replay and its results."""
 
     from_log: int
-    """Records."""
+    """Records read from the log."""
     from_archive: int
-    """Events."""
+    """Events read from an archive."""
     by_sink: dict[str, int]
-    """Events that would go to each sink."""
+    """Events for each sink."""
     loaded_bytes: int = 0
-    """Of an archive: room that its events take in the log meanwhile, before compression; times the log's replicas."""
+    """For an archive: space that its events take in the log during the replay, before compression, times the
+    replicas."""
 
     @property
     def records(self) -> int:
-        """Of the log, and events of the archive."""
+        """Records of the log and events of the archive."""
         return self.from_log + self.from_archive
 
     @property
     def events(self) -> int:
-        """To all sinks together."""
+        """Events for all sinks together."""
         return sum(self.by_sink.values())
 
     def plus(self, other: "ReplayCount") -> "ReplayCount":
-        """Two parts of one replay together."""
+        """The sum of two parts of one replay."""
         return ReplayCount(
             from_log=self.from_log + other.from_log,
             from_archive=self.from_archive + other.from_archive,
@@ -66,7 +67,7 @@ def count_replay(
     keys: Mapping[str, bytes],
     told: Callable[[int], None] = lambda records: None,
 ) -> ReplayCount:
-    """`plan`: that of the replay, or of this part of it. `told`: called now and then with the records so far."""
+    """`plan`: that of the replay or of this part. `told`: called now and then with the number of records so far."""
     records, loaded, found = 0, 0, Counter[str]({sink.name: 0 for sink in plan.sinks})
     batches = _of_archive(plan, replay) if replay.reads_archive else _of_log(plan, replay, admin)
     with dry_run(plan, keys) as run:
@@ -119,7 +120,7 @@ def _of_archive(plan: Plan, replay: Replay) -> Iterator[pa.RecordBatch]:
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches: an archive may be of very many small files, and a batch costs more than a row."""
+    """The same rows in fewer batches: an archive may have very many small files, and each batch has a fixed cost."""
     held: list[pa.RecordBatch] = []
     rows, size_bytes = 0, 0
     for batch in batches:

@@ -34,16 +34,16 @@ from logboom.pipeline.sinks.parquet.reading import ArchiveReader
 
 _COLUMNS: Final = ("stream", "partition", "offset", "observed_time")
 _READERS: Final = 8
-"""Files that are looked at side by side: each is some requests to an object store, one after the other."""
+"""Files that are read at the same time: each needs several requests to an object store, one after the other."""
 _ATTEMPTS: Final = 5
-"""Files that are merged with others while they are read make a look start over."""
+"""The archive is read again this often because files were merged during that."""
 
 
 def chosen_origin(
     plan: Plan, asked: Replay, admin: StreamAdmin, totals: Callable[[], Ledger | None], *, partial: bool
 ) -> tuple[Replay, Choice] | Incomplete:
-    """What was asked for with where it is read from, and why. `asked`: from the log. `totals`: what the ledgers of the
-    pipeline have counted, None if there are none; asked for once at most."""
+    """The request, with the source to read from and the reason. `asked`: the request for the log. `totals`: the
+    pipeline's counts from its ledgers, None if there are none; called at most once."""
     replayed = replay_plan(plan, asked)
     log = log_parts(replayed, asked, admin)
     archives = [sink for sink in plan.sinks if isinstance(sink, ParquetSink)]
@@ -62,7 +62,7 @@ def chosen_origin(
 
 
 def log_parts(plan: Plan, replay: Replay, admin: StreamAdmin) -> dict[Origin, LogPart]:
-    """What the log holds of each partition of a replay's sources."""
+    """What the log has of each partition of a replay's sources."""
     counts = {name: count for name, (_, count) in partitions_of(plan, admin).items()}
     starts, ends = admin.starts(counts), admin.ends(counts)
     since, until = admin.since(counts, replay.from_ms), admin.since(counts, replay.to_ms)
@@ -73,7 +73,7 @@ def log_parts(plan: Plan, replay: Replay, admin: StreamAdmin) -> dict[Origin, Lo
             start=start,
             since=end if first < 0 else first,
             until=end if behind < 0 else behind,
-            # What the log holds begins within that time: what was before may have been of it too.
+            # The log starts within the time range, so earlier records may have been in it, too.
             is_cut=start > 0 and (first == start or (first < 0 and start == end)),
         )
 
@@ -113,7 +113,7 @@ def _state(
 
 
 def why_unfit(plan: Plan, replayed: Plan, asked: Replay, archive: ParquetSink) -> str | None:
-    """Why what an archive holds is not what a replay sends, in a few words."""
+    """Why an archive does not have the events that the replay sends, in a few words."""
     if archive.name == asked.sink:
         return "it is the sink that gets the events"
     if len(archive.inputs) > 1:
@@ -132,17 +132,17 @@ def _edges(asked: Replay, sinks: Iterable[Sink]) -> tuple[str, ...]:
 
 
 def _reached_without(plan: Plan, at: str) -> set[str]:
-    """The outputs to which events come that were not at this one."""
+    """The outputs that receive events which did not pass this one."""
     reached = {edge for source in plan.sources for edge in source.outputs}
-    for node in plan.transforms:  # inputs come first
+    for node in plan.transforms:  # inputs first
         if reached & set(node.inputs):
             reached |= set(node.outputs) - {at}
     return reached
 
 
 def lost_max(plan: Plan, at: str, counted: Ledger | None) -> int | None:
-    """How many records, at most, have not become events of an output since the pipeline began; None if the ledgers
-    do not say it."""
+    """The maximum number of records that have not become events of an output since the pipeline's start; None if the
+    ledgers do not contain that."""
     if counted is None:
         return None
     way = upstream(plan, [at], ()).transforms
@@ -154,23 +154,24 @@ def lost_max(plan: Plan, at: str, counted: Ledger | None) -> int | None:
 
 
 def _sent_elsewhere(way: Plan, at: str, counted: Ledger) -> int | None:
-    """Behind a route: the records that came in less the events that were at the output. None if a record may have
-    several there: split, or by two ways."""
+    """For an output of a route: the number of input records minus the events at the output. None if one record may have
+    several events there, because of a split or of two paths."""
     ways = {edge: 1 for source in way.sources for edge in source.outputs}
-    for node in way.transforms:  # inputs come first
+    for node in way.transforms:  # inputs first
         if isinstance(node, StatefulTransform) or (isinstance(node, KernelTransform) and node.splits):
             return None
         ways.update(dict.fromkeys(node.outputs, sum(ways.get(edge, 0) for edge in node.inputs)))
     if ways.get(at, 0) > len(way.sources):
         return None
-    # What has no reader is dropped under the output's own name, and a stream of the log is counted as a sink.
+    # Events without a reader are counted as dropped under the output's name, and a stream of the log is counted as a
+    # sink.
     by_stream = [sent.get(at, 0) for sent in counted.routed.values()]
     were_there = max([counted.out.get(at, 0), *by_stream]) + counted.dropped.get(at, 0)
     return max(0, sum(counted.records_in.get(source.name, 0) for source in way.sources) - were_there)
 
 
 def held_parts(reader: ArchiveReader, asked: Replay, log: Mapping[Origin, LogPart]) -> dict[Origin, HeldPart]:
-    """What an archive holds of each partition of the sources. `log`: what the log does."""
+    """What an archive has of each partition of the sources. `log`: what the log has."""
     found: dict[Origin, HeldPart] = {}
     with ThreadPoolExecutor(_READERS, "archive") as pool:
         try:
@@ -201,7 +202,7 @@ def _parts(events: pa.RecordBatch, asked: Replay, log: Mapping[Origin, LogPart])
     table = pa.table({"stream": stream, "partition": partition, "offset": offset, "seen": seen})
     for pair in table.group_by(["stream", "partition"]).aggregate([]).to_pylist():
         origin = Origin(pair["stream"], pair["partition"])
-        if origin in log:  # those that a transform has made have offsets of their own, far apart
+        if origin in log:  # events that a transform created have their own, widely spaced offsets
             mine = table.filter(pc.and_(pc.equal(stream, origin.stream), pc.equal(partition, origin.partition)))
             yield origin, _part(mine["offset"], mine["seen"], asked, log[origin])
 
@@ -215,7 +216,7 @@ def _part(offset: Any, seen: Any, asked: Replay, log: LogPart) -> HeldPart:
     offsets = HeldOffsets()
     offsets.add(offset.to_numpy())
     return HeldPart(
-        # Without any time it says nothing of how far back it reaches.
+        # Without any time, its file does not show how far back it reaches.
         first_ms=asked.from_ms if first_us is None else first_us // 1_000,
         first=pc.min(offset).as_py(),
         last=pc.max(offset).as_py(),

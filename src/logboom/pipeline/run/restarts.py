@@ -1,13 +1,14 @@
-"""What a run does when Spark's JVM has ended: the process puts itself in its own place and goes on with the same batch.
+"""Restarts a run after Spark's JVM has ended: the process replaces itself with `exec` and continues with the same
+batch.
 
-A batch of large events may be more than the JVM has memory for; the next start takes it in smaller pieces
-(`batch_memory`). So a start is what is needed, and a whole one: threads of the driver may still be at work for the JVM
-that is gone, and PySpark knows one JVM in a process. `exec` ends these threads, keeps the process's id for whoever
-supervises it, and leaves what a kill leaves, which is what a checkpoint is made for.
+A batch of large events may need more memory than the JVM has; the next start processes it in smaller pieces
+(`batch_memory`). The restart must be complete: threads of the driver may still wait for the old JVM, and PySpark
+supports one JVM per process. `exec` ends these threads, keeps the process id for the service manager, and leaves the
+same state as a kill, which a checkpoint survives.
 
-What the next process has to know is in an open file without a name, in memory where the system has such files: a disk
-may be full. The file's number is in a variable. Knows processes, signals and which
-batches were under way. Must not know what a batch does.
+State for the next process is in an open file without a name, in memory where the system supports that, because a disk
+may be full. An environment variable has the file's number. Knows processes, signals and the batches in progress. Must
+not know what a batch does.
 """
 
 import contextlib
@@ -25,47 +26,47 @@ import msgspec
 from logboom.pipeline.checkpoint.spark_log import unfinished_batch
 
 ENDS_MAX: Final = 6
-"""Ends of the JVM in a row with the same batch under way, after which a run gives up. The fifth start of a batch takes
-it in the smallest pieces there are, and that is tried twice."""
+"""A run gives up after this many JVM ends in a row with the same batch in progress. The fifth start of a batch uses the
+smallest possible pieces, and that is tried twice."""
 _PAUSE_MAX_S: Final = 30.0
 _LONG_S: Final = 600.0
-"""A run that lasted so long has not ended for a batch that it began with."""
+"""If a run has lasted this long, its end is not attributed to a batch that it started with."""
 _VARIABLE: Final = "LOGBOOM_PIPELINE_RESTART"
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NO_BATCH: Final = "no batch"
 
 
 class Restarts(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a run has started anew, and why."""
+    """How often a run was restarted, and why."""
 
     count: int = 0
     ends: Mapping[str, int] = {}
-    """By what was under way when the JVM ended: how often in a row it was."""
+    """Number of ends in a row, by the batches in progress when the JVM ended."""
     plan: str | None = None
-    """The plan it ran with, as JSON: its file may be in the middle of an edit."""
+    """The plan of the run, as JSON: the file may be incomplete because of an edit."""
     dropped: tuple[str, ...] = ()
-    """Transforms whose state had been given up."""
+    """Transforms whose state was dropped."""
     replay: str | None = None
-    """The name of the replay that it was; None for a run of the pipeline itself."""
+    """The name of the replay; None for a run of the pipeline itself."""
 
     def after(self, under_way: tuple[str, ...], lasted_s: float, plan: str, dropped: tuple[str, ...]) -> "Restarts":
-        """With one end more, of a JVM under a run that lasted so long."""
+        """With another JVM end, after a run of this duration."""
         before = self.ends if lasted_s < _LONG_S else {}
         ends = {one: before.get(one, 0) + 1 for one in under_way or (_NO_BATCH,)}
         return Restarts(count=self.count + 1, ends=ends, plan=plan, dropped=dropped)
 
     def of_replay(self, name: str) -> "Restarts":
-        """For the replay of this name."""
+        """For the replay with this name."""
         return msgspec.structs.replace(self, replay=name)
 
     @property
     def pause_s(self) -> float:
-        """How long to wait for the next start."""
+        """Seconds to wait before the next start."""
         return float(min(2 ** (self._most[1] - 1), _PAUSE_MAX_S))
 
     @property
     def given_up_for(self) -> str | None:
-        """What to do, as the end of a sentence, where another start would not help."""
+        """What to do, as the end of a sentence, if another start would not help."""
         what, times = self._most
         if times < ENDS_MAX:
             return None
@@ -82,7 +83,7 @@ class Restarts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def under_way_in(*checkpoints: Path) -> tuple[str, ...]:
-    """The batches that were begun and not committed, as a person calls them."""
+    """Names for messages of the batches that were started and not committed."""
     queries = [("the router", checkpoint / "router") for checkpoint in checkpoints]
     for checkpoint in checkpoints:
         found = sorted(checkpoint.glob("deliveries/*/query"))
@@ -92,7 +93,7 @@ def under_way_in(*checkpoints: Path) -> tuple[str, ...]:
 
 
 def restarts_so_far() -> Restarts | None:
-    """What the process that was here before has left; None for a first start."""
+    """The state that the previous process has left; None for a first start."""
     number = os.environ.pop(_VARIABLE, None)
     if number is None:
         return None
@@ -102,7 +103,7 @@ def restarts_so_far() -> Restarts | None:
 
 
 def allow_signals() -> None:
-    """Signals that came while the process was put in its own place end it here, in order: no batch has begun."""
+    """Signals that arrived during the replacement end the process here, in order: no batch has begun."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else _end)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -114,7 +115,7 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 @contextlib.contextmanager
 def held_signals() -> Iterator[None]:
-    """Signals wait until the end; those that came before have been handled."""
+    """Block signals until the end; those that came before have been handled."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
@@ -123,7 +124,7 @@ def held_signals() -> Iterator[None]:
 
 
 def start_anew(restarts: Restarts) -> NoReturn:
-    """Puts the process in its own place, as it was called. To be called with `held_signals`, which wait for
+    """Replace the process, with the same arguments. Call this within `held_signals`, which block until
     `allow_signals`."""
     left = _unnamed_file()
     left.write(msgspec.json.encode(restarts))

@@ -1,4 +1,4 @@
-"""The router: one streaming query over all sources that parses, masks and routes each batch once and writes it once.
+"""The router: one streaming query over all sources that parses, masks, routes and writes each batch in one pass.
 
 Knows Spark's streaming and the order of steps in a batch: pin the plan, build the rows, write, count, record the
 ledger. Must not know sinks beyond their streams, nor how progress is shown.
@@ -57,7 +57,7 @@ OnBatch = Callable[[BatchRecord], None]
 
 
 class Router:
-    """The main query of a pipeline. One per checkpoint at a time."""
+    """The main query of a pipeline. A checkpoint has at most one at a time."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class Router:
         dials: BatchDials | None,
         save: Callable[[], None],
     ) -> None:
-        """`dials`: None if all stand as the plan says. `save`: makes what is in the checkpoint now durable, wherever
-        it is kept."""
+        """`dials`: None if all have the plan's values. `save`: makes the current checkpoint durable, wherever it is
+        stored."""
         self._save = save
         self._spark = spark
         self._pace = pace
@@ -92,7 +92,7 @@ class Router:
         self._states = StateStore(checkpoint / "state")
         self.ticks = Ticks(plan, admin)
         self.fatal: PipelineError | None = None
-        """Set where going on would lose records unseen, or trying again cannot help."""
+        """Set if continuing would silently lose records, or a retry cannot help."""
         self._partitions = 1
         self._memory = BatchMemory(checkpoint / "starts.json")
         self._prepared_plans: dict[str, _PreparedPlan] = {}
@@ -100,7 +100,7 @@ class Router:
         self._identity = SourceIdentity(checkpoint, checkpoint / QUERY_NAME, admin, plan.sources)
 
     def prepare(self, partitions: int) -> Layout:
-        """Makes the streams the plan writes, those that are missing with this many partitions."""
+        """Create the streams that the plan writes, if they are missing, with this many partitions."""
         self._partitions = partitions
         if self._dials is not None:
             self._dials.declare()
@@ -109,12 +109,12 @@ class Router:
         return self._prepared(self._plan).layout
 
     def event_bytes(self) -> float:
-        """Of an event that went out with the last batch, on the average; 0 if there was none."""
+        """Average size of the output events of the last batch; 0 if there were none."""
         last = self.ledgers.last()
         return bytes_of_event(None if last is None else last.ledger)
 
     def start(self, *, once: bool) -> StreamingQuery:
-        """Starts the query, after `prepare`. With `once` it ends with what is there now."""
+        """Start the query, after `prepare`. With `once` it ends after the records that exist now."""
         last = self.ledgers.last()
         unfinished = unfinished_batch(self._checkpoint / "router")
         poll_records = self._memory.started(unfinished, None if last is None else last.ledger)
@@ -170,11 +170,11 @@ class Router:
     def _batch(self, raw: DataFrame, batch: int) -> None:
         started_at, start = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
         if self._stop.is_set():
-            # Spark counts the batch as failed and runs it again at the next start: nothing of it has been written.
+            # Spark treats the batch as failed and runs it again at the next start: nothing of it has been written.
             raise StoppedError("stopping before the next batch")
         self._check_identity(batch)
-        # The plan is on disk, with the ends of all output streams, before the first record can be written: a later
-        # start tells from these whether the batch wrote anything.
+        # The plan and the ends of all output streams are on disk before the first record can be written: so a later
+        # start can tell whether the batch wrote anything.
         try:
             pinned = self._planner.choose(batch, self._prepared(self._plan).streams)
             self._save()
@@ -185,8 +185,8 @@ class Router:
         prepared = self._prepared(pinned.turned)
         emitter = LogTaskEmitter(prepared.encoder(batch, pinned.generation), self._admin.bootstrap)
         raw = self._memory.bounded(raw, batch)
-        # One job: each task parses, masks and routes its part, writes the records to the log itself, waits until they
-        # are committed and answers with one row of counts.
+        # One job: each task parses, masks and routes its part, writes the records directly to the log, waits for the
+        # commit and returns one row of counts.
         try:
             keys = {**prepared.keys, **self._tables.paths(pinned.tables)}
             stateful = self._states.begin(prepared.layout, batch, pinned.wall_ms)
@@ -195,11 +195,13 @@ class Router:
         except DamagedError as error:
             self.fatal = error
             raise
-        except Exception:  # not BLE001: it is raised again behind the clean-up
-            # A stream may have been deleted or its `max.message.bytes` lowered: the next attempt looks at all again.
+        except Exception:  # not BLE001: raised again after the clean-up
+            # A stream may have been deleted or its `max.message.bytes` lowered: the next attempt reads all of that
+            # again.
             self._prepared_plans.clear()
             raise
-        # Kept before Spark commits the offsets: a crash between the two runs the batch again, which replaces all this.
+        # Stored before Spark commits the offsets: after a crash between the two, the batch runs again and replaces
+        # this.
         try:
             add_counts(counts, {f"{NOTED}:{source}.deleted": records for source, records in deleted.items()})
             ledger = ledger_of(prepared.layout, counts)
@@ -225,7 +227,7 @@ class Router:
         self._pace.after(sum(entry.ledger.records_in.values()), time.monotonic() - start)
 
     def _check_identity(self, batch: int) -> None:
-        """PipelineError, which ends the run, where a stream that the batch reads was made again."""
+        """Raise PipelineError, which ends the run, if a stream that the batch reads was created again."""
         ids = self._identity.ids(batch)
         try:
             self._identity.check(ids)
@@ -234,10 +236,10 @@ class Router:
             raise
 
     def _prepared(self, plan: Plan) -> "_PreparedPlan":
-        """What a plan needs to run; creates the streams that are missing."""
+        """Collect what a plan needs to run. Creates missing streams."""
         name = plan.content_hash()
         if name not in self._prepared_plans:
-            while len(self._prepared_plans) >= _PREPARED_MAX:  # each turn of a dial makes one
+            while len(self._prepared_plans) >= _PREPARED_MAX:  # each change of a dial makes a new plan
                 self._prepared_plans.pop(next(iter(self._prepared_plans)))
             layout = Layout(plan)
             wanted = place_streams(layout)
@@ -255,16 +257,16 @@ class Router:
 
 @dataclass(frozen=True, slots=True)
 class _PreparedPlan:
-    """A plan with all that it needs to run."""
+    """A plan with everything that it needs to run."""
 
     layout: Layout
     streams: Mapping[str, int]
-    """Those it writes, and their partitions."""
+    """The output streams and their partitions."""
     limits: Mapping[str, int]
-    """The largest batch that each of them takes, in bytes."""
+    """The largest batch in bytes that each output stream accepts."""
     keys: Mapping[str, bytes]
 
     def encoder(self, batch: int, generation: int) -> RecordEncoder:
-        """How the records of a batch leave."""
+        """How the records of a batch are written."""
         key = names.repin_key(batch, generation) if generation else None
         return RecordEncoder(self.layout.plan.name, bindings_of(self.layout, self.streams, self.limits, key))

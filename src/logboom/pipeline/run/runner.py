@@ -1,6 +1,6 @@
-"""Runs a pipeline: starts its queries, watches over them, stops them.
+"""Runs a pipeline: starts, monitors and stops its queries.
 
-Knows the order in which things start and stop, and when to try again. Must not know what a batch or a sink does.
+Knows the order of starts and stops, and when to retry. Must not know what a batch or a sink does.
 """
 
 import os
@@ -62,53 +62,54 @@ _STOP_MAX_S: Final = 20.0
 _PAUSE_MIN_S: Final = 1.0
 _PAUSE_MAX_S: Final = 30.0
 _FAILURES_MAX: Final = 5
-"""Failures of the router in a row, with no batch between and the log answering, after which it gives up."""
+"""The run gives up after this many router failures in a row, without a batch in between and while the log is
+reachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a pipeline is run, beside what its file says."""
+    """Options of a run, in addition to the pipeline's file."""
 
     bootstrap: str
     once: bool = False
     session: SessionOptions = field(default_factory=SessionOptions)
     http: tuple[str, int] | None = None
     jvm: StartedJvm | None = None
-    """The JVM of the session, where one is coming up already."""
+    """The session's JVM, if one was started before."""
     drop_state: tuple[str, ...] = ()
-    """Transforms whose state is given up where the plan cannot go on with it."""
+    """Transforms whose state is dropped if the plan cannot continue with it."""
     renamed_from: str | None = None
-    """The former name of the pipeline whose checkpoint this is."""
+    """The previous name of the pipeline with this checkpoint."""
     records_per_s: int | None = None
-    """At most this many go on in a second; None for as many as there are."""
+    """Limit of records per second; None: no limit."""
     turns_dials: bool = True
-    """False: they stand as the plan says, whoever turns them."""
+    """False: dials keep the plan's values, changes are ignored."""
     before: Callable[[SparkSession, threading.Event], bool] | None = None
-    """With `once`: called behind the checkpoint's lock before the queries start, and again when they have taken all
-    there was, for as long as it answers True; it is to end soon once the event is set."""
+    """With `once`: called with the checkpoint's lock before the queries start, and again when they have processed
+    everything, as long as it returns True. It must return soon after the event is set."""
     recompile: Recompile | None = None
-    """Reads the pipeline's file again, where the run may go on with another plan."""
+    """Compiles the pipeline's file again, if the run may switch to another plan."""
     restarts: Restarts | None = None
-    """Where the run goes on behind the end of a JVM: how often that has been so."""
+    """For a run that was restarted because a JVM ended: how often."""
 
 
 @dataclass(slots=True)
 class _SupervisedQuery:
-    """A query that is started again when it fails."""
+    """A query that is restarted when it fails."""
 
     name: str
     query: StreamingQuery
     begin: Callable[[], StreamingQuery] | None = None
-    """Starts it again; None for one that is started once."""
+    """Starts it again; None for a query that is started only once."""
     failures: int = 0
-    """In a row, with no batch of the router between."""
+    """Failures in a row, with no batch of the router in between."""
     own_failures: int = 0
-    """Those of them at which the log answered."""
+    """Those of them during which the log was reachable."""
     batch: int = -1
     restart_at: float | None = None
 
     def start_when_due(self, checkpoint: Path) -> None:
-        """Starts it again where its pause is over. Where the disk of the checkpoint is full, its next pause begins."""
+        """Start it again if its pause is over. If the disk of the checkpoint is full, another pause begins."""
         if self.begin is None or self.restart_at is None or time.monotonic() < self.restart_at:
             return
         self.restart_at = None
@@ -131,12 +132,12 @@ class Runner:
             plan.name, dials={dial.name: dial.value for dial in plan.dials()}, restarts=restarts
         )
         self.stopping = threading.Event()
-        """Set once a stop was asked for."""
+        """Set when a stop is requested."""
         self._began_at: float | None = None
-        """When the session was there."""
+        """Time at which the session was ready."""
         self._metrics = MetricsPage(self.progress, options.http)
         self._halt = threading.Event()
-        """Set to end the queries of the plan of now: at a stop, or before another plan."""
+        """Set to end the queries of the current plan, for a stop or another plan."""
         self._changed: Plan | None = None
         self._admin = StreamAdmin(options.bootstrap)
         self._checkpoint = checkpoint_of(plan)
@@ -145,17 +146,18 @@ class Runner:
         self._reloading = Reloading(self._checkpoint, recompile, display.notify)
 
     def stop(self) -> None:
-        """Asks for a clean end after the batch that is running; may be called from a signal handler."""
+        """Request a stop after the current batch. May be called from a signal handler."""
         self.stopping.set()
         self._halt.set()
 
     def reload(self) -> None:
-        """Asks for the file to be taken as it is now, between two batches; may be called from a signal handler."""
+        """Request a reload of the file between two batches. May be called from a signal handler."""
         self._reloading.ask()
 
     def run(self) -> None:
-        """Until stopped, or with `once` until all there is has gone through. PipelineError if it cannot go on."""
-        # Spark takes seconds to start, so keys and the checkpoint are looked at before.
+        """Run until stopped, or with `once` until everything was processed. PipelineError if the run cannot
+        continue."""
+        # Spark takes seconds to start, so keys and the checkpoint are checked first.
         self._load_keys(self._plan.key_refs())
         check_work_dir(self._plan, self._options.session)
         check_unlocked(self._checkpoint / LOCK, f"the checkpoint {self._checkpoint}")
@@ -166,18 +168,18 @@ class Runner:
         if self.stopping.is_set():
             return
         self.progress.state("starting")
-        self._display.show(self.progress.snapshot())  # Spark takes its seconds
+        self._display.show(self.progress.snapshot())  # meanwhile Spark is starting
         spark = self._session()
         self._began_at = time.monotonic()
         if self._options.session.is_local:
-            warm_up(spark)  # while the broker is asked and the first query planned
+            warm_up(spark)  # meanwhile the broker is queried and the first query is planned
         has_ended = False
         try:
             self.run_in(spark, counts)
             has_ended = self._options.once and not self.stopping.is_set()
         except (Py4JError, PySparkException, PipelineError, OSError) as error:
-            # py4j reports a JVM that is missing as whatever its socket says, or as a call that failed, and a query one
-            # that is about to end as whatever it lacks by then.
+            # If the JVM is gone, py4j reports a socket error or a failed call; if it is about to end, a query may
+            # report any error.
             end = jvm_end(spark, _JVM_END_S)
             if end is None and is_full(self._checkpoint):
                 raise PipelineError(f"{_disk_is_full(self._checkpoint)} and start it again; nothing is lost") from error
@@ -185,15 +187,15 @@ class Runner:
                 raise
             raise JvmEndedError(end, "; nothing is lost: the next start goes on with the same batch") from error
         finally:
-            # Stopping Spark takes seconds. A local JVM does it by itself when this process ends; that is left to it
-            # where every query has come to its end. Otherwise a task could go on writing behind the checkpoint's lock.
+            # Stopping Spark takes seconds. A local JVM stops by itself when this process ends, so if all queries have
+            # ended, that is enough. Otherwise a task could continue to write after the checkpoint's lock is released.
             if not (has_ended and self._options.session.is_local) and jvm_end(spark) is None:
                 spark.stop()
 
     def next_start(self, ended: JvmEndedError, *beside: Path) -> Restarts | None:
-        """Behind a run whose JVM ended: what the process that goes on has to know, once it is time for it; None if a
-        stop is asked for first. PipelineError where another start would not help. `beside`: checkpoints of other runs
-        in the same JVM."""
+        """After a JVM end, wait for the next start and return the state for the next process; None if a stop is
+        requested before. PipelineError if another start would not help. `beside`: checkpoints of other runs in the same
+        JVM."""
         before = self._options.restarts
         if self.stopping.is_set() or (self._began_at is None and before is None):
             raise ended
@@ -209,7 +211,7 @@ class Runner:
         return None if self.stopping.wait(found.pause_s) else found
 
     def run_in(self, spark: SparkSession, counts: Mapping[str, int] | None = None) -> None:
-        """The same in a session that is there already. `counts`: partitions of the source streams, where known."""
+        """The same in an existing session. `counts`: partitions of the source streams, if known."""
         counts = self._wait() if counts is None else counts
         make_dir(self._checkpoint)
         with exclusive_lock(self._checkpoint / LOCK, f"the checkpoint {self._checkpoint}"):
@@ -228,7 +230,7 @@ class Runner:
                 self._display.close(self.progress.snapshot())
 
     def _run_plans(self, spark: SparkSession, partitions: int) -> None:
-        """Runs the plan, and those that take its place meanwhile."""
+        """Run the plan, and those that replace it."""
         prepared = self._prepare_or_wait(spark, partitions)
         while prepared is not None:
             self._run(*prepared)
@@ -240,7 +242,7 @@ class Runner:
     def _prepare_changed(
         self, spark: SparkSession, partitions: int, changed: Plan
     ) -> tuple[Router, list[Delivery], Trimmer] | None:
-        """The changed plan made ready to run, or, where it cannot run here, the one that ran before."""
+        """Prepare the changed plan, or the previous one if the changed one cannot run here."""
         before = self._plan
         try:
             self._use(changed)
@@ -259,7 +261,7 @@ class Runner:
         return prepared
 
     def _use(self, plan: Plan) -> None:
-        """Goes on with a plan whose queries are to be started."""
+        """Switch to a plan whose queries will be started."""
         self._plan = plan
         self.progress.edited({dial.name: dial.value for dial in plan.dials()})
         self._halt = threading.Event()
@@ -267,7 +269,7 @@ class Runner:
             self._halt.set()
 
     def _wait(self) -> Mapping[str, int]:
-        """Until every source stream is there; with `once`, which must end, PipelineError if one is not."""
+        """Wait until every source stream exists. With `once`, raise PipelineError if one does not."""
         wanted = [name for source in self._plan.sources for name in source.streams]
         patterns = [source.pattern for source in self._plan.sources if source.pattern is not None]
         if self._options.once:
@@ -289,16 +291,17 @@ class Runner:
         )
 
     def _is_renamed(self) -> bool:
-        """Whether the checkpoint is this pipeline's under a former name; PipelineError if it is another's."""
+        """Whether the checkpoint belongs to this pipeline under a previous name; PipelineError if it belongs to
+        another."""
         pins = self._checkpoint / "pins"
         last_name = BatchPlans(pins, read_plan).last_name() if pins.exists() else None
         owner = owner_of(self._checkpoint, last_name)
         return check_owner(self._checkpoint, owner, self._plan.name, self._options.renamed_from)
 
     def _prepare_or_wait(self, spark: SparkSession, partitions: int) -> tuple[Router, list[Delivery], Trimmer] | None:
-        """Everything made ready to run; None if it was stopped first.
+        """Prepare everything to run; None if a stop came first.
 
-        A broker or a bucket that goes away meanwhile is waited for, unless the run is one that has to end.
+        If a broker or bucket is unreachable meanwhile, wait for it, unless the run has to end.
         """
         pause_s, has_notified = _PAUSE_MIN_S, False
         while not self.stopping.is_set():
@@ -347,8 +350,8 @@ class Runner:
         self.progress.resume(router.ledgers.last())
         deliveries = self._deliveries(spark, layout)
         for delivery in deliveries:
-            # Must precede the router's first write: a sink that was added to the file begins with what is routed to it
-            # from now on, not with what its edge happens to hold.
+            # Must be before the router's first write: a sink that was added to the file starts with what is routed to
+            # it from now on, not with what its edge already contains.
             delivery.remember_start()
             delivery.event_bytes = router.event_bytes
             self.progress.sink(delivery.sink.name)
@@ -368,7 +371,7 @@ class Runner:
         trimmer.finish()
 
     def _save_end(self) -> None:
-        """Keeps the commits of the last batches, where nothing runs any more."""
+        """Make the commits of the last batches durable, after all queries have ended."""
         try:
             self._keeping.save(None)
         except StoreError as error:
@@ -376,7 +379,7 @@ class Runner:
 
     def _run_once(self, router: Router, deliveries: list[Delivery]) -> None:
         query = router.start(once=True)
-        # Where the router keeps to a rate, deliveries keep up with it; else they wait for all that it has.
+        # If the router has a rate limit, deliveries keep up with it; otherwise they wait until it is done.
         beside = [] if self._options.records_per_s is None else [each.start(once=False) for each in deliveries]
         try:
             for is_last in (False, False, True):
@@ -393,14 +396,15 @@ class Runner:
             _stop_queries(beside)
         if not self.stopping.is_set():
             self.progress.state("delivering")
-            # Spark fixes what an `availableNow` query reads when it starts: that is whole only behind the router's end.
+            # Spark determines what an `availableNow` query reads when it starts: that is complete only after the
+            # router's end.
             self._await([_SupervisedQuery(each.sink.name, each.start(once=True)) for each in deliveries], router)
         if not self.stopping.is_set():
             for delivery in deliveries:
                 delivery.writer.finish()
 
     def _await(self, queries: list[_SupervisedQuery], router: Router) -> None:
-        """Until all queries have ended; PipelineError if one failed. A stop request ends them early."""
+        """Wait until all queries have ended; PipelineError if one failed. A stop request ends them early."""
         while any(each.query.isActive for each in queries) and not self.stopping.wait(_END_POLL_S):
             self._display.show(self.progress.snapshot())
             self._check_keeping([each.query for each in queries])
@@ -414,7 +418,7 @@ class Runner:
                 raise fatal or PipelineError(f"{each.name} failed: {cause_of(error)}")
 
     def _check_keeping(self, queries: list[StreamingQuery]) -> None:
-        """PipelineError if this run may not go on: its queries are stopped in the midst of their batches."""
+        """PipelineError if this run may not continue. Its queries are stopped in the middle of their batches."""
         if self._keeping.fatal is not None:
             self._halt.set()
             for query in queries:
@@ -444,7 +448,7 @@ class Runner:
             _stop_queries([each.query for each in queries])
 
     def _schedule_restart(self, ended: _SupervisedQuery, router: Router) -> None:
-        """Plans the next start of a query that ended; PipelineError where starting it again cannot help."""
+        """Schedule the next start of a query that failed; PipelineError if a restart cannot help."""
         if ended.restart_at is not None:
             return
         if (fatal := router.fatal or self._keeping.fatal) is not None:
@@ -454,8 +458,8 @@ class Runner:
             ended.failures = ended.own_failures = 0
         ended.batch = batch
         ended.failures += 1
-        # A failure counts against the pipeline only where the log was there, and what keeps the checkpoint: both may be
-        # away, and a disk full, for as long as they like.
+        # A failure counts only if the log and the checkpoint's storage were reachable: both may be unreachable, and a
+        # disk full, for any time.
         has_no_room = is_full(self._checkpoint)
         ended.own_failures += not (has_no_room or self._keeping.is_away) and self._admin.answers()
         error = ended.query.exception()
@@ -523,7 +527,7 @@ class Runner:
 
 
 def check_work_dir(plan: Plan, session: SessionOptions) -> None:
-    """PipelineError where executors on other machines would look for files in a directory of this one."""
+    """PipelineError if executors on other machines would search for files in a local directory of the driver."""
     if session.is_local or plan.checkpoint_store is msgspec.UNSET or plan.work_dir is not msgspec.UNSET:
         return
     using = [node.name for node in plan.transforms if node.table_refs or isinstance(node, StatefulTransform)]
@@ -540,17 +544,17 @@ def _disk_is_full(checkpoint: Path) -> str:
 
 
 def _stop_queries(queries: list[StreamingQuery]) -> None:
-    """Lets the batches that run come to their end, within a bound, then stops."""
+    """Let running batches finish, within a time limit, then stop."""
     deadline = time.monotonic() + _STOP_MAX_S
     for query in queries:
-        # `query.stop()` interrupts a batch; its work would be lost and done again at the next start.
+        # `query.stop()` interrupts a batch, whose work would be repeated at the next start.
         while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
             time.sleep(0.05)
         query.stop()
 
 
 def _missing(missing: list[str], patterns: list[str]) -> str:
-    """One sentence on streams that are not there: what to make before trying again."""
+    """One sentence about missing streams: what to create before retrying."""
     named = [name for name in missing if name not in patterns]
     if named:
         make = " && ".join(f"logboom streams create {name}" for name in named)

@@ -1,8 +1,7 @@
-"""What sinks hold of the events that came to them: read back from streams, archives and servers, for counts and
-comparisons.
+"""Reads back the events of sinks from streams, archives and servers, for counts and comparisons.
 
-Knows the log, streams and archives, which anybody can read; a server is asked by its own kind of sink. Must not know
-Spark or what is compared.
+Knows the log, streams and archives, which can be read without the sink; servers are read by their kind of sink. Must
+not know Spark or what is compared.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +29,7 @@ from logboom.pipeline.sinks.registry import type_of
 from logboom.pipeline.sinks.stream import StreamSink
 
 EVENTS_MAX: Final = 2_000_000
-"""Of one sink; their ids are held at once where two sinks are compared."""
+"""Limit of events of one sink; a comparison holds the ids of two sinks in memory."""
 _COLUMNS: Final = ("event_id", "service", "observed_time", "time", "weight")
 
 
@@ -46,13 +45,13 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 def is_open(sink: Sink) -> bool:
-    """Whether anybody can read back what it holds: a stream without a credential, and an archive."""
+    """Whether it can be read without the sink: a stream without a credential, or an archive."""
     is_open_stream = isinstance(sink, StreamSink) and sink.encoding == "json" and sink.security is msgspec.UNSET
     return isinstance(sink, ParquetSink) or is_open_stream
 
 
 def hindrance(sink: Sink) -> str | None:
-    """Why what a sink holds cannot be read back, as the end of a sentence about it; None if it can."""
+    """Why a sink cannot be read back, as the end of a sentence; None if it can."""
     if is_open(sink):
         return None
     read_back = type_of(sink).read_back
@@ -60,7 +59,7 @@ def hindrance(sink: Sink) -> str | None:
 
 
 def is_by_time(sink: Sink) -> bool:
-    """Whether it is searched by the own times of events, in place of the moments when they were seen first."""
+    """Whether it is searched by the events' own times, instead of the times when they were first seen."""
     read_back = None if is_open(sink) else type_of(sink).read_back
     return read_back is not None and read_back.is_by_time(sink)
 
@@ -68,11 +67,11 @@ def is_by_time(sink: Sink) -> bool:
 def held_by(
     plan: Plan, sink: Sink, admin: StreamAdmin, since_ms: int, secret: Callable[[KeyRef], str] | None = None
 ) -> Iterator[Held]:
-    """The events that a sink holds which were seen first at that moment or later.
+    """The events in a sink that were first seen at this time or later.
 
-    `secret`: the texts of credentials, for sinks that are not open.
+    `secret`: returns the texts of credentials, for sinks that are not open.
 
-    :raises PipelineError: its server does not answer, or refuses; or they are more than `EVENTS_MAX`.
+    :raises PipelineError: its server does not answer or refuses; or there are more events than `EVENTS_MAX`.
     """
     found: Iterator[Held] = iter(())
     if isinstance(sink, ParquetSink):
@@ -131,7 +130,7 @@ def _of_record(message: Message) -> Held | None:
 
 
 def archived(reader: ArchiveReader, since_ms: int) -> Iterator[Held]:
-    """The events of an archive that were seen first at that moment or later; it does not say when they came."""
+    """The events of an archive that were first seen at this time or later, without arrival times."""
     for file in reader.files():
         for batch in reader.batches(file, _COLUMNS, since_ms):
             observed, times = (batch.column(name).cast(pa.int64()).to_pylist() for name in ("observed_time", "time"))

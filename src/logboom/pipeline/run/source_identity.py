@@ -1,7 +1,7 @@
-"""Whether the streams that a batch reads are still the ones that its offsets are of.
+"""Checks that the streams which a batch reads are the same ones that the checkpoint's offsets belong to.
 
-A stream may be deleted and made again while the router runs. Spark goes on in the new one at the old offsets, and what
-that holds below them would be skipped, unseen.
+A stream may be deleted and created again while the router runs. Spark would continue in the new one at the old offsets,
+and silently skip the records below them.
 
 Knows Spark's offsets and the log. Must not know how a batch is run.
 """
@@ -17,10 +17,10 @@ from logboom.pipeline.plan.nodes import StreamSource
 
 
 class SourceIdentity:
-    """Of the sources of one router."""
+    """The identities of one router's sources."""
 
     def __init__(self, checkpoint: Path, query: Path, admin: StreamAdmin, sources: Sequence[StreamSource]) -> None:
-        """`query`: the router's, below the checkpoint. `sources`: of the plan."""
+        """`query`: the router's directory in the checkpoint. `sources`: those of the plan."""
         self._known = checkpoint / "streams.json"
         self._query = query
         self._admin = admin
@@ -30,12 +30,12 @@ class SourceIdentity:
         self._may_go = [pattern for source, pattern in patterns if source.on_data_loss == "continue"]
 
     def check(self, ids: dict[str, str]) -> None:
-        """PipelineError if one of these streams was recreated since the checkpoint knows it."""
+        """Raise PipelineError if one of these streams was created again since it was added to the checkpoint."""
         check_ids(self._known, ids, {name for name in ids if self._may_be_gone(name)})
 
     def ids(self, batch: int) -> dict[str, str]:
-        """Of the streams that a batch reads, as the log has them now. Those of a pattern may be gone where their source
-        goes on without lost records: Spark does without them after a minute."""
+        """The current ids of the streams that a batch reads. A stream that matches a pattern may be missing if its
+        source continues after data loss: after a minute Spark continues without it."""
         read = [name for name in offsets_of(self._query, batch) if name in self._named or _fits(name, self._patterns)]
         if any(self._may_be_gone(name) for name in read):
             there = self._admin.partitions()

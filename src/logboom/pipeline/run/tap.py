@@ -1,5 +1,5 @@
-"""Live events at an output of a pipeline. Records are read from the log as by any consumer, beside the running
-pipeline, which does not notice it, and taken through the plan's own steps in this process (`dry_run`).
+"""Shows live events at an output of a pipeline. It reads records from the log like any consumer, without affecting the
+running pipeline, and runs them through the plan's own steps in this process (`dry_run`).
 
 Knows the log's consumer and plans. Must not know Spark sessions, sinks or the command line.
 """
@@ -21,13 +21,14 @@ from logboom.pipeline.run.dry_run import dry_run, partitions_of, record_batch
 _TURN_S: Final = 0.5
 _POLL_S: Final = 0.1
 _TURN_BYTES: Final = 16 * MIB
-"""So much is looked at in a turn, or one record that is larger: an event is in memory several times on its way."""
+"""Limit of bytes that are read per round, except for one larger record: an event is in memory several times on its
+way."""
 _FIELD_CHARACTERS: Final = 4_096
-"""Of a field on a line for a person."""
+"""Limit of a field's length in a line for people."""
 
 
 def tap_plan(plan: Plan, edge: str) -> Plan:
-    """What leads to an output, with a sink there."""
+    """The part of the plan that leads to an output, with a sink there."""
     return upstream(plan, [edge], [Sink(name=unused_name(plan, "tap"), line=0, inputs=(edge,))])
 
 
@@ -39,10 +40,10 @@ def live_events(
     is_over: Callable[[], bool],
     notify: Callable[[str], None],
 ) -> Iterator[bytes]:
-    """Events that come to the plan's one sink from now on, as JSON, until `is_over`.
+    """Events that arrive at the plan's only sink from now on, as JSON, until `is_over`.
 
-    At most `records_per_s` records are read, and `_TURN_BYTES` in a turn; where more come, the newest are passed over,
-    which is told.
+    At most `records_per_s` records are read per second, and `_TURN_BYTES` per round. If there are more, the newest are
+    skipped and reported.
     """
     sources = partitions_of(plan, admin)
     consumer = Consumer(
@@ -83,7 +84,7 @@ def _ends(admin: StreamAdmin, counts: Mapping[str, int]) -> list[TopicPartition]
 
 
 def _turn(consumer: Consumer, most: int, is_over: Callable[[], bool]) -> tuple[list[Message], bool]:
-    """The records of half a second, not more than so many or so large, and whether there may be more."""
+    """The records of half a second, within the limits of number and size, and whether there may be more."""
     found: list[Message] = []
     size_bytes = 0
     deadline = time.monotonic() + _TURN_S
@@ -101,7 +102,7 @@ def _turn(consumer: Consumer, most: int, is_over: Callable[[], bool]) -> tuple[l
 
 
 def _skip(consumer: Consumer, ends: Sequence[TopicPartition]) -> int:
-    """Goes on at the ends; how many records lie between."""
+    """Seek to the ends; returns how many records are skipped."""
     at = {(place.topic, place.partition): place.offset for place in consumer.position(list(ends))}
     left_out = 0
     for end in ends:
@@ -114,7 +115,7 @@ def _skip(consumer: Consumer, ends: Sequence[TopicPartition]) -> int:
 
 
 def event_line(event: bytes) -> str:
-    """An event as one line for a person."""
+    """An event as one line for people."""
     fields: dict[str, Any] = msgspec.json.decode(event)
     return " ".join(
         _shown(str(fields[name])) for name in ("time", "severity_text", "service", "host", "body") if fields.get(name)
@@ -122,7 +123,7 @@ def event_line(event: bytes) -> str:
 
 
 def _shown(text: str) -> str:
-    """A field as far as it is shown, with its length where that is not all."""
+    """The beginning of a field, with its length if it is cut."""
     if len(text) <= _FIELD_CHARACTERS:
         return text
     return f"{text[:_FIELD_CHARACTERS]}... ({len(text):,} characters; --json shows all)"

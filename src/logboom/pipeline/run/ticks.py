@@ -1,8 +1,9 @@
-"""Batches without records, so that windows end while nothing comes: a record in a stream of our own starts one.
+"""Batches without source records, so that windows end even when no records arrive: a record in an internal stream
+starts one.
 
-Spark runs a batch only where a source has something new. While a transform remembers what leaves it by time alone, and
-no batch has ended for a while, one record is written to the ticks' stream, which the router reads as one more source
-and whose records it leaves out. The time of the batch is pinned like any other's. Knows the log and memories.
+Spark runs a batch only if a source has new records. While a transform has state that is only emitted by time, and no
+batch has ended for a while, one record is written to the tick stream, which the router reads as another source and
+whose records it ignores. The time of such a batch is pinned like any other. Knows the log and states.
 """
 
 import contextlib
@@ -19,13 +20,13 @@ from logboom.pipeline.plan.stateful import StatefulTransform
 from logboom.pipeline.state.memory import Memory
 
 TICK_SOURCE: Final = "-ticks"
-"""No source of a file has such a name."""
+"""No source of a file has this name."""
 _IDLE_S: Final = 5.0
 _CONFIGS: Final[Mapping[str, str]] = OWN_CONFIGS | {"retention.ms": "86400000"}
 
 
 class Ticks:
-    """The ticks of one pipeline. Called from two threads, which share plain values."""
+    """The ticks of one pipeline. Called from two threads, which share only simple values."""
 
     def __init__(self, plan: Plan, admin: StreamAdmin) -> None:
         self.stream = names.tick_stream(plan.name)
@@ -39,22 +40,22 @@ class Ticks:
 
     @property
     def needed(self) -> bool:
-        """Whether the pipeline has a transform that needs them."""
+        """Whether the pipeline has a transform that needs ticks."""
         return bool(self._leaving)
 
     def prepare(self) -> None:
-        """Makes their stream, where they are needed."""
+        """Create the tick stream, if needed."""
         if self.needed:
             self._admin.ensure({self.stream: 1}, _CONFIGS)
 
     def batch_done(self, memory: Memory) -> None:
-        """Called behind each batch, and once before the first, with what is remembered."""
+        """Called after each batch, and once before the first, with the number of remembered items."""
         found = (found for name, found in memory.transforms.items() if name in self._leaving)
         self._waiting = any(transform.remembered or transform.held for transform in found)
         self._last = time.monotonic()
 
     def tick(self) -> None:
-        """Starts a batch where one is due; returns at once. One that the log does not take is tried again later."""
+        """Start a batch if one is due; returns at once. If the log does not accept the record, it is retried later."""
         if not self._waiting or time.monotonic() - self._last < _IDLE_S:
             return
         self._last = time.monotonic()

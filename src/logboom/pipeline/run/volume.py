@@ -1,6 +1,5 @@
-"""How much went through a pipeline in a span of time, from its ledgers: by source, route, rule and dial. Pure but for
-the ledgers, which are files.
-"""
+"""The volume of a pipeline in a time range, from its ledgers: by source, route, rule and dial. Pure, except that
+ledgers are files."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -15,47 +14,47 @@ from logboom.pipeline.sinks.read_back import Held
 
 
 class Saving(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dial keeps from being delivered."""
+    """The effect of a dial on the delivered volume."""
 
     dial: str
     value: Value
-    """Where it stood in the last batch of the span."""
+    """Its value in the last batch of the range."""
     events: int
-    """Dropped under the name of its transform."""
+    """Number of events that its transform dropped."""
     bytes_estimated: int
-    """As many bytes as this many events of what was delivered have on the average."""
+    """Estimated bytes that were not delivered: that number times the average size of delivered events."""
 
 
 class RouteVolume(msgspec.Struct, frozen=True, kw_only=True):
-    """What left the pipeline by one output."""
+    """The events that left the pipeline by one output."""
 
     route: str | None
-    """The output, as `split.errors`; None if a ledger of an earlier version does not say which of several it was."""
+    """The output, as `split.errors`; None if a ledger of an earlier version does not distinguish several."""
     sinks: tuple[str, ...]
-    """That got it: one that the router wrote, or those that are delivered from its edge."""
+    """The sink that received it: one that the router wrote, or those that are delivered from its edge."""
     events: int
     bytes: int | None
     """None in ledgers of earlier versions."""
 
 
 class ServiceVolume(msgspec.Struct, frozen=True, kw_only=True):
-    """What one sink holds of one service."""
+    """The content of one sink for one service."""
 
     sink: str
     service: str
     events: int
     stands_for: int
-    """Events of the input, by the weights."""
+    """Number of input events that they represent, by their weights."""
     bytes: int | None
-    """None where events have no size of their own in the sink."""
+    """None if the sink does not store sizes."""
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """The volume of the whole pipeline."""
 
     since_ms: int
     covered_since_ms: int | None
-    """The start of the first batch that is counted; ledgers of older ones may be gone. None if there is none."""
+    """The start of the first counted batch; older ledgers may be deleted. None if there is none."""
     seconds: float
     """From there to the end of the last batch."""
     ledger: Ledger
@@ -70,7 +69,7 @@ def started_ms(entry: BatchRecord) -> int:
 
 
 def volume_of(plan: Plan, entries: Sequence[BatchRecord], since_ms: int) -> Volume:
-    """What the batches that began at that moment or later did."""
+    """Sum up the batches that began at or after a time."""
     counted = [entry for entry in entries if started_ms(entry) >= since_ms]
     total = EMPTY
     for entry in counted:
@@ -94,14 +93,14 @@ def _routes(plan: Plan, ledger: Ledger) -> Iterable[RouteVolume]:
         for route, count in routed.items():
             yield RouteVolume(route=route, sinks=(name,), events=count, bytes=sizes.get(route))
         rest = events - sum(routed.values())
-        if rest or not routed:  # of an edge, or from ledgers of earlier versions
+        if rest or not routed:  # for an edge, or from ledgers of earlier versions
             known, sinks = _way_of(plan, name)
             size = None if routed else ledger.out_bytes.get(name)
             yield RouteVolume(route=known, sinks=sinks, events=rest, bytes=size)
 
 
 def _way_of(plan: Plan, name: str) -> tuple[str | None, tuple[str, ...]]:
-    """The output, where it is known, and the sinks behind what a ledger counts as a sink or an edge."""
+    """The output, if known, and the sinks behind a name that a ledger counts as a sink or an edge."""
     direct = next((sink for sink in plan.sinks if sink.name == name and is_direct(sink)), None)
     if direct is not None:
         return (direct.inputs[0] if len(direct.inputs) == 1 else None), (name,)
@@ -125,7 +124,7 @@ def _savings(plan: Plan, ledger: Ledger, turned: dict[str, Value]) -> Iterable[S
 
 
 def by_service(sink: str, events: Iterable[Held]) -> list[ServiceVolume]:
-    """What a sink holds, the service with the most events first."""
+    """The content of a sink by service, the one with the most events first."""
     counts: dict[str, tuple[int, float, int | None]] = {}
     for event in events:
         number, weight, size = counts.get(event.service, (0, 0.0, 0))
