@@ -130,6 +130,42 @@ def test_a_batch_that_runs_again_keeps_the_dials_it_began_with(
     assert len(ids) == 2 * len(set(ids)) > 0
 
 
+def test_without_a_name_dials_of_all_pipelines_of_the_log_are_shown(tmp_path: Path) -> None:
+    """Those whose dials were set, even if they have never run. Records of strangers are passed over."""
+    with BrokerProcess(tmp_path / "log") as broker:
+        bootstrap = broker.kafka
+        for what in ("list", "history"):
+            told = ok("pipeline", "dial", what, bootstrap=bootstrap)
+            assert (told.out, "no pipeline with dials has run on" in told.err) == ("", True)
+        for name, value in (("green", "9"), ("blue", "7")):
+            file = tmp_path / f"{name}.yaml"
+            file.write_text(FILE.replace("turned", name))
+            ok("pipeline", "dial", "set", str(file), "noise", value, "--why", f"{value} of it", bootstrap=bootstrap)
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for key, record in (("blue/noise/1-0", b"{"), ("odd", b"{"), ("unlisted/noise/1-0", b"{}")):
+            producer.produce(DIALS_STREAM, record, key, partition=0)
+        assert producer.flush(WAIT_S) == 0
+
+        listed = ok("pipeline", "dial", "list", "--json", bootstrap=bootstrap)
+        stands = [(one["pipeline"], one["dial"], one["value"]) for one in listed.json_lines]
+        assert stands == [
+            ("blue", "clean", True),
+            ("blue", "noise", 7),
+            ("green", "clean", True),
+            ("green", "noise", 9),
+        ]
+        assert "the record blue/noise/1-0 of the dials is not a change of a dial" in listed.err
+        head, *rows = ok("pipeline", "dial", "list", bootstrap=bootstrap).out.splitlines()
+        assert head.split()[:4] == ["PIPELINE", "DIAL", "STANDS", "AT"]
+        assert rows[-1].split()[:3] == ["green", "noise", "9"]
+        by_name = ok("pipeline", "dial", "list", "green", bootstrap=bootstrap).out
+        assert ("PIPELINE" in by_name, "9 of it" in by_name) == (False, True)
+
+        told = ok("pipeline", "dial", "history", "--json", bootstrap=bootstrap)
+        assert [(one["pipeline"], one["why"]) for one in told.json_lines] == [("green", "9 of it"), ("blue", "7 of it")]
+        assert ok("pipeline", "dial", "history", bootstrap=bootstrap).out.split()[:3] == ["AT", "PIPELINE", "DIAL"]
+
+
 def _strange(number: int) -> tuple[bytes, bytes | None]:
     """What a stranger may write among the dials of the pipeline `flooded`."""
     name = f"made-up-{number}"

@@ -5,6 +5,7 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,14 @@ dial = typer.Typer(no_args_is_help=True, help="Rates, limits and switches of a p
 
 Pipeline = Annotated[
     str, typer.Argument(metavar="PIPELINE", show_default=False, help="Name of a pipeline that has run, or its file.")
+]
+AnyPipeline = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[PIPELINE]",
+        show_default=False,
+        help="Name of a pipeline that has run, or its file. Default: all of this log.",
+    ),
 ]
 Dial = Annotated[str, typer.Argument(metavar="DIAL", show_default=False, help="Name of the dial; `dial list` has all.")]
 For = Annotated[
@@ -69,17 +78,19 @@ def reset(
 
 
 @dial.command("list")
-def list_dials(pipeline: Pipeline, bootstrap: Where = None, as_json: AsJson = False) -> None:
+def list_dials(pipeline: AnyPipeline = None, bootstrap: Where = None, as_json: AsJson = False) -> None:
     """Show where every dial stands, what the file says, and what it takes."""
-    opened = _Opened(pipeline, bootstrap)
-    in_effect = opened.dials.in_effect(_now_ms())
-    shown = [_shown(found, in_effect.get(found.name)) for found in opened.declared.values()]
+    shown = []
+    for name, declared, dials in _asked_for(pipeline, bootstrap):
+        in_effect = dials.in_effect(_now_ms())
+        shown += [_shown(name, found, in_effect.get(found.name)) for found in declared.values()]
     if as_json:
         for one in shown:
             print_json(one)
         return
     rows = [
         (
+            one["pipeline"],
             one["dial"],
             _text(one["value"]),
             _text(one["default"]),
@@ -90,22 +101,21 @@ def list_dials(pipeline: Pipeline, bootstrap: Where = None, as_json: AsJson = Fa
         )
         for one in shown
     ]
-    print_table(("dial", "stands at", "in the file", "takes", "until", "by", "why"), rows)
+    _print(("pipeline", "dial", "stands at", "in the file", "takes", "until", "by", "why"), rows, pipeline)
 
 
 @dial.command("history")
 def history(
-    pipeline: Pipeline,
-    name: Annotated[str | None, typer.Argument(metavar="[DIAL]", show_default=False, help="Only this dial.")] = None,
+    pipeline: AnyPipeline = None,
+    name: Annotated[str | None, typer.Argument(metavar="DIAL", show_default=False, help="Only this dial.")] = None,
     bootstrap: Where = None,
     as_json: AsJson = False,
 ) -> None:
     """Show who turned which dial, when, why and for how long, oldest first; the last hundred changes of each."""
-    opened = _Opened(pipeline, bootstrap)
-    if name is not None:
-        opened.dial(name)
+    changes = [(of, change) for of, _, dials in _asked_for(pipeline, bootstrap, name) for change in dials.history(name)]
     shown = [
         {
+            "pipeline": of,
             "dial": change.dial,
             "value": change.value,
             "at": _time(change.at_ms),
@@ -113,14 +123,46 @@ def history(
             "by": change.by,
             "why": change.why,
         }
-        for change in opened.dials.history(name)
+        for of, change in sorted(changes, key=lambda one: one[1].at_ms)
     ]
     if as_json:
         for one in shown:
             print_json(one)
         return
-    rows = [(one["at"], one["dial"], _text(one["value"]), one["until"], one["by"], one["why"]) for one in shown]
-    print_table(("at", "dial", "value", "until", "by", "why"), rows)
+    rows = [
+        (one["at"], one["pipeline"], one["dial"], _text(one["value"]), one["until"], one["by"], one["why"])
+        for one in shown
+    ]
+    _print(("at", "pipeline", "dial", "value", "until", "by", "why"), rows, pipeline)
+
+
+def _asked_for(
+    pipeline: str | None, bootstrap: str | None, dial_name: str | None = None
+) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """Name, dials and changes of the pipeline that was named, or of all that this log knows."""
+    from logboom.pipeline.dials.control import every_pipeline
+    from logboom.pipeline.edge.streams import StreamAdmin
+
+    if pipeline is not None:
+        opened = _Opened(pipeline, bootstrap)
+        if dial_name is not None:
+            opened.dial(dial_name)
+        yield opened.pipeline, opened.declared, opened.dials
+        return
+    where = bootstrap_of(None, bootstrap)
+    every = every_pipeline(StreamAdmin(where), note)
+    if not every:
+        note(f"no pipeline with dials has run on {where}; name the file of one, or another broker with --bootstrap")
+    for name, (declared, dials) in every.items():
+        yield name, declared.named(), dials
+
+
+def _print(headers: tuple[str, ...], rows: Sequence[Sequence[object]], pipeline: str | None) -> None:
+    """A table, with the pipelines' names if the command did not name one."""
+    at = headers.index("pipeline")
+    kept = [column for column in range(len(headers)) if pipeline is None or column != at]
+    if pipeline is not None or rows:
+        print_table([headers[column] for column in kept], [[row[column] for column in kept] for row in rows])
 
 
 class _Opened:
@@ -186,24 +228,28 @@ def _turn(
     *,
     as_json: bool,
 ) -> None:
-    from logboom.pipeline.dials.changes import Change, change_record
+    from logboom.pipeline.dials.changes import Change, Declared, change_record, declared_record
 
     change = Change(dial=name, value=value, by=by or _user(), why=why, at_ms=_now_ms(), expires_ms=expires_ms)
     key, record = change_record(opened.pipeline, change, secrets.randbits(32))
-    opened.control.write({key: record, **dict.fromkeys(opened.dials.to_forget(name))})
+    records = {key: record, **dict.fromkeys(opened.dials.to_forget(name))}
+    if opened.dials.declared is None:  # the pipeline has never run: without its list no other command would find it
+        records |= [declared_record(opened.pipeline, Declared(dials=tuple(opened.declared.values())))]
+    opened.control.write(records)
     found = opened.declared[name]
     if as_json:
         in_effect = opened.control.refresh().in_effect(_now_ms())
-        print_json(_shown(found, in_effect.get(name)))
+        print_json(_shown(opened.pipeline, found, in_effect.get(name)))
         return
     until = "" if expires_ms is None else f" until {_time(expires_ms)}"
     stands = _text(found.value if value is None else value)
     typer.echo(f"{opened.pipeline}: {name} stands at {stands}{until}, from the next batch on")
 
 
-def _shown(found: Any, change: Any) -> dict[str, Any]:
+def _shown(pipeline: str, found: Any, change: Any) -> dict[str, Any]:
     holds = change is not None and found.problem(change.value) is None
     return {
+        "pipeline": pipeline,
         "dial": found.name,
         "value": change.value if holds else found.value,
         "default": found.value,

@@ -177,6 +177,15 @@ def values_of(changes: Mapping[str, Change], dials: Iterable[Dial]) -> tuple[dic
     return values, refused
 
 
+def pipeline_of(key: str) -> str:
+    """The pipeline that a record is about.
+
+    >>> pipeline_of("shop"), pipeline_of("shop/noise/1767225600000-0")
+    ('shop', 'shop')
+    """
+    return key.partition("/")[0]
+
+
 def change_record(pipeline: str, change: Change, number: int) -> tuple[str, bytes]:
     """Key and value of a change. `number`: distinguishes changes of the same millisecond."""
     return f"{pipeline}/{change.dial}/{change.at_ms}-{number:08x}", _encode(change)

@@ -4,14 +4,14 @@ Knows the log and records. Must not know plans, or which change is in effect.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from logboom.base.units import DAY_MS, HOUR_MS, MIB
-from logboom.pipeline.dials.changes import Dials, Snapshot
+from logboom.pipeline.dials.changes import Declared, Dials, Snapshot, pipeline_of
 from logboom.pipeline.dials.rejections import Faults
 from logboom.pipeline.edge.reading import read_ranges
 from logboom.pipeline.edge.streams import LogUnreachableError, StreamAdmin
@@ -108,11 +108,10 @@ class ControlStream:
         return self.dials
 
     def _take(self, message: Message) -> None:
-        key, value = message.key(), message.value()
-        if isinstance(key, bytes):
-            problem = self.dials.take(key.decode(errors="replace"), value if isinstance(value, bytes) else None)
-            if problem is not None:
-                self._faults.found(problem)
+        record = _record_of(message)
+        problem = None if record is None else self.dials.take(*record)
+        if problem is not None:
+            self._faults.found(problem)
 
     def write(self, records: Mapping[str, bytes | None]) -> None:
         """Writes records; returns when they are committed. PipelineError if one is refused."""
@@ -136,3 +135,48 @@ class ControlStream:
             )
         if failures:
             raise PipelineError(f"the dial cannot be written: {failures[0].str()}")
+
+
+def every_pipeline(admin: StreamAdmin, notify: Callable[[str], None]) -> dict[str, tuple[Declared, Dials]]:
+    """The dials of each pipeline that has listed its own in the stream, and their changes, by the pipeline's name in
+    alphabetical order. Empty if there is no such stream. LogUnreachableError if no broker answers.
+
+    Reads the stream twice: a change may come before the list of its pipeline's dials, and a stream in which strangers
+    have written is too large to be kept until the list is found.
+    """
+    if DIALS_STREAM not in admin.partitions():
+        return {}
+    end = admin.ends({DIALS_STREAM: 1})[DIALS_STREAM]["0"]
+    lists: dict[str, Dials] = {}
+    for key, value in _records(admin, end):
+        if key == pipeline_of(key):
+            lists.setdefault(key, Dials(key, ())).take(key, value)
+    every = {
+        name: (found.declared, Dials(name, found.declared.named()))
+        for name, found in sorted(lists.items())
+        if found.declared is not None
+    }
+    faults = Faults(notify, time.monotonic)
+    for key, value in _records(admin, end):
+        if pipeline_of(key) in every:
+            problem = every[pipeline_of(key)][1].take(key, value)
+            if problem is not None:
+                faults.found(problem)
+    faults.tell(unread=0)
+    return every
+
+
+def _records(admin: StreamAdmin, end: int) -> Iterator[tuple[str, bytes | None]]:
+    with closing(read_ranges(admin.bootstrap, {(DIALS_STREAM, 0): (0, end)})) as messages:
+        for message in messages:
+            record = _record_of(message)
+            if record is not None:
+                yield record
+
+
+def _record_of(message: Message) -> tuple[str, bytes | None] | None:
+    """Key and value; None for a record without a key, which is no concern of any pipeline."""
+    key, value = message.key(), message.value()
+    if not isinstance(key, bytes):
+        return None
+    return key.decode(errors="replace"), value if isinstance(value, bytes) else None
