@@ -56,6 +56,7 @@ from logboom.metadata import (
     decode,
     encode,
 )
+from logboom.metadata import image as metadata_image
 from logboom.metadata.assignment import Assignment, Election, ordered
 from logboom.metadata.leadership import IsrProposal, LogEnd, change_isr, elect, rebalance, recover, recovery_candidates
 from logboom.metadata.leases import BrokerLease, BrokerLeases
@@ -70,7 +71,7 @@ from logboom.metadata.membership import (
 )
 from logboom.metadata.placement import Load, place, start
 from logboom.metadata.reassignment import cancel, check_replicas, reassign
-from logboom.metadata.records import Placed
+from logboom.metadata.records import BrokerUnregistered, Placed
 from logboom.metadata.stream_config import MINIMUM
 
 STREAM = StreamId(UUID(int=1))
@@ -126,6 +127,8 @@ class Host:
 
     alive: bool = True
     starts: int = 0
+    disks: int = 0
+    """How many it has lost."""
     clean: BrokerEpoch | None = None
     records: set[int] = field(default_factory=set)
     lied: bool = False
@@ -240,6 +243,8 @@ class ClusterMachine:
             return
         host.starts += 1
         wanted = registration(broker, incarnation=str(host.starts), clean=host.clean)
+        if host.disks:
+            wanted = replace(wanted, directory_id=DirectoryId(f"disk-{broker}-{host.disks}"))
         self.take(register(self.image, wanted, minimum_of))
         host.alive = True
         self.take(unfence(self.image, broker, self.image.brokers[broker].epoch, minimum_of))
@@ -290,6 +295,7 @@ class ClusterMachine:
         self.take(fence(self.image, broker, minimum_of))
         self.take(unregister(self.image, broker, minimum_of))
         host.records, host.clean, host.lied = set(), None, False
+        host.disks += 1
 
     def the_state_is_sound(self) -> None:
         now = the_partition(self.image)
@@ -415,6 +421,32 @@ def test_a_process_is_refused_whose_directory_knows_nothing_of_the_process_befor
         register(image, replace(next_one, earlier=("z",)), minimum_of)
     for earlier in ((), ("a",), ("z", "a", "b")):  # b died before it was registered
         assert register(image, replace(next_one, earlier=earlier), minimum_of)
+
+
+def test_a_broker_that_was_removed_is_not_registered_again_by_a_request_from_before() -> None:
+    """Found by `logboom sim run --nodes 3 --seconds 60 --seed 690010`, with requests that arrive a second time: the id
+    was taken by a process that had ended, and a new broker was refused under it."""
+    image, late = cluster(4, replicas=3), registration(BROKERS[3])
+    image = apply_all(image, fence(image, late.id, minimum_of))
+    image = apply_all(image, unregister(image, late.id, minimum_of))
+    for known in (image, apply_all(Image(), image.snapshot())):
+        with pytest.raises(UnknownBrokerError, match="was removed from this cluster"):
+            register(known, late, minimum_of)
+        fresh = replace(late, directory_id=DirectoryId("fresh"), incarnation="b")
+        there = apply_all(known, register(known, fresh, minimum_of))
+        assert there.brokers[late.id].directory_id == "fresh"
+        with pytest.raises(DuplicateBrokerError):
+            register(there, late, minimum_of)
+        assert apply_all(Image(), there.snapshot()) == there
+
+
+def test_removed_brokers_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_image, "REMOVED_MAX", 2)
+    image = cluster(4, replicas=1)
+    for broker in BROKERS[:3]:
+        image = apply_all(image, (BrokerUnregistered(id=broker),))
+    assert list(image.removed) == list(BROKERS[1:3])
+    assert apply_all(Image(), image.snapshot()) == image
 
 
 def test_a_single_node_leads_on_in_a_new_epoch_after_every_start() -> None:

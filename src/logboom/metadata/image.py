@@ -18,6 +18,7 @@ import msgspec.structs
 from logboom.base.ids import (
     BrokerEpoch,
     BrokerId,
+    DirectoryId,
     Epoch,
     PartitionEpoch,
     PartitionIndex,
@@ -80,6 +81,9 @@ would never hit."""
 TOMBSTONES_MAX: Final = 10_000
 """Deleted streams that are remembered. A broker does not remove the directories of streams deleted before those, nor
 any unknown ones: that costs disk space, never data."""
+REMOVED_MAX: Final = 1_000
+"""Ids of removed brokers whose directories are remembered. A request of a broker removed before those, which arrives
+only now, registers it again; it is then shown as fenced until it is removed once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,9 @@ class Image:
     broker_configs: BrokerConfigs = field(default_factory=lambda: MappingProxyType({}))
     brokers: Mapping[BrokerId, Broker] = field(default_factory=lambda: MappingProxyType({}))
     """All registered brokers."""
+    removed: Mapping[BrokerId, DirectoryId] = field(default_factory=lambda: MappingProxyType({}))
+    """The directory of the broker that was removed last under an id, the earliest removal first. It never registers
+    again."""
     next_broker_epoch: BrokerEpoch = _FIRST_BROKER_EPOCH
     level: int = LEVEL_OLDEST
     """The metadata level (`levels`)."""
@@ -157,14 +164,19 @@ class Image:
         yield SnapshotBegun(deleted=self.tombstones, next_broker_epoch=self.next_broker_epoch)
         if self.level > LEVEL_OLDEST:
             yield MetadataLevelSet(level=self.level)
+        for broker, directory in self.removed.items():  # as records that every program reads
+            yield BrokerRegistered(
+                id=broker, epoch=_FIRST_BROKER_EPOCH, directory_id=directory, incarnation="", listeners={}
+            )
+            yield BrokerUnregistered(id=broker)
         for one in self.brokers.values():
             yield from one.records()
         if self.next_producer_id > _FIRST_PRODUCER_ID:
             yield ProducerIdsAllocated(next_id=self.next_producer_id)
         for entity, quotas in self.quotas.items():
             yield ClientQuotasChanged(entity=dict(entity), quotas=dict(quotas))
-        for broker, config in self.broker_configs.items():
-            yield BrokerConfigChanged(broker=broker, config=dict(config))
+        for name, config in self.broker_configs.items():
+            yield BrokerConfigChanged(broker=name, config=dict(config))
         for stream in self:
             yield StreamCreated(
                 name=stream.name,
@@ -204,6 +216,7 @@ class _Draft:
         self._quotas = dict(image.quotas)
         self._broker_configs = dict(image.broker_configs)
         self._brokers = dict(image.brokers)
+        self._removed = dict(image.removed)
         self._next_broker_epoch = image.next_broker_epoch
         self._level = image.level
         self._tombstones = deque(image.tombstones, TOMBSTONES_MAX)
@@ -216,6 +229,7 @@ class _Draft:
             quotas=MappingProxyType(self._quotas),
             broker_configs=MappingProxyType(self._broker_configs),
             brokers=MappingProxyType(self._brokers),
+            removed=MappingProxyType(self._removed),
             next_broker_epoch=self._next_broker_epoch,
             level=self._level,
             tombstones=tuple(self._tombstones),
@@ -273,11 +287,17 @@ class _Draft:
             case BrokerChanged():
                 self._brokers[record.id] = self._brokers[record.id].changed(record)
             case BrokerUnregistered():
-                del self._brokers[record.id]
+                self._remove(record.id)
             case BrokerConfigChanged():
                 self._broker_configs.pop(record.broker, None)
                 if record.config:
                     self._broker_configs[record.broker] = MappingProxyType(dict(record.config))
+
+    def _remove(self, broker: BrokerId) -> None:
+        self._removed.pop(broker, None)
+        self._removed[broker] = self._brokers.pop(broker).directory_id
+        if len(self._removed) > REMOVED_MAX:
+            del self._removed[next(iter(self._removed))]
 
     def _register(self, record: BrokerRegistered) -> None:
         """A new process of a broker leads anew what the one before led (KIP-101). This is a rule of the replay and no

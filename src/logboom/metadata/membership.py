@@ -78,8 +78,9 @@ def register(image: Image, wanted: RegistrationRequest, minimum_of: MinimumOf) -
     """
     check_speaks(image, wanted.id, wanted.software, wanted.levels)
     before = image.brokers.get(wanted.id)
-    if before is None and wanted.returning:
-        # What it has was given up when it was removed, and its vote too.
+    if before is None and (wanted.returning or image.removed.get(wanted.id) == wanted.directory_id):
+        # What it has was given up when it was removed, and its vote too. It may be a request from before, which another
+        # broker kept while it was paused: nobody would start that process again, and its id would be taken.
         raise UnknownBrokerError(
             f"broker {wanted.id} was removed from this cluster, and does not come back with its old disk: it joins "
             "again, with --join and an empty data directory"
