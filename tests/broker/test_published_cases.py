@@ -16,7 +16,7 @@ from tests.broker.replicated import DIRECTOR, Cluster, bytes_of, cluster_of, ref
 from tests.support.simulated import run
 
 from logboom.base.errors import NotEnoughReplicasError, OffsetNotAvailableError, StorageError
-from logboom.base.ids import NO_BROKER, Offset
+from logboom.base.ids import NO_BROKER, Offset, StreamName
 from logboom.broker.partition.replica import Partition
 
 FIRST = "00000000000000000000"
@@ -277,6 +277,42 @@ def test_kip_966_the_last_replica_that_stands_falls(tmp_path: Path) -> None:
         await cluster.start(2)
         await led(cluster, 2)
         await until(lambda: set(cluster.assignment("orders").isr) == {2, 3}, "the minimum is met")
+        await shows(cluster, [b"a", b"b"])
+
+    with_cluster(tmp_path, body)
+
+
+@pytest.mark.parametrize("whose", ["the stream's", "all streams'"])
+def test_kip_966_a_lower_minimum_makes_nobody_leader_who_lacks_what_was_acked(tmp_path: Path, whose: str) -> None:
+    """The ISR shrinks to one below the minimum; then an operator lowers the minimum, and that one goes on alone. Who
+    left the ISR before may not be elected any more when it dies."""
+
+    async def body(cluster: Cluster) -> None:
+        catalog = cluster[DIRECTOR].catalog
+        if whose == "all streams'":
+            await catalog.change_broker_config("", {"min.insync.replicas": "2"})
+            await catalog.change_stream_config("orders", {"min.insync.replicas": None})
+        await append(cluster.leader("orders"), b"a")
+        await cluster.stop(3)
+        await cluster.stop(2)
+        assert (cluster.assignment("orders").isr, cluster.assignment("orders").elr) == ((1,), (2,))
+        assert type(await refusal_of(append(cluster.leader("orders"), b"refused"))) is NotEnoughReplicasError
+        if whose == "all streams'":
+            await catalog.change_broker_config("", {"min.insync.replicas": "1"})
+        else:
+            await catalog.change_stream_config("orders", {"min.insync.replicas": "1"})
+
+        def goes_on() -> bool:
+            (known,) = cluster[1].catalog.image.by_name[StreamName("orders")].assignments
+            return not known.elr
+
+        await until(goes_on, "the leader knows that nobody else is eligible")
+        await append(cluster.leader("orders"), b"b")
+        cluster.network.cut(1, 2)
+        await cluster.start(2)
+        await cluster.crash(1, Random(1))
+        await stays(lambda: cluster.assignment("orders").leader == NO_BROKER, 1.0)
+        await cluster.start(1)
         await shows(cluster, [b"a", b"b"])
 
     with_cluster(tmp_path, body)

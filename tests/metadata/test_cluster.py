@@ -58,7 +58,16 @@ from logboom.metadata import (
 )
 from logboom.metadata import image as metadata_image
 from logboom.metadata.assignment import Assignment, Election, ordered
-from logboom.metadata.leadership import IsrProposal, LogEnd, change_isr, elect, rebalance, recover, recovery_candidates
+from logboom.metadata.leadership import (
+    IsrProposal,
+    LogEnd,
+    change_isr,
+    elect,
+    forget_eligible,
+    rebalance,
+    recover,
+    recovery_candidates,
+)
 from logboom.metadata.leases import BrokerLease, BrokerLeases
 from logboom.metadata.membership import (
     RegistrationRequest,
@@ -421,6 +430,32 @@ def test_a_process_is_refused_whose_directory_knows_nothing_of_the_process_befor
         register(image, replace(next_one, earlier=("z",)), minimum_of)
     for earlier in ((), ("a",), ("z", "a", "b")):  # b died before it was registered
         assert register(image, replace(next_one, earlier=earlier), minimum_of)
+
+
+def test_whom_a_lower_minimum_makes_dispensable_is_not_elected() -> None:
+    """Broker 3 left the ISR while it was below the minimum of 2, so nothing was committed without it. Once the minimum
+    is 1, broker 1 commits alone. (Found by reading: broker 3 was elected when broker 1 died, without those records.)"""
+    image = cluster(3, replicas=3, minimum=2)
+    for broker in BROKERS[1:3]:
+        image = apply_all(image, fence(image, broker, minimum_of))
+    assert (the_partition(image).isr, the_partition(image).elr) == ((1,), (3,))
+    assert forget_eligible(image, image, minimum_of) == ()
+    image = apply_all(image, change_config(image, NAME, {MINIMUM: "1"}))
+    image = apply_all(image, forget_eligible(image, image, minimum_of))
+    assert (the_partition(image).leader, the_partition(image).elr) == (1, ())
+    image = apply_all(image, unfence(image, BROKERS[2], image.brokers[BROKERS[2]].epoch, minimum_of))
+    image = apply_all(image, fence(image, BROKERS[0], minimum_of))
+    assert (the_partition(image).leader, the_partition(image).elr) == (NO_BROKER, (1,))
+
+
+def test_who_may_be_elected_stays_so_where_nobody_leads() -> None:
+    image = cluster(3, replicas=3, minimum=2)
+    for broker in (BROKERS[1], BROKERS[2], BROKERS[0]):
+        image = apply_all(image, fence(image, broker, minimum_of))
+    image = apply_all(image, change_config(image, NAME, {MINIMUM: "1"}))
+    assert forget_eligible(image, image, minimum_of) == ()
+    image = apply_all(image, unfence(image, BROKERS[2], image.brokers[BROKERS[2]].epoch, minimum_of))
+    assert the_partition(image).leader == 3, "nothing was committed without it"
 
 
 def test_a_broker_that_was_removed_is_not_registered_again_by_a_request_from_before() -> None:

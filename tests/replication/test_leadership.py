@@ -78,6 +78,17 @@ def test_below_the_minimum_nothing_moves_and_waiters_are_told() -> None:
     assert core.step(MinimumChanged(1)) == (HighWatermarkMoved(Offset(8)),)
 
 
+def test_nothing_is_committed_while_somebody_outside_the_isr_may_be_elected() -> None:
+    """A lower minimum counts once the controller has forgotten those whom it would elect by the higher one."""
+    core = leader_of(ONE, TWO, minimum=2)
+    core.step(IsrChanged(frozenset({ONE}), partition_epoch=PartitionEpoch(1), others_eligible=True))
+    assert core.step(MinimumChanged(1)) == ()
+    assert core.step(DurableEndMoved(ONE, Offset(8))) == ()
+    assert not core.has_minimum
+    forgotten = IsrChanged(frozenset({ONE}), partition_epoch=PartitionEpoch(2))
+    assert core.step(forgotten) == (HighWatermarkMoved(Offset(8)),)
+
+
 def test_an_epoch_that_does_not_grow_is_a_broken_promise() -> None:
     core = leader_of(ONE)
     with pytest.raises(AssertionError, match="does not follow"):

@@ -86,4 +86,5 @@ def wanted_role(assignment: Assignment, broker: BrokerId) -> Wanted:
         assignment.partition_epoch,
         frozenset(assignment.observers),
         frozenset(assignment.removing),
+        bool(assignment.elr or assignment.last_known),
     )

@@ -3,7 +3,7 @@
 Each reads the image and returns records, or raises one typed error.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -119,6 +119,21 @@ def elect(
     if after.leader == NO_BROKER:
         raise EligibleLeadersNotAvailableError(f"no replica of {name}-{index} is active")
     return tuple(partitions_changed(stream, () if change is None else (change,)))
+
+
+def forget_eligible(image: Image, streams: Iterable[Stream], minimum_of: MinimumOf) -> tuple[PartitionsChanged, ...]:
+    """Forget the replicas outside the ISR that may be elected, where `min.insync.replicas` has been lowered to what the
+    ISR has. Until then the leader commits nothing; from then on it commits without them (KIP-966)."""
+    records: list[PartitionsChanged] = []
+    for stream in streams:
+        rules = Eligibility(image.is_active, minimum_of(stream))
+        changes = [
+            decide(index, one, PartitionUpdate(), rules)
+            for index, one in enumerate(stream.assignments)
+            if (one.elr or one.last_known) and image.is_active(one.leader)
+        ]
+        records += partitions_changed(stream, (change for change in changes if change is not None))
+    return tuple(records)
 
 
 def rebalance(image: Image, minimum_of: MinimumOf, *, most: int) -> tuple[PartitionsChanged, ...]:

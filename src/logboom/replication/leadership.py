@@ -5,7 +5,9 @@ Its rules, each with its source:
 - The high-water mark (HW) is the smallest DURABLE end over the maximal ISR: the committed members, and those whose
   joining or leaving is proposed and not yet decided, since every committed record must be on every member after either
   decision (KIP-497).
-- HW never goes back, and moves only while the committed ISR has at least `min.insync.replicas` members (KIP-966).
+- HW never goes back, and moves only while the committed ISR has at least `min.insync.replicas` members, and while the
+  controller would elect nobody outside the ISR (KIP-966). The second follows from the first, unless the minimum has
+  just been lowered, or the controller's broker has a higher default than this one.
 - The durable end of an ISR member never goes back within one leadership and one process of its broker; a late report
   changes nothing. For a new process the leader uses the reported end, even if it is lower: its disk may have lost what
   the previous process had synced. The same holds for a replica outside the ISR: one that found damage, or was moved
@@ -63,6 +65,8 @@ class LeadershipStarted:
     """Copies that only serve readers; none of them is a replica."""
     removing: frozenset[BrokerId] = frozenset()
     """Replicas that a reassignment removes."""
+    others_eligible: bool = False
+    """Whether the controller may elect replicas outside the ISR (ELR), since nothing was committed without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,8 @@ class IsrChanged:
     """Copies that only serve readers; None: unchanged."""
     removing: frozenset[BrokerId] = frozenset()
     """Replicas that a reassignment removes."""
+    others_eligible: bool = False
+    """As in `LeadershipStarted`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +247,7 @@ class PartitionLeadership:
         "_maximal_isr",
         "_may_propose",
         "_observers",
+        "_others_eligible",
         "_partition_epoch",
         "_proposed",
         "_removing",
@@ -268,6 +275,7 @@ class PartitionLeadership:
         self._maximal_isr: frozenset[BrokerId] = frozenset()
         self._proposed: frozenset[BrokerId] | None = None
         self._partition_epoch = NO_PARTITION_EPOCH
+        self._others_eligible = False
         self._durable_ends: dict[BrokerId, Offset] = {}
         self._log_starts = LogStarts()
         self._join_wait = JoinWait()
@@ -281,7 +289,7 @@ class PartitionLeadership:
     @property
     def has_minimum(self) -> bool:
         """Whether an append that waits for commit may be accepted."""
-        return len(self._isr) >= self.min_insync_replicas
+        return len(self._isr) >= self.min_insync_replicas and not self._others_eligible
 
     @property
     def has_lease(self) -> bool:
@@ -359,7 +367,7 @@ class PartitionLeadership:
         self._start_offset = event.log_end
         self._replicas = event.replicas | event.isr
         self._observers = event.observers - self._replicas
-        self._removing = event.removing
+        self._removing, self._others_eligible = event.removing, event.others_eligible
         self._isr = self._maximal_isr = event.isr
         self._proposed, self._partition_epoch = None, event.partition_epoch
         # The durable ends of followers are unknown until each one reports it in this epoch.
@@ -465,7 +473,7 @@ class PartitionLeadership:
         self._partition_epoch = event.partition_epoch
         self._replicas = (event.replicas or self._replicas) | event.committed
         self._observers = (self._observers if event.observers is None else event.observers) - self._replicas
-        self._removing = event.removing
+        self._removing, self._others_eligible = event.removing, event.others_eligible
         for replica in self._durable_ends.keys() - event.committed - self._observers:
             del self._durable_ends[replica]  # it may have lost everything: only later reports count
             self._log_starts.forget(replica)

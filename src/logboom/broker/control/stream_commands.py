@@ -34,6 +34,7 @@ from logboom.metadata import (
     encode_all,
     replication_factor_max,
 )
+from logboom.metadata.leadership import forget_eligible
 from logboom.metadata.observers import OBSERVERS, reconfigured
 
 _PARTITIONS_PER_COMMIT: Final = 500
@@ -149,8 +150,10 @@ async def configure(context: ControlContext, command: commands.ChangeStreamConfi
     after = apply_all(context.image, records)
     wanted = command.changes.get(OBSERVERS)
     observers = reconfigured(after, command.name, wanted, context.observers_of, context.minimum_of)
+    after = apply_all(after, observers)
+    committing = forget_eligible(after, (after.by_name[StreamName(command.name)],), context.minimum_of)
     if not command.validate_only:
-        await context.commit([*records, *observers])
+        await context.commit([*records, *observers, *committing])
         context.log.info("stream settings changed", stream=command.name, settings=records[0].config)
 
 

@@ -3,6 +3,8 @@
     internal streams   get the replicas that are configured as soon as there are brokers for them: the first broker has
                        created them with one
     observers          are as many as streams ask for, on brokers that are not drained: checked when the image changed
+    eligible replicas  are forgotten where `min.insync.replicas` was lowered for all streams: leaders then commit
+                       without them
     leaderships        go back to preferred leaders that are in sync again, every `leader_rebalance_interval_ms`: else
                        brokers that restart one after the other would leave all of them to a few
 
@@ -14,7 +16,7 @@ from typing import Final
 
 from logboom.broker.control.context import ControlContext, InOrder
 from logboom.broker.control.controller_loop import ControllerLoop
-from logboom.metadata.leadership import rebalance
+from logboom.metadata.leadership import forget_eligible, rebalance
 from logboom.metadata.observers import observe_all
 from logboom.metadata.reassignment import add_replicas
 
@@ -45,6 +47,7 @@ class Upkeep:
             await self._in_order(self._add_replicas)
         if self._context.image.version != self._observed_version:
             await self._in_order(self._observe)
+        await self._in_order(self._forget_eligible)
         now_s = self._context.clock.monotonic_s()
         is_due = now_s - self._balanced_s >= self._context.config.now.leader_rebalance_interval_ms / 1_000
         if is_due and await self._in_order(self._rebalance) < _LEADERS_PER_COMMIT:
@@ -73,6 +76,12 @@ class Upkeep:
         else:
             self._observed_version = version
         return changed
+
+    async def _forget_eligible(self) -> int:
+        """In how many partitions."""
+        records = forget_eligible(self._context.image, self._context.image, self._context.minimum_of)
+        await self._context.commit(records)
+        return sum(len(one.changes) for one in records)
 
     async def _rebalance(self) -> int:
         """How many leaderships moved."""

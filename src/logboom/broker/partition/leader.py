@@ -67,6 +67,8 @@ class Leading(NamedTuple):
     """Brokers that copy it for readers alone."""
     removing: frozenset[BrokerId] = frozenset()
     """Replicas that a reassignment removes."""
+    others_eligible: bool = False
+    """Whether replicas outside the ISR may be elected (ELR)."""
 
 
 class LeaderEpochs(Protocol):
@@ -218,6 +220,7 @@ class Leader:
                 partition_epoch=leading.partition_epoch,
                 observers=leading.observers,
                 removing=leading.removing,
+                others_eligible=leading.others_eligible,
                 now_s=now_s,
             )
         )
@@ -279,6 +282,7 @@ class Leader:
                 replicas=leading.replicas,
                 observers=leading.observers,
                 removing=leading.removing,
+                others_eligible=leading.others_eligible,
             )
         )
         self.watchers.call()  # whoever waits for a deletion waits for others now
@@ -349,6 +353,11 @@ class Leader:
 
 def _not_enough_replicas(name: str, core: PartitionLeadership) -> LogboomError:
     there, wanted = len(core.isr), core.min_insync_replicas
+    if there >= wanted:
+        return NotEnoughReplicasError(
+            f"the controller may still elect a replica of {name} that is not in sync: it has not applied yet that "
+            f"min.insync.replicas is {wanted} now, or its own settings have a higher value"
+        )
     return NotEnoughReplicasError(
         f"{name} has {there} in-sync replica{'' if there == 1 else 's'}, min.insync.replicas requires {wanted}"
     )
