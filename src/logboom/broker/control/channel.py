@@ -18,7 +18,7 @@ that entry: it reads its own writes.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from logboom.base.errors import (
@@ -81,8 +81,9 @@ class ControllerView(Protocol):
     def failure(self) -> LogboomError | None:
         """Why this broker can no longer see changes; None if it can."""
 
-    async def changed(self) -> None:
-        """Return when the controller changes, or this broker begins or ceases to be it."""
+    def changed(self) -> Coroutine[Any, Any, object]:
+        """A coroutine that returns when the controller changes, or this broker begins or ceases to be it, after this
+        call; also where that happens before the coroutine begins."""
 
 
 class ControlChannel:

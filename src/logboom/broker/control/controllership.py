@@ -4,6 +4,8 @@ Life: that of the broker. The group updates it; whoever sends commands to the co
 """
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerId
@@ -54,6 +56,6 @@ class Controllership:
         self.failure = error
         self.update(Leadership(None, self._leadership.term))
 
-    async def changed(self) -> None:
-        """Return at the next change."""
-        await self._changed.wait()
+    def changed(self) -> Coroutine[Any, Any, object]:
+        """`channel.ControllerView`."""
+        return self._changed.wait()  # of the event that is current at this call, whenever the coroutine begins
