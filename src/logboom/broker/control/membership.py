@@ -8,19 +8,26 @@ Life: that of the broker; it acts while this broker is the controller.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from logboom.base.errors import LogboomError
+from logboom.base.ids import BrokerId
 from logboom.broker.control.context import ControlContext
 from logboom.broker.control.nodes import node_id_of
 from logboom.broker.control.voters import MemberState, RegisteredBroker, next_change, voters_wanted
 from logboom.broker.raft.ports import GroupStatus
-from logboom.raft import ConfChangeV2
+from logboom.raft import ConfChangeType, ConfChangeV2
 
 _LOOK_S: Final = 1.0
 _FIRST_LOOKS_S: Final = 0.1
 """The pause between consecutive changes, as when a cluster of three is set up."""
+_CHANGE: Final = {
+    ConfChangeType.ADD_NODE: "add voter",
+    ConfChangeType.ADD_LEARNER_NODE: "add learner",
+    ConfChangeType.REMOVE_NODE: "remove",
+    ConfChangeType.UPDATE_NODE: "update",
+}
 
 
 class MemberGroup(Protocol):
@@ -96,5 +103,11 @@ class MembershipManager:
         except LogboomError as error:
             self._context.log.warning("members of the consensus group not changed", reason=str(error))
             return _LOOK_S
-        self._context.log.info("members of the consensus group changed", changes=[str(one) for one in change.changes])
+        self._log_change(change, brokers)
         return _FIRST_LOOKS_S
+
+    def _log_change(self, change: ConfChangeV2, brokers: Mapping[BrokerId, RegisteredBroker]) -> None:
+        # A node whose broker was removed from the cluster is known by its number alone.
+        names = {one.node_id: f"broker {broker}" for broker, one in brokers.items()}
+        changes = [f"{_CHANGE[one.type]} {names.get(one.node_id, f'node {one.node_id}')}" for one in change.changes]
+        self._context.log.info("members of the consensus group changed", changes=changes)
