@@ -1,7 +1,7 @@
-"""From the fields of a line to the columns of an event, a whole batch at a time.
+"""Converts the fields of lines to the columns of events, a whole batch at a time.
 
-A format gives rows (`rows.Row`: a dict of fields, or the reason why there are none) or, for many lines of one form,
-columns (`rows.LineColumns`). What an event should take from them is decided by names, in two steps:
+A format returns rows (`rows.Row`: a dict of fields, or the reason why there are none) or, for many lines of one form,
+columns (`rows.LineColumns`). Names of fields determine how they are used, in two steps:
 
 1. `fields` decides which field fills which slot of the event: those that a rule maps (`mapping`), then the names that
    programs commonly use. It moves the values of slots out of the row; what is left becomes `attributes`.
@@ -9,6 +9,6 @@ columns (`rows.LineColumns`). What an event should take from them is decided by 
    headers, the timestamp). A value that cannot be read as what its name promises is put back: it stays an attribute
    under its own name.
 
-`event` does this for rows, `columns` for columns; a property test holds the two to the same events. Nothing here knows
-formats, rules' conditions or the graph.
+`event` does this for rows, `columns` for columns; a property test checks that both return the same events. Nothing here
+knows formats, rules' conditions or the graph.
 """

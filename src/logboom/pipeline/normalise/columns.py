@@ -1,8 +1,8 @@
-"""From lines that were read as columns to the columns of an event, without an object for any line.
+"""Converts lines that were read as columns to the columns of events, without an object per line.
 
-It knows columns and which of them fill which slot. It must not know formats. Values are read by the same functions as
-those of single lines (`event.slot_columns`). A line with a value that is not what its name promises is left out of the
-result: `event.normalise` reads it as a row, where the value can become an attribute again.
+Knows columns and which of them fill which slot. Must not know formats. Values are converted by the same functions as
+those of single lines (`event.slot_columns`). A line with a value that does not match the type of its slot is left out
+of the result: `event.normalise` reads it as a row, where the value can become an attribute again.
 """
 
 from typing import Any, Final, NamedTuple
@@ -24,20 +24,20 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class NormalisedColumns(NamedTuple):
-    """The columns of an event that lines decide."""
+    """The columns of an event that depend on lines."""
 
     rows: Index
-    """Which rows of the batch these are."""
+    """The row numbers in the batch."""
     columns: dict[str, pa.Array]
 
 
 class _ColumnSlots:
-    """The `SlotValues` of lines that were read as columns. Putting a value back marks its row for reading as a row."""
+    """The `SlotValues` of lines that were read as columns. Putting a value back marks its row, to be read as a row."""
 
     def __init__(self, slots: dict[str, FieldColumn], rows: int) -> None:
         self.values: dict[str, Values] = {slot: _values(slots.get(slot), rows) for slot in SLOTS}
         self.unusable = np.zeros(rows, np.bool_)
-        """By row: whether it has to be read as a row."""
+        """For each row, whether it must be read as a row."""
         for slot in slots:
             values = self.values[slot]
             if isinstance(values, list) and None in values:
@@ -54,8 +54,8 @@ def _values(column: FieldColumn | None, rows: int) -> Values:
 
 
 def normalise_columns(rule: EventMapping, lines: LineColumns, batch: pa.RecordBatch) -> NormalisedColumns | None:
-    """The event columns of lines that have the same fields, which are some rows of a raw batch; None if they have to
-    be read as rows."""
+    """The event columns of lines with the same fields, which are some rows of a raw batch; None if they must be read as
+    rows."""
     extractor = extractor_for(rule)
     slots = extractor.plain_slots(tuple(column.name for column in lines.columns))
     if slots is None or any(map(extractor.may_use, LINE_IDENTITY)):
@@ -77,9 +77,9 @@ def normalise_columns(rule: EventMapping, lines: LineColumns, batch: pa.RecordBa
 
 
 def _attributes(columns: list[FieldColumn], identity: list[FieldColumn], count: int) -> pa.Array:
-    """The remaining fields as one JSON object each, written as msgspec writes it.
+    """The remaining fields as JSON objects, written as msgspec writes them.
 
-    `identity`: the collector's fields, which stand behind them; a row may lack some of these.
+    `identity`: the collector's fields, appended to them; some rows may lack some of these.
     """
     columns = [*columns, *(_escaped(column) for column in identity if not column.texts.null_count)]
     parts: list[Any] = []

@@ -1,8 +1,8 @@
-"""From the fields of lines to the columns of events, a whole batch at a time.
+"""Converts the fields of lines to the columns of events, a whole batch at a time.
 
-It knows those columns and how raw values become them. It must not know formats or the graph. A value that cannot be
-read as what its name promises (a time, a trace id) stays an attribute under its own name. The exception is a time for
-which a rule gives formats: a line whose time has none of them is not read by that rule.
+Knows those columns and how raw values are converted. Must not know formats or the graph. A value that cannot be
+converted to its column's type (a time, a trace id) stays an attribute under its own name. There is one exception: if a
+rule has time formats and a line's time has none of them, the rule does not read the line.
 """
 
 import re
@@ -30,14 +30,15 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class Normalised(NamedTuple):
-    """The columns of an event that a line decides, and by row the reason why it is not an event (None: it is one)."""
+    """The columns of an event that depend on a line, and the reason for each row that is not an event (None: it is
+    one)."""
 
     columns: dict[str, pa.Array]
     reasons: list[str | None]
 
 
 def normalise(rule: EventMapping, rows: list[Row], origins: Origins) -> Normalised:
-    """The event columns of a batch's rows. The rows are changed: the values of slots leave them."""
+    """The event columns of a batch's rows. The rows are modified: values of slots are removed from them."""
     reasons: list[str | None] = [row if type(row) is str else None for row in rows]
     _join_headers(rows, origins)
     taken = extractor_for(rule).take(rows)
@@ -49,7 +50,7 @@ def normalise(rule: EventMapping, rows: list[Row], origins: Origins) -> Normalis
 def slot_columns(
     rule: EventMapping, taken: SlotValues, origins: Origins, reasons: list[str | None]
 ) -> dict[str, pa.Array]:
-    """The columns that slots become; the reasons of rows that are not events are added to `reasons`."""
+    """The columns for the slots. Reasons of rows that are not events are added to `reasons`."""
     time = _times(rule, taken, origins, reasons)
     number, text = _severities(rule, taken)
     trace_id, span_id = _traces(taken, origins)
@@ -70,7 +71,7 @@ def attributes_column(rows: Sequence[Row]) -> pa.Array:
     empty: Fields = {}
     text = _encode_lines([empty if type(row) is str else row for row in rows])
     data = np.frombuffer(text, np.uint8)
-    ends = np.flatnonzero(data == _NEWLINE)  # the encoder writes line ends inside texts as \n
+    ends = np.flatnonzero(data == _NEWLINE)  # the encoder writes newlines inside texts as \n
     if ends[-1:] - np.arange(len(ends))[-1:] > np.iinfo(np.int32).max:
         raise OverflowError("attributes of one batch exceed 2 GiB; give smaller batches")
     offsets = np.zeros(len(ends) + 1, np.int32)
@@ -84,7 +85,7 @@ def _default(rule: EventMapping, field: str) -> str | None:
 
 
 def _join_headers(rows: list[Row], origins: Origins) -> None:
-    """Adds what the collector's headers say of a line, unless the line has a field of that name."""
+    """Add the collector's headers about a line, unless the line has a field with that name."""
     for name, texts, quoted in origins.line_identity():
         for row, text in zip(rows, texts.to_pylist(), strict=True):
             if text is not None and type(row) is dict:
@@ -136,7 +137,7 @@ def _severities(rule: EventMapping, taken: SlotValues) -> tuple[pa.Array, pa.Arr
 
 
 def _read_severities(reader: SeverityReader, values: Values, default: str | None) -> tuple[pa.Array, pa.Array]:
-    """Severity numbers and texts. A column has few different severities, so each of them is read once."""
+    """Severity numbers and texts. A column has few different severities, so each distinct one is converted once."""
     words: list[Any]
     column = _strings(values)
     if column is None:
@@ -190,7 +191,7 @@ def _texts(values: Values, header: pa.Array | None, default: str | None) -> pa.A
 
 
 def _as_text(value: object) -> str:
-    """A text as it is, anything else as JSON writes it."""
+    """A text as it is, any other value as JSON."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     return msgspec.json.encode(value).decode()
@@ -219,7 +220,7 @@ def _traces(taken: SlotValues, origins: Origins) -> tuple[pa.Array, pa.Array]:
 
 
 def _valid_ids(taken: SlotValues, slot: str, digits: int, read: Callable[[object], str | None]) -> pa.Array:
-    """Ids of `digits` hexadecimal digits. A column of well-formed ids alone is used as it is; else each is read."""
+    """Ids of `digits` hexadecimal digits. A column with only valid ids is used as it is; otherwise each is checked."""
     values = taken.values[slot]
     column = _strings(values)
     if column is not None:
@@ -238,7 +239,8 @@ def _valid_ids(taken: SlotValues, slot: str, digits: int, read: Callable[[object
 
 
 def _trace_id(value: object) -> str | None:
-    """W3C: 32 hexadecimal digits, not all zero; the 16 of older tracers are padded in front (OpenTelemetry, B3)."""
+    """W3C: 32 hexadecimal digits, not all zero. Ids of 16 digits of older tracers are padded at the start
+    (OpenTelemetry, B3)."""
     text = value.lower() if isinstance(value, str) else ""
     if not _TRACE_ID.fullmatch(text) or not text.strip("0"):
         return None

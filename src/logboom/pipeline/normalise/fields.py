@@ -1,11 +1,11 @@
-"""Which of a line's fields fill which slots of an event, and moves them there; the fields that are left become its
+"""Chooses which of a line's fields fill which slots of an event, and moves them there. The other fields become
 attributes.
 
-A slot is a value that a line may give to an event (SLOTS). Candidates for a slot are the fields that a rule maps to it,
-then the names that programs commonly use. The first candidate that is present with a plain value is moved; the others
-stay among the fields.
+A slot is a value of an event that a line may provide (SLOTS). Candidates for a slot are the fields that a rule maps to
+it, then the names that programs commonly use. The first candidate that is present with a simple value is moved; the
+others stay fields.
 
-It knows names. It must not know how a value is read.
+Knows names. Must not know how a value is converted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from logboom.pipeline.normalise.rows import Fields, Row
 
 Path = tuple[str, ...]
 Values = Any
-"""The values of a slot by row: a list, or a string array."""
+"""The values of a slot for each row: a list, or a string array."""
 
 SLOTS: Final = (
     "time",
@@ -31,7 +31,7 @@ SLOTS: Final = (
     "span_id",
     "traceparent",
 )
-"""What a line may give to an event, and what `map` in a rule may fill."""
+"""The slots that a line, and `map` in a rule, may fill."""
 
 _COMMON: Final[dict[str, tuple[str, ...]]] = {
     "time": (
@@ -74,20 +74,20 @@ _UNUSABLE: Final = frozenset((dict, list, type(None)))
 
 
 class _Shape(NamedTuple):
-    """What the names of a row's fields alone determine. Rows of one shape are handled together."""
+    """What depends only on the names of a row's fields. Rows with the same names are processed together."""
 
     simple: tuple[tuple[int, str], ...]
-    """Slots whose best candidate is a field on the top level, and its name."""
+    """Slots whose best candidate is a top-level field, and its name."""
 
     paths: dict[str, tuple[Path, ...]]
-    """All candidates of a slot that may be there, best first."""
+    """All possible candidates of a slot, best first."""
 
     searched: tuple[str, ...]
-    """Slots whose best candidate is inside an object, and so may be there in some rows only."""
+    """Slots whose best candidate is inside an object, and so may be present in some rows only."""
 
 
 class SlotValues(Protocol):
-    """Raw values by slot and row, None if there is none."""
+    """Raw values by slot and row; None if there is none."""
 
     @property
     def values(self) -> Mapping[str, Values]:
@@ -95,19 +95,19 @@ class SlotValues(Protocol):
         ...
 
     def put_back(self, slot: str, index: int) -> None:
-        """The value is not what its slot requires: it becomes an attribute again, and the slot is empty."""
+        """The value does not have the type of its slot: it becomes an attribute again, and the slot is empty."""
         ...
 
 
 class RowSlots:
-    """The `SlotValues` of rows, which remember where each value came from so that it can be put back."""
+    """The `SlotValues` of rows. It remembers the origin of each value, so that it can be put back."""
 
     __slots__ = ("_moved", "_rows", "_seen", "_shapes", "values")
 
     def __init__(
         self, rows: Sequence[Row], values: dict[str, list[Any]], shapes: list[_Shape | None], seen: list[_Shape]
     ) -> None:
-        """`shapes`: by row, None for a row without fields; `seen`: each once."""
+        """`shapes`: by row, None for a row without fields; `seen`: the distinct ones."""
         self.values = values
         self._rows = rows
         self._shapes = shapes
@@ -115,7 +115,7 @@ class RowSlots:
         self._moved: dict[tuple[str, int], Path] = {}
 
     def put_back(self, slot: str, index: int) -> None:
-        """Moves a value back among the fields of its row."""
+        """Move a value back to the fields of its row."""
         here, path = self._rows[index], self._path(slot, index)
         assert isinstance(here, dict)
         for step in path[:-1]:
@@ -124,7 +124,7 @@ class RowSlots:
         self.values[slot][index] = None
 
     def take_next(self, slot: str, index: int) -> None:
-        """Moves the first candidate that has a plain value; the one in the slot before had none."""
+        """Move the first candidate with a simple value; the one in the slot before had none."""
         row, shape = self._rows[index], self._shapes[index]
         assert isinstance(row, dict)
         assert shape is not None
@@ -137,7 +137,7 @@ class RowSlots:
                 return
 
     def replace_unusable(self) -> None:
-        """Puts back values that are null, an object or a list, and moves the next candidate instead."""
+        """Put back values that are null, an object or a list, and move the next candidate instead."""
         wanted = {slot for shape in self._seen for slot in shape.paths}
         for slot, values in self.values.items():
             if slot not in wanted or set(map(type, values)).isdisjoint(_UNUSABLE):
@@ -160,21 +160,21 @@ class RowSlots:
 
 
 class SlotExtractor:
-    """Fills the slots of rows for one rule; remembers the shapes it has seen."""
+    """Fills the slots of rows for one rule. Caches the shapes that it has seen."""
 
     def __init__(self, rule: EventMapping) -> None:
         own = dict(rule.mapping)
         self._candidates = {slot: _paths((*own.get(slot, ()), *_COMMON[slot])) for slot in SLOTS}
-        # An HTTP status from which the severity is read stays an attribute as well.
+        # An HTTP status that determines the severity is also kept as an attribute.
         self._severity_stays = rule.severity_scale == "http"
         self._shapes: dict[tuple[str, ...], _Shape] = {}
 
     def take(self, rows: Sequence[Row]) -> RowSlots:
-        """Moves the values of slots out of every row that has fields."""
+        """Move the values of slots out of every row with fields."""
         columns: list[list[Any]] = [[None] * len(rows) for _ in SLOTS]
         row_shapes, by_shape = self._shapes_of(rows)
         for shape, indices in by_shape:
-            if len(indices) == len(rows):  # every row has fields, and the same ones
+            if len(indices) == len(rows):  # every row has the same fields
                 for slot, name in shape.simple:
                     columns[slot] = [row.pop(name) for row in rows]  # type: ignore[union-attr]
                 continue
@@ -194,19 +194,19 @@ class SlotExtractor:
         return slots
 
     def plain_slots(self, names: tuple[str, ...]) -> tuple[tuple[str, str], ...] | None:
-        """For rows with these fields and none nested or null: the slots that are filled and by which field; None where
-        the names alone do not determine that."""
+        """For rows with these fields, none of them nested or null: the filled slots and their fields; None if the names
+        alone do not determine that."""
         if self._severity_stays or len(set(names)) != len(names):
             return None
         shape = self._shapes.get(names) or self._shape(names)
         return None if shape.searched else tuple((SLOTS[slot], name) for slot, name in shape.simple)
 
     def may_use(self, name: str) -> bool:
-        """Whether a field of this name may fill a slot."""
+        """Whether a field with this name may fill a slot."""
         return any(path[0] == name for paths in self._candidates.values() for path in paths)
 
     def _shapes_of(self, rows: Sequence[Row]) -> tuple[list[_Shape | None], list[tuple[_Shape, list[int]]]]:
-        """The shape of each row that has fields, and for each shape its rows."""
+        """The shape of each row with fields, and the rows of each shape."""
         members = _rows_by_names(rows)
         by_shape = [(self._shapes.get(names) or self._shape(names), indices) for names, indices in members.items()]
         if len(by_shape) == 1 and len(by_shape[0][1]) == len(rows):
@@ -233,8 +233,8 @@ class SlotExtractor:
 
 
 def _rows_by_names(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
-    """The rows that have fields, by the names of these. Neighbouring rows mostly have the same names, and comparing two
-    tuples is cheaper than hashing one of a dozen names."""
+    """The rows with fields, grouped by the names of these. Adjacent rows usually have the same names, and comparing two
+    tuples is faster than hashing one with a dozen names."""
     members: dict[tuple[str, ...], list[int]] = {}
     last: tuple[str, ...] | None = None
     found: list[int] = []
@@ -250,18 +250,18 @@ def _rows_by_names(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
 
 @lru_cache(maxsize=256)
 def extractor_for(rule: EventMapping) -> SlotExtractor:
-    """One extractor per rule and process, so that shapes are learned once."""
+    """One extractor per rule and process, so that shapes are computed once."""
     return SlotExtractor(rule)
 
 
 def body_names(rule: EventMapping) -> tuple[str, ...]:
-    """Names of fields on the top level that may hold the body, best first."""
+    """Names of top-level fields that may contain the body, best first."""
     return tuple(dict.fromkeys((*dict(rule.mapping).get("body", ()), *_COMMON["body"])))
 
 
 def rival_names(rule: EventMapping) -> dict[str, tuple[str, ...]]:
-    """By the name of a field on the top level that may hold something else than the body: all names that may hold the
-    same. What is said of a severity under any of them is one thing."""
+    """For the name of a top-level field that may fill another slot than the body: all names that may fill the same one.
+    Severities under any of these names are treated as one."""
     found: dict[str, tuple[str, ...]] = {}
     for slots in (*((slot,) for slot in SLOTS if slot != "body" and slot not in _SEVERITY), _SEVERITY):
         mapped = (name for slot in slots for name in dict(rule.mapping).get(slot, ()))
@@ -271,7 +271,7 @@ def rival_names(rule: EventMapping) -> dict[str, tuple[str, ...]]:
 
 
 def _paths(names: Sequence[str]) -> tuple[Path, ...]:
-    """The paths that names may mean: one with dots is a field of that name, or a path into nested objects."""
+    """The paths that a name may refer to: one with dots is a field with that name, or a path into nested objects."""
     found: dict[Path, None] = {}
     for name in names:
         found[(name,)] = None
@@ -281,7 +281,7 @@ def _paths(names: Sequence[str]) -> tuple[Path, ...]:
 
 
 def _holder(row: Fields, path: Path) -> Fields | None:
-    """The object in which the last step of a path would be a field."""
+    """The object that would contain the last step of a path."""
     here: Any = row
     for step in path[:-1]:
         here = here.get(step)

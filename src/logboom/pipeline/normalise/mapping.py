@@ -1,4 +1,4 @@
-"""The settings of a rule of a parse that say how a line's fields become an event. It knows no rows."""
+"""The settings of a parse rule for converting a line's fields to an event. Must not know rows."""
 
 import msgspec
 
@@ -6,18 +6,18 @@ from logboom.pipeline.normalise.severity import Scale
 
 
 class EventMapping(msgspec.Struct, frozen=True, kw_only=True):
-    """Which fields of a line fill which fields of the event, and how times and severities are read."""
+    """Which fields of a line fill which fields of the event, and how times and severities are converted."""
 
     time_formats: tuple[str, ...] = ()
-    """Empty: recognise the common ones."""
+    """Time formats. Empty: recognise the common ones."""
     timezone: str = "UTC"
-    """IANA name for times that carry no zone of their own."""
+    """IANA name of the zone for times without one."""
     mapping: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Field of the event -> names of the line's fields that may fill it, the first present wins; before the built-in
-    names."""
+    """Names of the line's fields, by field of the event; the first present one is used. They have priority over
+    built-in names."""
     defaults: tuple[tuple[str, str], ...] = ()
-    """Field of the event -> text where neither line nor headers have one."""
+    """Text by field of the event, if neither line nor headers have it."""
     severity_texts: tuple[tuple[str, int], ...] = ()
     """Word in lower case -> OpenTelemetry severity number (1 to 24)."""
     severity_scale: Scale = "otel"
-    """What a severity that is a number means."""
+    """The scale of numeric severities."""

@@ -1,6 +1,6 @@
 """Python's garbage collector while a kernel runs.
 
-A kernel makes very many small objects without reference cycles. Knows no kernel.
+A kernel creates many small objects without reference cycles. Must not know any kernel.
 """
 
 import gc
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """Pauses the collector while a batch is processed: its passes over all the new objects would find no cycle."""
+    """Pauses the collector while a batch is processed: scanning all the new objects would find no cycle."""
     if not gc.isenabled():
         yield
         return

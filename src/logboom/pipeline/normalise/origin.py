@@ -1,6 +1,6 @@
-"""What a record has beside its line: its position in its stream, its timestamp and its headers.
+"""The parts of a record other than its line: its position in its stream, its timestamp and its headers.
 
-It knows the raw columns. It must not know lines. The headers are those of the collector (`host.name`, LINE_IDENTITY,
+Knows the raw columns. Must not know lines. The headers are those of the collector (`host.name`, LINE_IDENTITY,
 `log.observed_time_ms`) and of services that set `service.name` or `traceparent`.
 """
 
@@ -16,10 +16,10 @@ from logboom.pipeline.event.utf8 import decode_utf8
 from logboom.pipeline.normalise.rows import FieldColumn
 
 _NO_TIMESTAMP_US: Final = -1_000
-"""Kafka's RecordBatch.NO_TIMESTAMP, -1 ms: the producer gave none and the broker set none."""
+"""Kafka's RecordBatch.NO_TIMESTAMP, -1 ms: neither the producer nor the broker set one."""
 LINE_IDENTITY: Final = ("log.file.path", "log.file.id", "log.file.position")
-"""Headers of the collector that become attributes: where a line was read. With `host`, the id and the position are the
-same for every repeat of a line and for no other line."""
+"""Headers of the collector that become attributes: where a line was read. Together with `host`, the id and the position
+are the same for every repeat of a line and differ for all other lines."""
 _POSITION: Final = "log.file.position"
 _NAMES: Final = ("host.name", "service.name", "traceparent", "log.observed_time_ms", *LINE_IDENTITY)
 
@@ -33,17 +33,17 @@ class Origins:
         stamps = batch.column("timestamp")
         micros = pc.fill_null(stamps.cast(MICROSECONDS).cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
         self.reference_us: npt.NDArray[np.int64] = micros
-        """The record's timestamp, 0 if it has none. Values within 1970 and before say nothing of a line's year."""
+        """The record's timestamp, 0 if it has none. Values in 1970 and before are not used for a line's year."""
         missing = stamps.is_null().to_numpy(zero_copy_only=False) | (micros == _NO_TIMESTAMP_US)
         self.arrival: pa.Array = pa.array(micros, mask=missing).cast(MICROSECONDS)
-        """The record's timestamp, whatever it is; null if the record has none."""
+        """The record's timestamp, whatever its value; null if the record has none."""
 
     def header(self, name: str) -> pa.Array | None:
-        """A header as text by row, or None if no row has it."""
+        """A header as text for each row; None if no row has it."""
         return self._headers.get(name)
 
     def line_identity(self) -> list[FieldColumn]:
-        """The collector's headers on where each line was read: a column, with nulls, for each that some row has."""
+        """The collector's headers about where each line was read: a column, with nulls, for each that some row has."""
         found = []
         for name in LINE_IDENTITY:
             texts = self.header(name)
@@ -54,7 +54,7 @@ class Origins:
         return found
 
     def observed_time(self) -> pa.Array:
-        """When the collector read the line, else when the record was made."""
+        """The time at which the collector read the line, else the record's timestamp."""
         observed = self.header("log.observed_time_ms")
         if observed is None:
             return self.arrival
@@ -86,8 +86,8 @@ def _header_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
         at = pc.indices_nonzero(pc.fill_null(is_it, False)).to_numpy(zero_copy_only=False)
         rows = parents.take(pa.array(at)).to_numpy(zero_copy_only=False)
         positions = np.full(len(headers), -1, np.int64)
-        positions[rows[::-1]] = at[::-1]  # the first of several headers of one name
+        positions[rows[::-1]] = at[::-1]  # the first of several headers with the same name
         texts = decode_utf8(values)
         taken = texts.take(pa.array(positions, mask=positions < 0))
-        found[name] = pc.if_else(pc.equal(taken, ""), None, taken)  # an empty header counts as none
+        found[name] = pc.if_else(pc.equal(taken, ""), None, taken)  # an empty header counts as missing
     return found

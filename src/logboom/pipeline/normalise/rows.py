@@ -1,7 +1,7 @@
-"""What a format gives for a batch: for each record its fields or the reason why it has none, or columns for many lines
-that have the same fields.
+"""The output of a format for a batch: for each record its fields or the reason why it has none, or columns for many
+lines with the same fields.
 
-It knows no format.
+Must not know any format.
 """
 
 from typing import Any, NamedTuple
@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Fields = dict[str, Any]
-"""Names and values that JSON can write."""
+"""Names and values that can be written as JSON."""
 
 Row = Fields | str
-"""The fields, or why the line could not be read: the end of a sentence in a dead letter."""
+"""The fields, or the end of a sentence with the reason of the dead letter."""
 
 Index = npt.NDArray[np.int64]
 
@@ -24,7 +24,7 @@ class FieldColumn(NamedTuple):
 
     name: str
     texts: pa.Array
-    """A string array without nulls: the values, or where they have no quotes how JSON writes them."""
+    """A string array without nulls: the values, or for values without quotes their JSON text."""
     quoted: bool
 
 

@@ -1,7 +1,7 @@
 """Severity numbers of OpenTelemetry from the words and numbers that programs write.
 
 Source: OpenTelemetry logs data model, fields SeverityNumber and SeverityText, and its appendix B of example mappings.
-It knows words and scales. It must not know batches.
+Knows words and scales. Must not know batches.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _SHORT_NAMES: Final = {
 }
 _WORDS: Final[dict[str, int]] = {
     **_SHORT_NAMES,
-    **{f"trace{step}": 1 for step in range(5, 9)},  # httpd counts its traces to 8
+    **{f"trace{step}": 1 for step in range(5, 9)},  # httpd has trace levels up to 8
     **dict.fromkeys(("finest", "verbose", "silly", "t", "all"), 1),
     **dict.fromkeys(("finer", "dbg", "d", "debg", "d1", "d2", "d3", "d4", "d5"), 5),
     **{f"debug{step}": 5 for step in range(5, 6)},
@@ -55,7 +55,7 @@ def severity_of_name(text: str) -> int | None:
 
 
 class SeverityReader:
-    """Turns one raw value into (number, text); what it was asked once it remembers."""
+    """Converts a raw value to (number, text). Caches its results."""
 
     _MEMORY_MAX: Final = 4096
 
@@ -65,7 +65,8 @@ class SeverityReader:
         self._memory: dict[object, tuple[int, str | None]] = {}
 
     def read(self, value: object) -> tuple[int, str | None]:
-        """Number 0 if nothing is known; the text as it was written. A bool or a nested value is not a severity."""
+        """Number 0 if the severity is unknown; the text as it was written. A bool or a nested value is not a
+        severity."""
         kind = type(value)
         if kind is not str and kind is not int and kind is not float:
             return UNSPECIFIED, None
@@ -93,7 +94,7 @@ class SeverityReader:
 
 
 def _of_status(status: int) -> tuple[int, str | None]:
-    """HTTP: 5xx is the server's error, 4xx a warning, anything else that is a status is information."""
+    """HTTP: 5xx is an error of the server, 4xx a warning, any other status is information."""
     if not 100 <= status <= 999:
         return UNSPECIFIED, None
     if status >= 500:

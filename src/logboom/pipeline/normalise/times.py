@@ -1,8 +1,8 @@
-"""Times in the many ways they are written, read a whole column at once.
+"""Parses times in many formats, a whole column at once.
 
-A format becomes one RE2 expression with a group per part; the parts are read as columns of numbers and put together
-with calendar arithmetic, so no time costs a Python call. It knows formats, zones and calendars. It must not know which
-field of an event a time came from.
+A format becomes one RE2 expression with a group per part. The parts are read as columns of numbers and combined with
+calendar arithmetic, without a Python call per time. Knows formats, zones and calendars. Must not know which field of an
+event a time came from.
 
 Times are microseconds since 1970-01-01 UTC in int64 arrays with a mask of the rows that could be read.
 """
@@ -97,22 +97,22 @@ _COMMON: Final = (
     "%d %b %Y %H:%M:%S.%f",
     "%d %b %Y %H:%M:%S",
 )
-"""What is tried, in this order, where a rule names no format; none of them can be mistaken for another."""
+"""Formats that are tried, in this order, if a rule has none. No text matches two of them."""
 
 
 class TimeFormatError(ValueError):
-    """Why a time format cannot be used, as a sentence."""
+    """Why a time format is not valid, as a sentence."""
 
 
 class TimeFormat(NamedTuple):
-    """An expression over the whole text, or the unit of a number."""
+    """An expression for the whole text, or the unit of a number."""
 
     expression: str | None
     unit: str | None = None
 
 
 class Times(NamedTuple):
-    """Micros since 1970 UTC and which of them were read; the others hold 0."""
+    """Microseconds since 1970 UTC, and which of them could be parsed; the others are 0."""
 
     micros: Micros
     read: Mask
@@ -120,7 +120,8 @@ class Times(NamedTuple):
 
 @lru_cache(maxsize=256)
 def compile_time_format(text: str) -> TimeFormat:
-    """A name of FORMAT_NAMES or directives as of strptime (`%f`, `%L`: a fraction of any length); TimeFormatError."""
+    """Parse a name of FORMAT_NAMES or a format with directives of strptime (`%f`, `%L`: a fraction of any length);
+    TimeFormatError."""
     if text in _EPOCH_UNITS:
         return TimeFormat(None, _EPOCH_UNITS[text] or "guess")
     if text in ("iso8601", "rfc3339"):
@@ -163,7 +164,7 @@ def _expression(text: str) -> str:
 
 
 def _directive(letter: str, text: str, position: int) -> str:
-    """Numbers that touch each other (`%y%m%d`) have their full width."""
+    """Adjacent numbers (`%y%m%d`) have their full width."""
     part = _DIRECTIVES[letter]
     touches = text[position + 2 : position + 3] == "%" or (position >= 2 and text[position - 2] == "%")
     if touches and letter in _FIXED_WIDTH:
@@ -175,10 +176,9 @@ def _directive(letter: str, text: str, position: int) -> str:
 
 
 def read_times(values: list[Any] | pa.Array, formats: tuple[str, ...], zone: str, reference: Micros) -> Times:
-    """Read raw values (texts, numbers, None; an array holds texts alone) by the first of `formats` that fits, or by the
-    common forms where none is given. `reference` is the record's own time by row (micros; below 1971 means unknown),
-    for texts without a year.
-    """
+    """Parse raw values (texts, numbers, None; an array has only texts) with the first of `formats` that matches, or
+    with the common formats if none is given. `reference`: the record's own time for each row (microseconds; below 1971
+    means unknown), for texts without a year."""
     if isinstance(values, pa.Array):
         return _read_texts(values, formats, zone, reference)
     kinds = set(map(type, values))
@@ -201,7 +201,8 @@ def read_times(values: list[Any] | pa.Array, formats: tuple[str, ...], zone: str
 
 
 def epoch_micros(value: float, unit: str) -> int | None:
-    """A number since 1970 in `s`, `ms`, `us`, `ns`, or `guess` by its size; None outside years 1 to 9999 or for NaN."""
+    """A number since 1970 in `s`, `ms`, `us`, `ns`, or `guess` by its size; None for NaN and for years outside 1 to
+    9999."""
     size = abs(value)
     if size != size or size > 1e21:
         return None
@@ -304,14 +305,14 @@ def _put_together(columns: dict[str, pa.Array], matched: Mask, zone: str, refere
     else:
         ok &= day <= _month_lengths(year, np.clip(month, 1, 12))
     local = _days_from_civil(year, np.clip(month, 1, 12), day) * DAY_US + in_day
-    # Rows that are already known to be wrong are computed with a harmless value and masked out at the end.
+    # Rows that are already invalid are computed with a harmless value and masked out at the end.
     micros = np.where(has_zone, local - offset * MINUTE_US, to_utc(np.where(ok, local, 0), zone))
     ok &= (micros >= EPOCH_MIN_US) & (micros <= EPOCH_MAX_US)
     return Times(np.where(ok, micros, 0), ok)
 
 
 def _numbers(columns: dict[str, pa.Array], name: str, matched: Mask, missing: int) -> Micros:
-    """A part as numbers; `missing` where the row did not match or the part is optional and absent."""
+    """A part as numbers; `missing` if the row did not match, or if the part is optional and absent."""
     column = columns.get(name)
     if column is None:
         return np.full(len(matched), missing, np.int64)
@@ -321,7 +322,7 @@ def _numbers(columns: dict[str, pa.Array], name: str, matched: Mask, missing: in
 
 
 def _fraction_us(columns: dict[str, pa.Array], matched: Mask) -> Micros:
-    """Digits behind the point, or a number of milliseconds, as microseconds; finer ones are cut off."""
+    """Fraction digits, or a number of milliseconds, as microseconds; further digits are cut off."""
     if "millisecond" in columns:
         return _numbers(columns, "millisecond", matched, 0) * 1_000
     column = columns.get("fraction")
@@ -333,7 +334,7 @@ def _fraction_us(columns: dict[str, pa.Array], matched: Mask) -> Micros:
 
 
 def _month_and_day(columns: dict[str, pa.Array], matched: Mask) -> tuple[Micros, Micros]:
-    if "yearday" in columns:  # day 200 of the year is the 200th of January to the arithmetic
+    if "yearday" in columns:  # for the arithmetic, day 200 of the year is the 200th of January
         return np.ones(len(matched), np.int64), _numbers(columns, "yearday", matched, 0)
     day = _numbers(columns, "day", matched, 0)
     if "name" not in columns:
@@ -347,7 +348,7 @@ def _month_and_day(columns: dict[str, pa.Array], matched: Mask) -> tuple[Micros,
 
 @lru_cache(maxsize=1)
 def _month_words() -> tuple[str, ...]:
-    """Short names, then long ones, then September's other short name; each twelve start with January."""
+    """Short names, then long ones, then the other short name of September; each group of twelve starts with January."""
     full = tuple(short + rest for short, rest in zip(_MONTHS, _MONTH_NAMES, strict=True))
     others = tuple("sept" if short == "sep" else f"~{short}" for short in _MONTHS)
     return (*_MONTHS, *full, *others)
@@ -369,12 +370,12 @@ def _years(columns: dict[str, pa.Array], matched: Mask) -> Micros | None:
         return _numbers(columns, "year", matched, 0)
     if "year2" not in columns:
         return None
-    short = _numbers(columns, "year2", matched, 0)  # POSIX: 69 to 99 are of the last century
+    short = _numbers(columns, "year2", matched, 0)  # POSIX: 69 to 99 are in the last century
     return np.where(short >= 69, 1900 + short, 2000 + short)
 
 
 def _zone_offsets(columns: dict[str, pa.Array], matched: Mask) -> tuple[Micros, Mask]:
-    """Minutes east of UTC, and where a zone was written; an unknown name counts as none written."""
+    """Minutes east of UTC, and whether a zone was written; an unknown name counts as none."""
     if "zone" not in columns:
         return np.zeros(len(matched), np.int64), np.zeros(len(matched), np.bool_)
     coded = pc.fill_null(columns["zone"], "").dictionary_encode()
@@ -394,14 +395,14 @@ def _zone_minutes(text: str) -> int | None:
 
 
 def _resolve_years(month: Micros, day: Micros, in_day: Micros, reference: Micros) -> tuple[Micros, Mask]:
-    """The latest year in which the time is at most one day after its record's: a line of 31 December that arrives in
-    January is of last year, and a clock that runs ahead over New Year's Eve is of next year. A 29 February goes back
-    to a leap year."""
+    """The latest year in which the time is at most one day after its record's time: a line of 31 December that arrives
+    in January is of last year, and one from a clock that is ahead on New Year's Eve is of next year. A 29 February is
+    in a leap year."""
     known = reference > 365 * DAY_US
     around = reference.astype("datetime64[us]").astype("datetime64[Y]").astype(np.int64) + 1970
     safe_month = np.clip(month, 1, 12)
     year = around + 1
-    for _ in range(9):  # 8 years can lie between two leap years
+    for _ in range(9):  # two leap years may be 8 years apart
         late = _days_from_civil(year, safe_month, day) * DAY_US + in_day > reference + DAY_US
         no_day = (month == 2) & (day == 29) & (_leap(year) == 0)
         wrong = late | no_day
@@ -437,10 +438,11 @@ def _days_from_civil(year: Micros, month: Micros, day: Micros) -> Micros:
 
 
 def to_utc(local: Micros, zone: str) -> Micros:
-    """Local micros of a zone as UTC. A time that happens twice is the first; one that a clock skips moves forward."""
+    """Local time of a zone as UTC, in microseconds. Of two possible times it is the first; a time that a clock skips
+    moves forward."""
     if zone == "UTC":
         return local
-    quarter = 15 * MINUTE_US  # every change of every zone since 1970 happens at a full quarter of an hour
+    quarter = 15 * MINUTE_US  # all zone changes since 1970 are at a full quarter of an hour
     steps, index = np.unique(local // quarter, return_inverse=True)
     offsets = np.array([_offset_us(int(step) * quarter, zone) for step in steps], np.int64)
     return local - offsets[index]

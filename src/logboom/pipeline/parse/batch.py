@@ -1,7 +1,7 @@
 """The kernel of the transform `parse`: `parse_batch`.
 
-It knows which rule reads which rows and how their events become one batch again. It must not know what a format or a
-field means.
+Knows which rule reads which rows, and combines their events into one batch. Must not know the meaning of a format or a
+field.
 """
 
 from collections.abc import Sequence
@@ -43,17 +43,17 @@ _FROM_LINE: Final = (
 _NO_RULE: Final = "no rule applies to it"
 
 _AS_TEXT: Final = EventMapping()
-"""How lines that no rule reads are normalised: as bodies without times or severities of their own."""
+"""Settings for lines that no rule reads: only a body, without time or severity."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOver:
-    """What becomes of the rows that no rule reads."""
+    """What happens to rows that no rule reads."""
 
     lines: Literal["dead", "keep"] = "dead"
     """`keep`: such a line becomes an event whose body is the line."""
     blank_lines: Literal["dead", "drop", "keep"] = "dead"
-    """Lines of blanks alone: as any line that no rule reads, dropped, or events with an empty body."""
+    """Lines of white space only: treated as other lines that no rule reads, dropped, or events with an empty body."""
 
 
 def parse_batch(
@@ -63,14 +63,14 @@ def parse_batch(
     batch: pa.RecordBatch,
     drop_columns: Sequence[str] = (),
 ) -> pa.RecordBatch:
-    """Events of a batch of RAW_COLUMNS (plus the rules' `when` columns): EVENT_COLUMNS + DEAD_COLUMNS + the rest.
+    """Parse a batch of RAW_COLUMNS (plus the rules' `when` columns): returns EVENT_COLUMNS + DEAD_COLUMNS + the rest.
 
-    As many rows as came in, in their order. A row no rule reads has `dead_reason`, `stage` as `dead_stage` and its
-    original record; every other row has null there.
+    Returns as many rows as it gets, in order. A row that no rule reads has `dead_reason`, `stage` as `dead_stage` and
+    its original record; for every other row these are null.
 
-    `drop_columns`: boolean columns, one for each rule that drops records before they are read. With these, or where
-    blank lines are dropped, the column DROPPED has for every row 0 or which rule drops it: blank lines come first.
-    Batches of more than some 256 MB should be split before.
+    `drop_columns`: boolean columns, one for each rule that drops records before parsing. With these, or if blank lines
+    are dropped, the column DROPPED has the number of the dropping rule for each row, or 0: blank lines are first.
+    Batches of more than about 256 MB should be split before.
     """
     with no_collections():
         return _parse(rules, left_over, stage, batch, drop_columns)
@@ -91,8 +91,8 @@ def _parse(
     if len(blank):
         pieces.append((blank, _blank_events(left_over, batch, blank)))
         left = np.setdiff1d(left, blank, assume_unique=True)
-    # A rule works on all rows at once that it applies to and that no earlier rule has read. The first rule that reads a
-    # row wins, as if the rules were tried on each row in turn.
+    # A rule processes all rows that it applies to and that no earlier rule has read. The result is the same as if the
+    # rules were tried on each row in turn.
     for rule in rules:
         if not len(left):
             break
@@ -117,7 +117,7 @@ def _parse(
 
 
 def _dropped(batch: pa.RecordBatch, columns: Sequence[str], first: int) -> npt.NDArray[np.int32]:
-    """By row the number of the first rule that drops it, counted from `first`; 0 if none does."""
+    """The number of the first rule that drops each row, counted from `first`; 0 if none does."""
     dropped = np.zeros(batch.num_rows, np.int32)
     for number, column in enumerate(columns, start=first):
         dropped[_true(batch.column(column)) & (dropped == 0)] = number
@@ -125,13 +125,13 @@ def _dropped(batch: pa.RecordBatch, columns: Sequence[str], first: int) -> npt.N
 
 
 def _blank_rows(batch: pa.RecordBatch) -> Rows:
-    """Rows with a value of blanks alone. A tombstone has no value and is none of them."""
+    """Rows whose value is only white space. A tombstone has no value and is not one of them."""
     is_blank = pc.equal(pc.binary_length(text_lines(_binary(batch.column("value")))), 0)
     return np.flatnonzero(_true(is_blank))
 
 
 def _blank_events(left_over: LeftOver, batch: pa.RecordBatch, rows: Rows) -> dict[str, pa.Array]:
-    """Blank lines as events with an empty body; without one where they are to be dropped."""
+    """Events for blank lines, with an empty body; without a body if they will be dropped."""
     if left_over.blank_lines == "drop":
         return _nothing_read(len(rows))
     return normalise(_AS_TEXT, [{"body": ""} for _ in rows], Origins(batch.take(pa.array(rows)))).columns
@@ -155,9 +155,9 @@ def _true(column: pa.Array) -> npt.NDArray[np.bool_]:
 def _read_rows(
     rule: ParseRule, batch: pa.RecordBatch, rows: Rows, reasons: dict[int, list[str]]
 ) -> tuple[Rows, dict[str, pa.Array]]:
-    """The rows a rule could read and their columns; for the others its reasons are noted."""
+    """The rows that a rule could read, and their columns. Records the rule's reasons for the others."""
     part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
-    # First whole columns, which costs a fraction of reading rows; then whatever that has left.
+    # First read whole columns, which costs a fraction of reading rows; then the remaining rows.
     pieces = _read_columns(rule, part)
     done = np.zeros(len(rows), np.bool_)
     for piece in pieces:
@@ -172,8 +172,8 @@ def _read_rows(
 
 
 def _read_columns(rule: ParseRule, part: pa.RecordBatch) -> list[NormalisedColumns]:
-    """The lines that the format can read by columns: nearly all JSON of programs is flat and of few forms."""
-    if rule.of_bodies is not None:  # a body is opened in the row that it belongs to
+    """Lines that the format can read as columns: most JSON of programs is flat and has few forms."""
+    if rule.of_bodies is not None:  # a body in a format is parsed together with its row
         return []
     read = rule.format.read_columns(_binary(part.column("value")))
     pieces = (normalise_columns(rule, columns, part) for columns in read)
@@ -183,7 +183,7 @@ def _read_columns(rule: ParseRule, part: pa.RecordBatch) -> list[NormalisedColum
 def _read_lines(
     rule: ParseRule, part: pa.RecordBatch, rows: Rows, reasons: dict[int, list[str]]
 ) -> tuple[Rows, dict[str, pa.Array]]:
-    """Line by line; `rows` are the positions of these lines in the whole batch."""
+    """Read line by line; `rows` are the positions of these lines in the whole batch."""
     fields = rule.format.read_rows(_binary(part.column("value")))
     open_bodies(rule, fields)
     found = normalise(rule, fields, Origins(part))
@@ -192,7 +192,7 @@ def _read_lines(
     failed = np.array([reason is not None for reason in found.reasons], np.bool_)
     for row, reason in zip(rows.tolist(), found.reasons, strict=True):
         if reason is not None:
-            # These two are the same for every rule, so they are said once and without the name of a rule.
+            # These two are the same for every rule, so they appear once, without the name of a rule.
             text = reason if reason in (NO_VALUE, EMPTY) else f"{rule.label}: {reason}"
             if text not in reasons.setdefault(row, []):
                 reasons[row].append(text)
@@ -205,7 +205,7 @@ def _binary(values: pa.Array) -> pa.Array:
 
 
 def _unread(left_over: LeftOver, batch: pa.RecordBatch, rows: Rows) -> dict[str, pa.Array]:
-    """Rows no rule reads: as text where they are kept, else dead ones."""
+    """Rows that no rule reads: kept as text, or dead."""
     if left_over.lines == "keep":
         part = batch.take(pa.array(rows))
         lines = text_lines(part.column("value").cast(pa.binary())).to_pylist()
@@ -215,7 +215,7 @@ def _unread(left_over: LeftOver, batch: pa.RecordBatch, rows: Rows) -> dict[str,
 
 
 def _nothing_read(count: int) -> dict[str, pa.Array]:
-    """The columns of rows of which nothing was read."""
+    """The columns of rows that could not be read."""
     columns = {name: pa.nulls(count, EVENT_SCHEMA.field(name).type) for name in _FROM_LINE}
     columns["severity_number"] = pa.array(np.zeros(count, np.int32))
     return columns
@@ -233,7 +233,7 @@ def _in_order(pieces: list[tuple[Rows, dict[str, pa.Array]]], count: int) -> dic
 def _assemble(
     columns: dict[str, pa.Array], batch: pa.RecordBatch, dead: dict[int, str], stage: str, answered: set[str | None]
 ) -> pa.RecordBatch:
-    """The whole batch of the columns that lines decide. `dead`: reasons by row. `answered`: columns of `when`."""
+    """The columns of the whole batch that depend on lines. `dead`: reasons by row. `answered`: the `when` columns."""
     count = batch.num_rows
     origins = Origins(batch)
     columns = {**columns, "observed_time": origins.observed_time(), "event_id": origins.event_ids()}

@@ -1,6 +1,6 @@
-"""Bodies that are themselves written in a format: JSON inside a syslog line, an access line inside JSON and the like.
+"""Parses bodies that are themselves in a format: JSON inside a syslog line, an access line inside JSON and the like.
 
-It knows rows. It must not know any particular format, nor what other fields mean. A body that does not parse stays a
+Knows rows. Must not know any particular format, nor the meaning of other fields. A body that cannot be parsed stays a
 text.
 """
 
@@ -14,11 +14,11 @@ from logboom.pipeline.normalise.rows import Fields, Row
 from logboom.pipeline.parse.rule import ParseRule
 
 _PLAIN: Final = frozenset((str, int, float, bool))
-"""What an object under such a name says is something else."""
+"""An object under such a name has another meaning."""
 
 
 def open_bodies(rule: ParseRule, rows: list[Row]) -> None:
-    """Read bodies once more where the rule says so; rows are changed in place."""
+    """Parse bodies again if the rule says so; changes rows in place."""
     form = rule.of_bodies
     if form is None:
         return
@@ -38,8 +38,8 @@ def _body_of(row: Fields, names: tuple[str, ...]) -> str | None:
 
 
 def _give_way(row: Fields, inner: Fields, rivals: Mapping[str, tuple[str, ...]]) -> None:
-    """What the body itself says of its time, severity, service and the like takes the place of what stands around it,
-    also under another name: an agent writes when it read a line, and one severity for all that comes from stderr."""
+    """Values in the body replace those around it for time, severity, service and the like, even under another name: an
+    agent writes the time of reading a line, and one severity for everything on stderr."""
     for said in inner.keys() & rivals.keys():
         if type(inner[said]) not in _PLAIN:
             continue

@@ -1,4 +1,4 @@
-"""Backslash escapes, as logfmt and quoted values of pairs have them. Knows only text."""
+"""Backslash escapes in logfmt and in quoted values of pairs. Knows only text."""
 
 import re
 from typing import Final

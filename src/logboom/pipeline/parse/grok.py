@@ -1,8 +1,8 @@
-"""Patterns with `%{NAME:field:type}`: turned into plain RE2 expressions with their fields.
+"""Converts patterns with `%{NAME:field:type}` to RE2 expressions and their fields.
 
-It knows how names are replaced; the names themselves are in `grok_library`. It must not know what a field means. Lines
-are read by pyarrow's copy of RE2, masks and single texts by google-re2's. Both compile the final expression when a file
-is checked, so that neither can refuse it in the middle of a batch.
+Knows how names are replaced; `grok_library` has the names. Must not know the meaning of a field. Lines are matched by
+pyarrow's copy of RE2, masks and single texts by google-re2. Both compile the final expression when a file is checked,
+so that neither can refuse it during a batch.
 """
 
 import re
@@ -27,7 +27,7 @@ FieldType = Literal["string", "int", "float"]
 
 
 class PatternField(msgspec.Struct, frozen=True):
-    """A named group: `group` in the expression, the name of the field it fills, and the type of its value."""
+    """A named group: its name in the expression, the field it fills, and the type of its value."""
 
     group: str
     name: str
@@ -38,20 +38,20 @@ _TYPES: Final[dict[str, FieldType]] = {"string": "string", "int": "int", "float"
 
 
 class PatternError(ValueError):
-    """Why a pattern cannot be used, as the end of a sentence."""
+    """Why a pattern is not valid, as the end of a sentence."""
 
 
 class Expanded(NamedTuple):
-    """An RE2 expression, anchored at both ends where `compile_line` made it, and the fields of its groups."""
+    """An RE2 expression, anchored at both ends if `compile_line` made it, and the fields of its groups."""
 
     expression: str
     fields: tuple[PatternField, ...]
 
 
 def compile_line(pattern: str, own: Mapping[str, str]) -> Expanded:
-    """The expression for a whole line; raises PatternError. A dot matches line ends too: joined lines are one line."""
+    """The expression for a whole line; raises PatternError. A dot matches newlines, too: joined lines are one line."""
     expanded = expand(pattern, own)
-    # First whether it is broken: a broken expression may have no fields for that reason alone.
+    # First check that it is valid: an invalid expression may have no fields only because of that.
     check_re2(expanded.expression)
     if not expanded.fields:
         raise PatternError("names no field; write %{NAME:field} or (?P<field>...)")
@@ -65,8 +65,8 @@ def compile_line(pattern: str, own: Mapping[str, str]) -> Expanded:
 def expand(pattern: str, own: Mapping[str, str], *, rename: bool = True) -> Expanded:
     """Replace all `%{NAME}`. Raises PatternError.
 
-    `rename`: named groups get names of their own and unnamed ones do not capture (pyarrow reads named groups alone).
-    Groups of the library and of `own` are treated so in any case.
+    `rename`: named groups get generated names, and unnamed groups do not capture (pyarrow only returns named groups).
+    This is always done for groups of the library and of `own`.
     """
     fields: list[PatternField] = []
     text = _replace(_rename_groups(pattern, fields) if rename else pattern, own, fields, ())
@@ -77,7 +77,7 @@ def expand(pattern: str, own: Mapping[str, str], *, rename: bool = True) -> Expa
 
 
 def _check_fields(expanded: Expanded) -> None:
-    """A field may be named several times where a line can fill one of them alone; otherwise a value would be lost."""
+    """A field may appear several times if a line can only fill one of them; otherwise a value would be lost."""
     names = {field.group: field.name for field in expanded.fields}
     groups = [group for group in named_groups(expanded.expression) if group.name in names]
     for index, group in enumerate(groups):
@@ -89,7 +89,7 @@ def _check_fields(expanded: Expanded) -> None:
 
 
 def check_search(expression: str) -> None:
-    """Raise PatternError unless both engines can look for the expression anywhere in a text, as masks do."""
+    """Raise PatternError unless both engines can search for the expression in a text, as masks do."""
     check_re2(expression)
     _check_arrow(pc.match_substring_regex, expression)
     names = [group.name for group in named_groups(expression)]
@@ -101,7 +101,7 @@ def check_search(expression: str) -> None:
 def _check_arrow(function: Callable[[pa.Array, str], pa.Array], expression: str) -> None:
     """Raise PatternError unless this function of Arrow accepts the expression.
 
-    It is given a row, since Arrow compiles the expression only then.
+    The function gets one row, because Arrow compiles the expression only then.
     """
     try:
         function(pa.array([""], pa.string()), expression)
@@ -126,7 +126,7 @@ def check_re2(expression: str) -> None:
 
 
 def _quiet() -> re2.Options:
-    """By default RE2 also writes its errors to stderr; the exception says more."""
+    """By default RE2 also writes errors to stderr; the exception has more information."""
     options = re2.Options()
     options.log_errors = False
     return options

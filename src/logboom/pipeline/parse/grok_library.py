@@ -1,7 +1,7 @@
-r"""The well-known names of patterns, as Logstash and its descendants have them, written so that RE2 takes them.
+r"""The well-known pattern names of Logstash and its descendants, in RE2 syntax.
 
-Where the original uses look-around or atomic groups the text differs and the matched language is the same but for
-one thing: a number no longer checks what stands in front of it. It knows names and texts only.
+Where the original uses look-around or atomic groups, the text differs. The matched language is the same, except that a
+number does not check the character before it. Knows names and texts only.
 """
 
 from typing import Final
@@ -139,4 +139,4 @@ _PROGRAMS: Final = {
 }
 
 LIBRARY: Final[dict[str, str]] = {**_BASE, **_NETWORK, **_TIME, **_PROGRAMS}
-"""Name -> pattern; a pattern may use other names."""
+"""Pattern by name; a pattern may use other names."""

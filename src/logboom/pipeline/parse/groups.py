@@ -14,7 +14,7 @@ _TOKEN: Final = re.compile(
     r"(?P<reference>%\{[^{}]*\})"
     r"|(?P<quotation>\\Q.*?(?:\\E|\Z))"
     r"|(?P<escape>\\.)"
-    # A bracket right behind the opening one (or its ^) is a member of the class and does not end it.
+    # A bracket directly after the opening one (or its ^) is a member of the class and does not end it.
     r"|(?P<set>\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]?)"
     r"|\(\?P?<(?P<name>[A-Za-z_][\w.]*)>"
     r"|(?P<special>\(\?)"
@@ -25,17 +25,17 @@ _TOKEN: Final = re.compile(
 )
 
 Branch = tuple[tuple[int, int], ...]
-"""From the outermost group inwards: a group's serial number and which of its alternatives this is."""
+"""A group's serial number and the index of its alternative, from the outermost group inwards."""
 
 
 class Group(NamedTuple):
-    """A named group and its position among the alternatives of the groups around it."""
+    """A named group and its position in the alternatives of the enclosing groups."""
 
     name: str
     branch: Branch
 
     def excludes(self, other: "Group") -> bool:
-        """Whether the two are in different alternatives of one group, so that a text fills one of them at most."""
+        """Whether the two are in different alternatives of one group, so that a text fills at most one of them."""
         for mine, others in zip(self.branch, other.branch, strict=False):
             if mine != others:
                 return mine[0] == others[0]
@@ -43,7 +43,7 @@ class Group(NamedTuple):
 
 
 def replace_groups(expression: str, named: Callable[[str], str], unnamed: str) -> str:
-    """The expression with other openings for its capturing groups: `named` gives that of a named one.
+    """The expression with other openings of its capturing groups: `named` returns that of a named group.
 
     >>> replace_groups(r"(a|[(]b\\() (?P<x>c)(?i:d)", lambda name: f"(?P<{name}>", "(?:")
     '(?:a|[(]b\\\\() (?P<x>c)(?i:d)'
@@ -65,7 +65,7 @@ def named_groups(expression: str) -> Iterator[Group]:
         if match["name"] is not None:
             yield Group(match["name"], tuple(open_groups))
         if match["name"] is not None or match["open"] is not None or match["special"] is not None:
-            # `(?i)` sets a flag and opens nothing; its closing parenthesis takes this entry off again.
+            # `(?i)` sets a flag and opens no group; its closing parenthesis removes this entry again.
             serial += 1
             open_groups.append((serial, 0))
         elif match["close"] is not None and len(open_groups) > 1:
@@ -76,5 +76,5 @@ def named_groups(expression: str) -> Iterator[Group]:
 
 
 def has_single_bytes(expression: str) -> bool:
-    r"""Whether it has `\C`, which matches half a character: what such a group gives is not text."""
+    r"""Whether it contains `\\C`, which matches half a character: the content of such a group is not text."""
     return any(match["escape"] == r"\C" for match in _TOKEN.finditer(expression))

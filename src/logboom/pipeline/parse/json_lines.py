@@ -1,8 +1,8 @@
 """One JSON object per record (RFC 8259).
 
-It knows JSON. It must not know what a field means. Defined here: the last of duplicate keys wins; NaN and Infinity are
-no JSON; whole numbers of any length are kept as they are and others as IEEE doubles, those that no double can hold as
-the text that was written; text that is not UTF-8, lone surrogates and anything deeper than `DEPTH_MAX` are not records.
+Knows JSON. Must not know the meaning of a field. Rules: the last of duplicate keys is used; NaN and Infinity are
+invalid; integers of any length are kept, other numbers become IEEE doubles, or stay text if a double cannot hold them;
+text that is not UTF-8, lone surrogates and anything nested deeper than `DEPTH_MAX` are invalid.
 """
 
 import re
@@ -16,15 +16,15 @@ from logboom.pipeline.normalise.rows import Row
 from logboom.pipeline.parse.lines import EMPTY, NO_VALUE
 
 DEPTH_MAX: Final = 100
-"""Objects and lists inside one another; Spark's VARIANT and every later reader can follow so far."""
+"""Limit for nested objects and lists, which Spark's VARIANT and every later reader support."""
 
 _AT_ONCE: Final = 128
-"""Rows decoded in one call; a broken one among them costs the others a second reading."""
+"""Rows that are decoded in one call. If one of them is invalid, the others are decoded a second time."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 _OTHER_ESCAPE: Final = re.compile(rb"\\[^u]")
 _SURROGATES: Final = re.compile(rb"(?i)\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\ud[89a-f][0-9a-f]{2}")
-"""A whole pair, or a half without the other."""
+"""A whole surrogate pair, or half of one."""
 _PAIR_BYTES: Final = 12
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -35,7 +35,7 @@ def _number(text: str) -> float | str:
 
 
 _decode_wide: Final = msgspec.json.Decoder(dict[str, Any], float_hook=_number).decode
-"""Far slower: it asks Python about every number with a fraction or an exponent."""
+"""Far slower: it calls Python for every number with a fraction or an exponent."""
 
 
 def read_json(values: pa.Array) -> list[Row]:
@@ -82,7 +82,7 @@ def object_of(value: bytes) -> dict[str, Any] | None:
 
 
 def is_shallow(value: object, depth: int) -> bool:
-    """Whether nothing in the value lies deeper than `depth`."""
+    """Whether no value is nested deeper than `depth`."""
     if isinstance(value, dict):
         return depth > 0 and all(is_shallow(inner, depth - 1) for inner in value.values())
     if isinstance(value, list):
@@ -110,14 +110,14 @@ def _second_look(value: bytes | None, error: Exception) -> Row:
 
 
 def _has_lone_surrogate(value: bytes) -> bool:
-    """Whether an escape such as `\\ud800` stands without its other half (RFC 8259, section 8.2)."""
+    """Whether an escape such as `\\ud800` lacks its other half (RFC 8259, section 8.2)."""
     return any(len(escapes) != _PAIR_BYTES for escapes in _SURROGATES.findall(_OTHER_ESCAPE.sub(b"", value)))
 
 
 def _deep_rows(column: pa.Array, rows: list[Row], values: list[bytes | None]) -> list[int]:
-    """Rows with this many opening brackets that they could be too deep; nearly always none.
+    """Rows with so many opening brackets that they could be nested too deeply; nearly always none.
 
-    Where lines are flat all brackets together show it: every row that is an object has one at least.
+    For flat lines the total of all brackets shows this: every row that is an object has at least one.
     """
     objects = sum(type(row) is dict for row in rows)
     if _brackets(column) - objects < DEPTH_MAX:

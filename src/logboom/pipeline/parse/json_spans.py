@@ -1,14 +1,15 @@
-"""Flat JSON objects read as columns, by the positions at which their values begin and end, without an object per line.
+"""Reads flat JSON objects as columns, by the start and end positions of their values, without an object per line.
 
-It knows JSON and Arrow's buffers. It must not know what a field means.
+Knows JSON and Arrow's buffers. Must not know the meaning of a field.
 
-Programs write their lines by a few templates, so most lines of a batch share a form: the same names in the same order,
-with the same bytes between the values. The first line that is left gives a form. Lines with as many quotes are then
-compared with it all at once: the positions of their quotes say where values begin and end, and the bytes between the
-values must equal those of the form. The values become string columns by their offsets into the batch's own buffer.
+Programs write their lines with few templates, so most lines of a batch share a form: the same names in the same order,
+with the same bytes between the values. The first remaining line determines a form. Lines with the same number of quotes
+are then compared with it, all at once: the positions of their quotes determine where values begin and end, and the
+bytes between the values must equal those of the form. The values become string columns by their offsets into the
+batch's buffer.
 
-The result must be what `json_lines` reads; a property test holds the two together. Lines with escapes, with objects or
-lists inside, of rare forms, and every doubtful one are left to it.
+The result must equal that of `json_lines`; a property test compares the two. Lines with escapes, with nested objects or
+lists, of rare forms, and all unclear ones are left to `json_lines`.
 """
 
 import re
@@ -29,7 +30,7 @@ _ZERO: Final = np.uint8(ord("0"))
 _FIELD: Final = re.compile(rb' *"(?P<key>[^"]*)" *: *(?:"(?P<text>[^"]*)"|(?P<plain>[^" ,:{}\[\]]+)) *')
 _FORMS_MAX: Final = 8
 _ROWS_MIN: Final = 32
-"""Fewer lines of one form are read faster one by one."""
+"""If there are fewer lines of one form, reading them one by one is faster."""
 _INT_DIGITS_MAX: Final = 18
 
 _decode = msgspec.json.Decoder().decode
@@ -41,12 +42,12 @@ Mask = npt.NDArray[np.bool_]
 
 
 class _Form(NamedTuple):
-    """How a line is written but for its values."""
+    """The constant part of a line."""
 
     names: tuple[str, ...]
     quoted: tuple[bool, ...]
     between: tuple[bytes, ...]
-    """The bytes before the first value, between any two, and behind the last."""
+    """The bytes before the first value, between two values, and after the last."""
 
     @property
     def quotes(self) -> int:
@@ -54,7 +55,8 @@ class _Form(NamedTuple):
 
 
 def read_json_columns(values: pa.Array) -> list[LineColumns]:
-    """Those rows of a binary array that can be read as columns, by form; each row is in one of the results at most."""
+    """Read those rows of a binary array that can be read as columns, by form. Each row is in at most one of the
+    results."""
     if len(values) < _ROWS_MIN or not _may_be_columns(values):
         return []
     try:
@@ -65,13 +67,13 @@ def read_json_columns(values: pa.Array) -> list[LineColumns]:
 
 
 def _may_be_columns(values: pa.Array) -> bool:
-    """Whether any line of a small sample has a form: where all are nested, no time is spent on the others."""
+    """Whether any line of a small sample has a form: if all are nested, no time is spent on the others."""
     some = range(0, len(values), max(len(values) // 4, 1))
     return any(_form_of(line) is not None for row in some if (line := values[row].as_py()) is not None)
 
 
 def _form_of(line: bytes) -> _Form | None:
-    """The form of a flat object without escapes, of which no two fields have one name."""
+    """The form of a flat object without escapes and without duplicate names."""
     if line[:1] != b"{" or b"\\" in line:
         return None
     names: list[bytes] = []
@@ -97,7 +99,7 @@ def _form_of(line: bytes) -> _Form | None:
 
 
 class _ColumnReader:
-    """The bytes of all lines and where their quotes are."""
+    """The bytes of all lines and the positions of their quotes."""
 
     def __init__(self, lines: pa.Array) -> None:
         ends = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + len(lines) + 1]
@@ -126,7 +128,7 @@ class _ColumnReader:
             left = np.setdiff1d(left, columns.rows, assume_unique=True)
 
     def _plain_rows(self) -> Index:
-        """Rows without escapes and without control characters, which no text of JSON may hold as they are."""
+        """Rows without escapes and without control characters, which JSON texts must not contain."""
         rows = np.ones(len(self._lines), np.bool_)
         if self._text.min(initial=_BLANK) < _BLANK or (self._text == _BACKSLASH).any():
             odd = (self._text < _BLANK) | (self._text == _BACKSLASH)
@@ -136,7 +138,7 @@ class _ColumnReader:
         return np.flatnonzero(rows)
 
     def _columns(self, form: _Form, rows: Index) -> LineColumns | None:
-        """The rows of this form among these; None if they are too few."""
+        """Read the rows of this form; None if there are too few."""
         if len(rows) < _ROWS_MIN:
             return None
         offsets = self._offsets(form, rows)
@@ -147,8 +149,8 @@ class _ColumnReader:
             return None
         parts = pa.StringArray.from_buffers(offsets.size - 1, pa.py_buffer(np.ascontiguousarray(offsets)), self._data)
         fine = _same_between(form, parts, len(rows))
-        # A value without quotes may turn out to be none (`tru`), which shows only now: its row is taken out, and the
-        # rest is read again.
+        # A value without quotes may be invalid (`tru`), which is only detected here: its row is removed, and the rest
+        # is read again.
         columns = []
         for number, (name, quoted) in enumerate(zip(form.names, form.quoted, strict=True)):
             texts = parts.take(_every(2 * number + 1, offsets))
@@ -161,7 +163,7 @@ class _ColumnReader:
         return self._columns(form, rows[fine])
 
     def _offsets(self, form: _Form, rows: Index) -> Offsets:
-        """By row, as positions in the text of all rows: its start, start and end of each value, and its end."""
+        """For each row, positions in the text of all rows: its start, the start and end of each value, and its end."""
         quotes = self._quotes_of(rows, form.quotes)
         offsets = np.empty((len(rows), 2 * len(form.names) + 2), np.int32)
         offsets[:, 0], offsets[:, -1] = self._ends[rows], self._ends[rows + 1]
@@ -179,7 +181,7 @@ class _ColumnReader:
         return offsets
 
     def _quotes_of(self, rows: Index, count: int) -> Offsets:
-        """By row the positions of its quotes; all these rows have `count` of them."""
+        """The positions of the quotes in each row; all these rows have `count` of them."""
         if len(rows) * count == len(self._quotes):
             return self._quotes.reshape(len(rows), count)
         quotes: Offsets = self._quotes[self._first[rows][:, None] + np.arange(count, dtype=np.int32)]
@@ -201,7 +203,7 @@ def _lengths_fit(form: _Form, offsets: Offsets) -> Mask:
 
 
 def _same_between(form: _Form, parts: pa.Array, rows: int) -> Mask:
-    """By row: whether the bytes between its values are those of the form."""
+    """For each row, whether the bytes between its values are those of the form."""
     wide = 2 * len(form.names) + 2
     at = np.arange(rows)[:, None] * wide + np.arange(0, wide, 2)
     found = parts.take(pa.array(at.ravel()))
@@ -216,10 +218,10 @@ def _same_between(form: _Form, parts: pa.Array, rows: int) -> Mask:
 
 
 def _plain_values(texts: pa.Array) -> tuple[pa.Array, Mask]:
-    """Numbers, true, false and null as JSON writes them, and which rows hold one of these."""
+    """Numbers, true, false and null as written in JSON, and which rows have valid ones."""
     if _are_whole_numbers(texts):
         return texts, np.ones(len(texts), np.bool_)
-    # As bytes: in a row of another form an offset may be inside a character.
+    # Compared as bytes: in a row of another form an offset may be inside a character.
     coded = texts.cast(pa.binary()).dictionary_encode()
     written = pa.array([_written(text) for text in coded.dictionary.to_pylist()], pa.string())
     found = written.take(coded.indices)
@@ -227,7 +229,7 @@ def _plain_values(texts: pa.Array) -> tuple[pa.Array, Mask]:
 
 
 def _are_whole_numbers(texts: pa.Array) -> bool:
-    """Whether all are whole numbers as JSON writes them, without leading zeros: then they are used as they are."""
+    """Whether all are integers in JSON form, without leading zeros: then they are used as written."""
     ends = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
     lengths = np.diff(ends)
     if (lengths > _INT_DIGITS_MAX).any():
@@ -237,7 +239,7 @@ def _are_whole_numbers(texts: pa.Array) -> bool:
 
 
 def _written(text: bytes) -> str | None:
-    """The value as the encoder writes it after `json_lines` has read it; None for anything but a plain value."""
+    """The value as the encoder writes it after `json_lines` has decoded it; None for anything but a simple value."""
     try:
         value: Any = _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,7 +1,7 @@
-"""From a record's bytes to the text of a line, for every format that is text.
+"""Decodes a record's bytes to the text of a line, for every text format.
 
-It knows bytes and line ends. It must not know any format. Defined here: a byte order mark at the start and blanks and
-line ends at the end are left out; bytes that are not UTF-8 become U+FFFD; NUL stays; no value is None.
+Knows bytes and newlines. Must not know any format. Rules: a byte order mark at the start and white space and newlines
+at the end are removed; bytes that are not UTF-8 become U+FFFD; NUL is kept; no value is None.
 """
 
 import pyarrow as pa

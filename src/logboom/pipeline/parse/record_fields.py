@@ -1,7 +1,6 @@
-"""Attributes of events out of what a record has beside its line: its key, its headers, its timestamp.
+"""Adds attributes from other parts of a record than its line: its key, its headers, its timestamp.
 
-Knows the raw columns and attributes as JSON. Must not know rules. A field of the line under the same name stays: what a
-program wrote is not replaced by what a producer added.
+Knows the raw columns and attributes as JSON. Must not know rules. A field of the line with the same name is kept.
 """
 
 from collections.abc import Sequence
@@ -17,9 +16,9 @@ from logboom.pipeline.event.schema import MICROSECONDS
 from logboom.pipeline.event.utf8 import decode_utf8
 
 HEADER: Final = "header."
-"""`header.NAME` is the first header of that name as a text."""
+"""`header.NAME` is the first header with that name, as text."""
 RECORD_PARTS: Final = ("key", "headers", "timestamp")
-"""`headers`: an object of all of them, each name once with its first value."""
+"""`headers` is an object of all headers; each name has its first value."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -27,8 +26,8 @@ _encode = msgspec.json.Encoder().encode
 def with_record_fields(
     parsed: pa.RecordBatch, raw: pa.RecordBatch, wanted: Sequence[tuple[str, str]]
 ) -> pa.RecordBatch:
-    """Parsed events with attributes of their records. `wanted`: names of attributes, and what each is filled with; a
-    record that lacks it gives none. Rows that could not be read stay as they are."""
+    """Add attributes to parsed events. `wanted`: names of attributes, and the part of the record for each. Records
+    without that part get no attribute. Rows that could not be read are unchanged."""
     index = parsed.schema.get_field_index("attributes")
     attributes = parsed.column(index)
     for name, part in wanted:
@@ -37,7 +36,7 @@ def with_record_fields(
 
 
 def _json_of(raw: pa.RecordBatch, part: str) -> pa.Array:
-    """The part as JSON by row; null if a record has none."""
+    """The part as JSON, for each row; null if a record has none."""
     if part == "key":
         return _quoted(decode_utf8(raw.column("key").cast(pa.binary())))
     if part == "timestamp":

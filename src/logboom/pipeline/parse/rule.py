@@ -1,4 +1,4 @@
-"""A rule of a parse, as it is in the plan. Knows settings and that a format reads lines; no particular format."""
+"""A parse rule in the plan. Knows settings and that a format reads lines; must not know any particular format."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ from logboom.pipeline.parse.formats.registry import format_types
 
 
 class ParseRule(EventMapping, frozen=True, kw_only=True):
-    """How some records are read. It applies where `source` (if set) is the record's and `when` (if set) is true."""
+    """How some records are read. It applies if `source` (if set) is the record's source and `when` (if set) is true."""
 
     label: str
     """Its name in the reasons of dead letters."""
@@ -17,15 +17,15 @@ class ParseRule(EventMapping, frozen=True, kw_only=True):
     source: str | None = None
     when: str | None = None
     when_column: str | None = None
-    """The boolean column that carries the value of `when`; Spark computes it before the kernel runs."""
+    """The boolean column with the value of `when`; Spark computes it before the kernel runs."""
     body_format: str | None = None
-    """Name of a format. Read the body once more where it parses as this; its fields join the event's."""
+    """Name of a format. Parse the body again if it has this format; its fields are added to the event's."""
     body_pattern: Format | msgspec.UnsetType = msgspec.UNSET
     """The same with expressions of the file."""
 
     @property
     def of_bodies(self) -> Format | None:
-        """What reads bodies; None if they stay as they are."""
+        """The node that reads bodies; None if they are not parsed."""
         if self.body_format is None:
             return None if self.body_pattern is msgspec.UNSET else self.body_pattern
         of_bodies = format_types()[self.body_format].of_bodies

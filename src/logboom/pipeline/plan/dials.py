@@ -1,7 +1,7 @@
-"""Dials: the numbers and switches of transforms that can be changed while a pipeline runs.
+"""Dials: numbers and switches of transforms that can be changed while a pipeline runs.
 
-Knows settings by name and their bounds. Must not know who turns a dial, or what a setting does. A batch runs with a
-plan into whose nodes the values of its dials were put, so that no kernel needs to know of dials.
+Knows settings by name and their limits. Must not know who changes a dial, or what a setting does. A batch runs with a
+plan whose nodes contain the values of their dials, so kernels need not know dials.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Final, Literal
 import msgspec
 
 Value = bool | int | float
-"""What a dial stands at."""
+"""The value of a dial."""
 DialValues = Mapping[str, Value]
-"""By the name of a dial, or by the setting of one transform."""
+"""Values by the name of a dial, or by the setting of one transform."""
 DialKind = Literal["number", "whole", "switch"]
 
 _WORDS: Final[Mapping[str, bool]] = {"on": True, "true": True, "off": False, "false": False}
 
 
 class NamedDial(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pipeline's file says of the dial of one setting: its name, and bounds of its own."""
+    """The declaration of a dial in a pipeline's file: its name and limits."""
 
     setting: str
     name: str
@@ -34,9 +34,9 @@ class Dial(msgspec.Struct, frozen=True, kw_only=True):
     """One setting that can be changed while the pipeline runs."""
 
     setting: str
-    """What it is called in its transform."""
+    """The setting's name in its transform."""
     value: Value
-    """What the file says: it holds where nobody has turned the dial."""
+    """The value in the file: used until the dial is changed."""
     kind: DialKind = "number"
     min: float | None = None
     max: float | None = None
@@ -44,7 +44,7 @@ class Dial(msgspec.Struct, frozen=True, kw_only=True):
     """Unique in the pipeline."""
 
     def problem(self, value: Value) -> str | None:
-        """What is wrong with a value, as the end of a sentence; None if the dial takes it."""
+        """What is wrong with a value, as the end of a sentence; None if the dial accepts it."""
         if (self.kind == "switch") != isinstance(value, bool):
             return "should be on or off" if self.kind == "switch" else "should be a number"
         if self.kind == "switch":
@@ -56,13 +56,13 @@ class Dial(msgspec.Struct, frozen=True, kw_only=True):
         return f"should be {self.range_text()}" if below or above else None
 
     def fitted(self, value: Value) -> Value:
-        """A value that the dial takes, as its setting has it: a whole number may have been written as 5.0."""
+        """A valid value with the setting's type: an integer may have been written as 5.0."""
         if self.kind == "switch":
             return value
         return int(value) if self.kind == "whole" else float(value)
 
     def range_text(self) -> str:
-        """What it takes.
+        """The range of valid values.
 
         >>> Dial(setting="rate", value=10, min=1, max=1000).range_text()
         '1 to 1000'
@@ -78,7 +78,7 @@ class Dial(msgspec.Struct, frozen=True, kw_only=True):
         return f"{high} or less" if high is not None else "any number"
 
     def read(self, text: str) -> Value:
-        """A value as a person writes it; ValueError with the end of a sentence for what the dial does not take."""
+        """Parse a value; ValueError with the end of a sentence if the dial does not accept it."""
         word = text.strip().lower()
         value: Value
         if self.kind == "switch":
@@ -95,14 +95,14 @@ class Dial(msgspec.Struct, frozen=True, kw_only=True):
         return int(value) if value == int(value) else value
 
     def named(self, own: NamedDial) -> Dial:
-        """The dial as a file names and bounds it."""
+        """The dial with the name and limits of a file."""
         low = self.min if own.min is None else own.min
         high = self.max if own.max is None else own.max
         return msgspec.structs.replace(self, name=own.name, min=low, max=high)
 
 
 def value_text(value: Value) -> str:
-    """A value as a person reads it.
+    """A value as text for people.
 
     >>> value_text(True), value_text(50.0), value_text(2.5)
     ('on', '50', '2.5')

@@ -1,10 +1,10 @@
-"""The plan as numbered places and steps: where a record can be while a batch runs, and what takes it onward.
+"""The plan as numbered places and steps: where a record can be during a batch, and which step moves it.
 
-Every row of a batch carries one number, `at`. The graph of a plan becomes a list of steps, each of which routes rows
-onward: kernel passes and layers. A layer folds as many filters, routes and fan-outs as it can into one, so that a row
-is looked at, and copied, as few times as possible.
+Every row of a batch has a number, its place, in the column `at`. The graph of a plan becomes a list of steps, each of
+which moves rows to other places: kernel passes and layers. A layer combines as many filters, routes and fan-outs as
+possible, so that a row is read and copied as few times as possible.
 
-It knows plans and writes SQL text. It must not know Spark, Arrow, streams' names or how a step is run.
+Knows plans and creates SQL text. Must not know Spark, Arrow, streams' names or how a step is run.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from logboom.pipeline.plan.sampling import Sampling, keep_condition, weight_expr
 from logboom.pipeline.plan.stateful import StatefulTransform, dropped_by
 
 FINAL_FROM: Final = 10_000
-"""Places from here on leave the pipeline through the log; below 0 a record was dropped; the rest is on its way."""
+"""Rows at this place or above are written to the log, rows below 0 were dropped, and all others need further steps."""
 
 Kind = Literal["arc", "fan", "dropped", "dead", "direct", "edge"]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One number that `at` can have.
+    """One place.
 
-    arc: waits for the transform `node`, having come by `edge`. fan: left by `edge`, to be copied to all readers of it.
+    arc: waits for the transform `node`, on its input `edge`. fan: left by `edge`, to be copied to all readers of it.
     direct: for the stream of the sink `node`. edge: for the stream of `edge`, from which other sinks are delivered.
-    dropped: by the rule `node`. dead: at the stage `node`, for the reason `why` unless the record has one of its own.
+    dropped: by the rule `node`. dead: at the stage `node`, for the reason `why` unless the record has its own reason.
     """
 
     code: int
@@ -51,18 +51,18 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition to be evaluated for rows at the places `at`; its value goes to the column `column`."""
+    """A condition that is evaluated for rows at the places `at`; its value is put in the column `column`."""
 
     column: str
     sql: str
     at: tuple[int, ...]
     sample: Sampling | None = None
-    """The sample whose decision it is."""
+    """The sample that it decides, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """The new weight, in SQL, of rows at the place `at` that the condition of `column` keeps."""
+    """The new weight, in SQL, of rows at the place `at` for which the condition in `column` is true."""
 
     at: int
     column: str
@@ -72,30 +72,30 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One step: evaluate the conditions, adjust the weights, then route each row, copied where it has several
+    """One step: evaluate the conditions, change the weights, then move each row, with copies if it has several
     destinations."""
 
     routing: tuple[tuple[int, Outcome], ...]
-    """By the place of a row: where it goes."""
+    """The outcome by place of a row."""
     conditions: tuple[Condition, ...]
     weights: tuple[Weight, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class KernelNode:
-    """A transform that runs on Arrow batches: which places it takes from, where its events and its dead go."""
+    """A transform that runs on Arrow batches: the places of its input, its events and its dead letters."""
 
     transform: KernelTransform
     arrivals: tuple[int, ...]
     leaves: int
     dead: int
     dropped: tuple[int, ...] = ()
-    """Where rows go that the kernel drops, by the rule that drops them."""
+    """The places of dropped rows, by rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelPass:
-    """Kernels run one after the other on each Arrow batch."""
+    """Kernels that run one after the other on each Arrow batch."""
 
     nodes: tuple[KernelNode, ...]
 
@@ -106,44 +106,44 @@ class KernelPass:
 
     @property
     def values(self) -> tuple[tuple[str, str], ...]:
-        """The columns, and the SQL over events that Spark fills each with, of its first transform."""
+        """The columns that its first transform needs, with the SQL over events for their values."""
         return self.nodes[0].transform.event_values
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Labels under which its transforms count what they replaced, each once."""
+        """Labels by which its transforms count replacements, without duplicates."""
         return tuple(dict.fromkeys(label for node in self.nodes for label in node.transform.mask_labels))
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Names under which its transforms count expressions that failed."""
+        """Names by which its transforms count failed expressions."""
         return tuple(dict.fromkeys(label for node in self.nodes for label in node.transform.failure_labels))
 
     @property
     def misses(self) -> tuple[str, ...]:
-        """Names under which its transforms count what their tables do not have."""
+        """Names by which its transforms count missing keys of tables."""
         return tuple(dict.fromkeys(label for node in self.nodes for label in node.transform.miss_labels))
 
 
 @dataclass(frozen=True, slots=True)
 class StatefulNode:
-    """A transform with a state: which places it takes from, and where its events go."""
+    """A transform with state: the places of its input and of its events."""
 
     transform: StatefulTransform
     arrivals: tuple[tuple[int, int], ...]
-    """Places, and by which of the transform's inputs an event came there."""
+    """Its input places, with the position of the transform's input."""
     exits: tuple[tuple[int, int], ...]
-    """The place behind each exit but TAKEN (see `stateful.EXIT`)."""
+    """The place for each exit except TAKEN (see `stateful.EXIT`)."""
 
     @property
     def places(self) -> tuple[int, ...]:
-        """Where its events wait."""
+        """The place where its events wait."""
         return tuple(code for code, _ in self.arrivals)
 
 
 @dataclass(frozen=True, slots=True)
 class StatefulStep:
-    """Transforms with a state, none of which reads what another one of them gives. Each is in one step of a layout."""
+    """Transforms with state, none of which reads from another one. Each is in one step of a layout."""
 
     nodes: tuple[StatefulNode, ...]
 
@@ -153,7 +153,7 @@ Step = Layer | KernelPass | StatefulStep
 
 @dataclass(slots=True)
 class _Places:
-    """Assigns numbers to places, the same ones for the same plan."""
+    """Numbers the places; the same plan always gets the same numbers."""
 
     found: dict[tuple[Kind, str, str, str], Place] = field(default_factory=dict)
 
@@ -172,32 +172,32 @@ class _Places:
 
 
 class Layout:
-    """The places of a plan and the steps that move records through them."""
+    """The places of a plan and the steps that move records between them."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._places = _Places()
         self.entries = {source.name: self.leave(source.name) for source in plan.sources}
-        """Where the records of each source start."""
+        """The first place of each source's records."""
         self.steps: tuple[Step, ...] = tuple(self._build())
         self.oversize = {place.code: self.dead_code(self._sink_of(place)) for place in self.finals() if place.edge}
-        """For each place that leads to a sink: where records go that are too large to be written."""
+        """For each place that leads to a sink: the place for records that are too large to be written."""
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Every place that a record of this plan can be at."""
+        """Every place of this plan."""
         return tuple(self._places.found.values())
 
     def finals(self) -> tuple[Place, ...]:
-        """The places that leave through the log."""
+        """The places whose records are written to the log."""
         return tuple(place for place in self.places if place.code >= FINAL_FROM)
 
     def stateful(self) -> tuple[StatefulTransform, ...]:
-        """The transforms with a state, inputs first."""
+        """The transforms with state, inputs first."""
         return tuple(node for node in self.plan.transforms if isinstance(node, StatefulTransform))
 
     def failure_rules(self) -> tuple[str, ...]:
-        """The names of all expressions whose failures are counted, each once."""
+        """The names of all expressions whose failures are counted, without duplicates."""
         layers = (step for step in self.steps if isinstance(step, Layer))
         counted = (rule for layer in layers for _, outcome in layer.routing for rule in rules_counted(outcome))
         return tuple(dict.fromkeys((*self.plan.failure_labels(), *counted)))
@@ -211,7 +211,8 @@ class Layout:
         return self._places.code("dropped", "", rule)
 
     def arrivals(self, edge: str) -> tuple[int, ...]:
-        """Where a record that leaves by an edge goes: every reader of the edge, or dropped under the edge's name."""
+        """The destinations of records that leave by an edge: every reader of the edge, or dropped under the edge's
+        name."""
         codes: dict[int, None] = {}
         for consumer in self.plan.consumers(edge):
             if is_direct(consumer):
@@ -223,21 +224,21 @@ class Layout:
         return tuple(codes) or (self.dropped_code(edge),)
 
     def leave(self, edge: str) -> int:
-        """One place for a record that leaves by an edge: where it goes, or the fan that will copy it."""
+        """The place for records that leave by an edge: their destination, or a fan that will copy them."""
         arrivals = self.arrivals(edge)
         return arrivals[0] if len(arrivals) == 1 else self._places.code("fan", edge, "")
 
     def _sink_of(self, place: Place) -> str:
-        """The sink whose dead letters get a record at a final place; the first where several share it."""
+        """The sink whose dead letters get a record at a final place; the first one if several share the place."""
         if place.kind == "direct":
             return place.node
         return next(sink.name for sink in self.plan.sinks if place.edge in sink.inputs and not is_direct(sink))
 
     def _build(self) -> Iterable[Step]:
-        """Steps until no row is on its way. `present`: the places where a row can be between two steps.
+        """The steps until all rows are at final places. `present`: the places that rows can have between two steps.
 
-        Routing goes first wherever a row waits for it: the next kernel pass then takes all rows that need one. What has
-        a state goes last, so that each such transform sees all its rows of a batch at once.
+        Routing steps come first, so that the next kernel pass gets all rows that need one. Transforms with state come
+        last, so that each gets all its rows of a batch at once.
         """
         present = set(self.entries.values())
         while moving := sorted(code for code in present if 0 <= code < FINAL_FROM):
@@ -252,7 +253,7 @@ class Layout:
             yield step
 
     def _waits_for(self, code: int) -> type[Step]:
-        """The kind of step that takes a row onward from a place."""
+        """The kind of step that moves a row from a place."""
         place = self.place(code)
         transform = self.transform(place.node) if place.kind == "arc" else None
         if isinstance(transform, StatefulTransform):
@@ -260,10 +261,10 @@ class Layout:
         return KernelPass if isinstance(transform, KernelTransform) else Layer
 
     def _stateful_step(self, present: set[int]) -> StatefulStep:
-        """The waiting transforms that no other waiting one leads to."""
+        """The waiting transforms that do not depend on another waiting one."""
         behind: set[str] = set()
         nodes: list[StatefulNode] = []
-        for node in self.plan.transforms:  # inputs come first
+        for node in self.plan.transforms:  # inputs first
             if set(node.inputs) & behind:
                 behind.update(node.outputs)
             elif isinstance(node, StatefulTransform) and self._arcs(node).keys() & present:
@@ -275,15 +276,15 @@ class Layout:
         return StatefulStep(tuple(nodes))
 
     def _arcs(self, transform: Transform) -> dict[int, int]:
-        """The places where events wait for a transform, and by which of its inputs they came."""
+        """The places where events wait for a transform, with the positions of its inputs."""
         return {self._places.code("arc", edge, transform.name): at for at, edge in enumerate(transform.inputs)}
 
     def place(self, code: int) -> Place:
-        """The place of this number."""
+        """The place with this number."""
         return next(place for place in self._places.found.values() if place.code == code)
 
     def transform(self, name: str) -> Transform:
-        """The transform of this name."""
+        """The transform with this name."""
         return next(transform for transform in self.plan.transforms if transform.name == name)
 
     def _kernel_pass(self, present: set[int]) -> KernelPass:
@@ -294,7 +295,7 @@ class Layout:
                 continue
             arcs = {self._places.code("arc", edge, transform.name) for edge in transform.inputs}
             if transform.event_values and nodes:
-                continue  # its values are computed in front of a pass, from events that have come so far
+                continue  # its values are computed before a pass, from the events that have arrived so far
             if taken := tuple(sorted(arcs & here)):
                 leaves = self.leave(transform.name)
                 dropped = tuple(map(self.dropped_code, transform.drop_rules))
@@ -304,7 +305,7 @@ class Layout:
 
     @staticmethod
     def _after(step: Step, present: set[int]) -> set[int]:
-        """The places where a row can be behind the step."""
+        """The places that rows can have after the step."""
         if isinstance(step, KernelPass):
             for node in step.nodes:
                 present = (present - set(node.arrivals)) | {node.leaves, node.dead}
@@ -338,14 +339,14 @@ class _LayerBuilder:
         return Layer(routing, conditions, tuple(self._weights))
 
     def _onward(self, code: int, head: int) -> Outcome:
-        """What becomes of a record at `code`, following routing transforms and fans as far as they go."""
+        """The outcome of a record at `code`, through routing transforms and fans as far as possible."""
         place = self.layout.place(code)
         if place.kind == "fan":
             return self.edge(place.edge, head)
         if place.kind != "arc":
             return Emit((code,))
         transform = self.layout.transform(place.node)
-        # One that opens a layer is only ever its head: folded in further behind, it would see values of columns from
+        # A transform that starts a layer can only be its first: combined after others, it would see the columns from
         # before the layer.
         if isinstance(transform, RoutingTransform) and (code == head or not transform.opens_layer):
             return transform.outcome(_Scope(self, transform.name, head))
@@ -371,7 +372,7 @@ class _LayerBuilder:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The `LayerScope` of one transform that rows of one head reach."""
+    """The `LayerScope` of a transform for the rows of one layer that reach it."""
 
     builder: _LayerBuilder
     transform: str
@@ -400,7 +401,7 @@ class _Scope:
 
 
 def is_direct(node: Consumer) -> bool:
-    """Whether the router writes a sink itself: a stream on the same log."""
+    """Whether the router itself writes a sink: a stream on the same log."""
     return isinstance(node, Sink) and node.log_output is not None
 
 

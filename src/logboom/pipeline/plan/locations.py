@@ -1,4 +1,4 @@
-"""Paths and addresses as a pipeline's file names them: what is wrong with one as text. Knows only text."""
+"""Checks paths and addresses in a pipeline's file, as texts. Knows only text."""
 
 import ipaddress
 import os
@@ -23,11 +23,11 @@ _NO_RPC: Final = (
 _HOST: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")
 _NUMBERS: Final = re.compile(r"[0-9.]+")
 _PATH_AND_QUERY: Final = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*")
-"""What RFC 3986 lets stand behind a server; anything else is percent-encoded there."""
+"""Characters that RFC 3986 allows after the host; anything else is percent-encoded."""
 
 
 def path_fault(path: str, no_urls: str = _NO_URLS) -> str | None:
-    """What is wrong with a path as text, or None. `no_urls`: the end of a sentence that says why it may be no URL.
+    """What is wrong with a path, or None. `no_urls`: the end of a sentence that says why it may not be a URL.
 
     >>> path_fault("./archive"), path_fault("file:///data/archive")
     (None, 'is a URL; write the plain path: /data/archive')
@@ -50,7 +50,7 @@ def path_fault(path: str, no_urls: str = _NO_URLS) -> str | None:
 
 
 def url_fault(url: str) -> str | None:
-    """What is wrong with the address of a server, or None.
+    """What is wrong with a server's address, or None.
 
     >>> url_fault("https://search:9200"), url_fault("search:9200")
     (None, 'is not an address such as https://host:port/path')
@@ -68,14 +68,14 @@ def url_fault(url: str) -> str | None:
         return "has a credential in it; name one of the environment or of a file instead"
     if parts.fragment or not url.isascii() or any(char.isspace() for char in url):
         return "has characters that no address of a server has"
-    # Looked for in the text as it is: what was split lacks tabs and line ends.
+    # Searched in the original text: splitting removes tabs and newlines.
     if not _PATH_AND_QUERY.fullmatch(url.partition("://")[2].partition("/")[2] + parts.query):
         return "has characters behind the server that have to be written as %XX"
     return None
 
 
 def is_host(text: str) -> bool:
-    """Whether a server may be called so: a name, or an address of IPv4 or IPv6.
+    """Whether this is a valid host: a name, or an IPv4 or IPv6 address.
 
     >>> is_host("search-1.example.com"), is_host("::1"), is_host("a..b"), is_host("256.1.1.1")
     (True, True, False, False)

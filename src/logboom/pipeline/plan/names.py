@@ -1,44 +1,44 @@
-"""The names of the pipeline's streams, headers and record keys. It knows text alone."""
+"""The names of the pipeline's streams, headers and record keys. Knows only text."""
 
 import re
 from typing import Final
 
 STREAM_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""Kafka's rule for names of topics (org.apache.kafka.common.internals.Topic), but for "." and ".."."""
+"""Kafka's rule for topic names (org.apache.kafka.common.internals.Topic), except for "." and ".."."""
 
 NODE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
 """Names of sources, transforms, sinks, and of the outputs of a route."""
 
 MAX_MESSAGE_BYTES_DEFAULT: Final = 1_048_588
-"""Kafka's default of max.message.bytes, and ours: the largest batch that a stream takes."""
+"""Kafka's default of max.message.bytes, and ours: the largest batch that a stream accepts."""
 
 HEADER_EVENT_ID: Final = "logboom-event-id"
-"""Event id of a record a pipeline wrote: the same event has the same id however often it is written."""
+"""Event id of a record that a pipeline wrote: an event keeps its id, however often it is written."""
 HEADER_ORIGIN: Final = "logboom-origin"
 """`stream/partition/offset` of the record an event was made from."""
 HEADER_PIPELINE: Final = "logboom-pipeline"
 HEADER_REASON: Final = "logboom-dead-reason"
 HEADER_STAGE: Final = "logboom-dead-stage"
 HEADER_FORM: Final = "logboom-dead-form"
-"""What the value of a dead letter is: see FORM_*."""
+"""Kind of a dead letter's value: see FORM_*."""
 HEADER_SOURCE: Final = "logboom-source"
 HEADER_EDGE: Final = "logboom-edge"
-"""Stream of the edge from which a sink could not deliver."""
+"""Stream of the edge, if a sink could not deliver."""
 HEADER_RETRY_OF: Final = "logboom-retry-of"
-"""Set on what `dead-letters retry` wrote: `stream/partition/offset` of the dead letter."""
+"""Header of records that `dead-letters retry` wrote: `stream/partition/offset` of the dead letter."""
 
 FORM_RAW: Final = "raw"
 """The original record's bytes."""
 FORM_EVENT: Final = "event"
-"""The event as JSON: it had been parsed, and perhaps masked, so the original bytes are not repeated."""
+"""The event as JSON. It was parsed and perhaps masked, so the original bytes are not stored."""
 HEADER_PART: Final = "logboom-dead-part"
-"""On the records of a letter that is too large for one: number of the part and how many there are, as `2/3`."""
+"""Header of a dead letter that is too large for one record: number of the part and of all parts, as `2/3`."""
 
 RETRY_KEY: Final = b"retry:"
-"""In an edge's stream: start of the key of a record that was retried; the dead letter it came from follows."""
+"""In an edge's stream: prefix of the key of a retried record; the position of the dead letter follows."""
 
 DIALS_STREAM: Final = "__pipeline_dials"
-"""The compacted stream in which the dials of all pipelines of a log are turned."""
+"""The compacted stream with the dial changes of all pipelines of a log."""
 
 _BROKERS_OWN: Final = (
     "__consumer_offsets",
@@ -50,10 +50,10 @@ _BROKERS_OWN: Final = (
 _BROKERS_PREFIX: Final = "__logboom"
 
 REPIN_KEY: Final = b"repin:"
-"""In an edge's stream: start of the key of a record of a batch that was pinned to another plan after it had run.
+"""In an edge's stream: prefix of the key of records of a batch that was pinned to another plan after it had run.
 
-Batch and generation follow. Such a batch may leave other records in an edge than its first attempt did, so the highest
-offset that a reader saw of that attempt does not determine which of them it has.
+Batch and generation follow. Such a batch may write other records to an edge than its first attempt, so the highest
+offset of that attempt does not tell a reader which ones it has.
 """
 
 
@@ -69,7 +69,7 @@ def stream_name_problem(name: str) -> str | None:
 
 
 def written_stream_problem(name: str) -> str | None:
-    """Why a sink may not write a stream of this name; None if it may. Brokers refuse such records.
+    """Why a sink may not write a stream with this name; None if it may. Brokers refuse such records.
 
     >>> written_stream_problem("__consumer_offsets"), written_stream_problem("__mine")
     ("'__consumer_offsets' is internal to the brokers, which take no records for it from a client", None)
@@ -80,17 +80,17 @@ def written_stream_problem(name: str) -> str | None:
 
 
 def edge_stream(pipeline: str, edge: str) -> str:
-    """Internal: events that left by an edge, for the sinks that are delivered from there."""
+    """Internal stream: events that left by an edge, for the sinks that are delivered from there."""
     return f"_{pipeline}.{edge}"
 
 
 def tick_stream(pipeline: str) -> str:
-    """Internal: records that start a batch while no source has any. No edge has such a name."""
+    """Internal stream: records that start a batch while no source has any. No edge has this name."""
     return f"_{pipeline}.-ticks"
 
 
 def archived_stream(pipeline: str) -> str:
-    """Internal: events of an archive on their way through a replay. No edge has such a name."""
+    """Internal stream: events of an archive for a replay. No edge has this name."""
     return f"_{pipeline}.-archived"
 
 
@@ -100,7 +100,7 @@ def dead_stream(pipeline: str, stage: str) -> str:
 
 
 def made_stream(pipeline: str, transform: str) -> str:
-    """What events that leave from a transform's state have for the stream of their origin; no stream has such a name.
+    """The origin stream of events that a transform's state emits; no real stream has this name.
 
     >>> made_stream("shop", "latency")
     'shop:latency'
@@ -118,7 +118,7 @@ def is_made(stream: str) -> bool:
 
 
 def origin_text(stream: str, partition: int, offset: int) -> str:
-    """A record's stream, partition and offset as one word.
+    """A record's stream, partition and offset in one text.
 
     >>> origin_text("web", 0, 7)
     'web/0/7'
@@ -146,8 +146,8 @@ def parse_origin(text: str) -> tuple[str, int, int]:
 
 
 def whole_names_pattern(pattern: str) -> str:
-    """A source's pattern as Spark gets it, which looks for one anywhere in a name: `shop` would read the pipeline's own
-    `_shop.errors` too.
+    """A source's pattern for Spark, which would match parts of a name: `shop` would also read the pipeline's own
+    `_shop.errors`.
 
     >>> whole_names_pattern("web|app")
     '^(?:web|app)$'

@@ -1,8 +1,8 @@
-"""Where a layer sends a row, as a tree of choices over the values of conditions.
+"""The routing of a layer: a tree of choices over the values of conditions.
 
-A routing transform (`nodes.RoutingTransform`) writes its part of the tree; `layout` joins the parts of transforms that
-follow each other; `logboom.pipeline.route.routing` walks the tree with whole columns of values. Nothing here knows
-transforms, or what a place means.
+A routing transform (`nodes.RoutingTransform`) creates its part of the tree; `layout` joins the parts of consecutive
+transforms; `logboom.pipeline.route.routing` evaluates the tree on columns of values. Nothing here knows transforms, or
+the meaning of a place.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final, Protocol
 from logboom.pipeline.plan.sampling import Sampling
 
 TRUE, FALSE, FAILED = 1, 0, 2
-"""What a condition's column holds; FAILED if it has no answer because a part of it failed on this record."""
+"""Values of a condition's column; FAILED if it has no value because a part of it failed for this record."""
 _SHOWN_MAX_CHARS: Final = 200
 
 
 def failure_text(rule: str, sql: str) -> str:
-    """Why an event on which this condition failed is a dead letter; `rule`: its name.
+    """The reason of a dead letter whose condition failed; `rule`: the condition's name.
 
     >>> failure_text("split.large", "CAST(body AS INT)\\n  > 5")
     'the condition of split.large failed on it: CAST(body AS INT) > 5'
@@ -27,21 +27,21 @@ def failure_text(rule: str, sql: str) -> str:
 
 
 def shown_sql(sql: str) -> str:
-    """SQL of a file as the reason of a dead letter has it: in one line, which is cut where it is long."""
+    """SQL of a file for the reason of a dead letter: in one line, truncated if it is long."""
     shown = " ".join(sql.split())
     return shown if len(shown) <= _SHOWN_MAX_CHARS else f"{shown[: _SHOWN_MAX_CHARS - 1]}…"
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """On to all of these places."""
+    """Go to all of these places."""
 
     codes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """On by `then`, and counted as a failure of the expression that has this name."""
+    """Go on as `then`, and count a failure of the expression with this name."""
 
     rule: str
     then: Outcome
@@ -49,7 +49,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """On by the value of a condition."""
+    """Go on depending on the value of a condition."""
 
     column: str
     then: Outcome
@@ -59,8 +59,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """On by every condition that is true, by `unmatched` where none is; the first that failed adds its `failed`, and
-    of others that failed only what is Counted is counted."""
+    """Go on by every condition that is true, or by `unmatched` if none is. The first failed condition adds its
+    `failed`; other failed ones are only counted."""
 
     branches: tuple[tuple[str, Outcome], ...]
     unmatched: Outcome
@@ -70,7 +70,7 @@ class Branches:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """On by all of these."""
+    """Go on by all of these."""
 
     parts: tuple[Outcome, ...]
 
@@ -79,22 +79,22 @@ Outcome = Emit | Counted | Choice | Branches | Union
 
 
 class LayerScope(Protocol):
-    """The layer that is being built, as one routing transform in it sees it."""
+    """The layer that is being built, from the view of one of its routing transforms."""
 
     def condition(self, sql: str) -> str:
-        """The column that will hold the value of a condition over an event; equal conditions share a column."""
+        """The column for the value of a condition on events; equal conditions share a column."""
         ...
 
     def sample(self, sampling: Sampling) -> str:
-        """The column that will be TRUE for events that the sample keeps; those also get their new weight."""
+        """The column that is TRUE for events which the sample keeps; these also get their new weight."""
         ...
 
     def follow(self, edge: str) -> Outcome:
-        """On to every reader of the edge, in this same layer as far as that can be."""
+        """Go to every reader of the edge, in this layer if possible."""
         ...
 
     def leave(self, edge: str) -> Outcome:
-        """On to every reader of the edge, but not in this layer: the readers must see new values of columns."""
+        """Go to every reader of the edge, but not in this layer: the readers must see changed columns."""
         ...
 
     def dropped(self) -> Outcome:
@@ -102,16 +102,16 @@ class LayerScope(Protocol):
         ...
 
     def dead(self, why: str) -> Outcome:
-        """To the transform's dead letters, with this reason."""
+        """Go to the transform's dead letters, with this reason."""
         ...
 
     def failed(self, rule: str, sql: str) -> Outcome:
-        """To the transform's dead letters, and counted as a failure of the condition that has this name and SQL."""
+        """Go to the transform's dead letters, and count a failure of the condition with this name and SQL."""
         ...
 
 
 def rules_counted(outcome: Outcome) -> tuple[str, ...]:
-    """The names of all expressions whose failures are counted on the way, each once."""
+    """The names of all expressions whose failures are counted in the tree, without duplicates."""
     match outcome:
         case Emit():
             found: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Paths that a pipeline's file names. Knows only plans and paths."""
+"""Resolves paths in a pipeline's file. Knows only plans and paths."""
 
 import hashlib
 import os
@@ -11,13 +11,12 @@ from logboom.pipeline.plan.stores import StoreRef
 
 
 def resolved(plan: Plan, path: str) -> Path:
-    """A path of a pipeline's file, absolute: relative ones are relative to the file's directory."""
+    """A path in a pipeline's file as an absolute path; relative ones are relative to the file's directory."""
     return (Path(plan.file).parent / path).resolve()
 
 
 def checkpoint_of(plan: Plan) -> Path:
-    """The directory with the files of a plan's checkpoint; of one in an object store, the one that they are worked on
-    in."""
+    """The directory of a plan's checkpoint; for one in an object store, its working directory."""
     if plan.checkpoint_store is msgspec.UNSET:
         return resolved(plan, plan.checkpoint)
     if plan.work_dir is not msgspec.UNSET:
@@ -26,8 +25,8 @@ def checkpoint_of(plan: Plan) -> Path:
 
 
 def default_work_dir(pipeline: str, store: StoreRef) -> Path:
-    """Where the files of a checkpoint in an object store are worked on if nothing else is said: what may be lost
-    belongs into the user's cache (XDG Base Directory Specification)."""
+    """Default working directory of a checkpoint in an object store. Its content may be lost, so it is in the user's
+    cache (XDG Base Directory Specification)."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     place = hashlib.sha256(f"{store.endpoint or ''} {store.url}".encode()).hexdigest()[:12]
     return Path(cache) / "logboom" / "checkpoints" / f"{pipeline}-{place}"

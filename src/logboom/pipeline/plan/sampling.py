@@ -1,10 +1,11 @@
-"""Sampling by hash: whether an event stays is a pure function of its key and the rate, on every machine and in SQL.
+"""Sampling by hash: whether an event is kept is a pure function of its key and the rate, the same on every machine and
+in SQL.
 
 The hash is XXH64 of the key's UTF-8 bytes with seed 42, which is Spark's `xxhash64`; its upper 53 bits are compared
-with `2**53 / rate`. So all events of a trace are kept or dropped together, on every machine, and what a higher rate
-keeps a lower rate keeps too.
+with `2**53 / rate`. So all events of a trace are kept or dropped together, on every machine, and a sample at a lower
+rate contains the one at a higher rate.
 
-It knows the SQL text and the same in Python. It must not know Spark sessions, batches or the graph.
+Has the SQL text and an equivalent in Python. Must not know Spark sessions, batches or the graph.
 """
 
 from struct import iter_unpack
@@ -20,8 +21,8 @@ SEED: Final = 42
 BITS: Final = 53
 SPACE: Final = 1 << BITS
 CAUGHT: Final = "_caught"
-"""Stands in SQL of our own for a function of one argument: its value, null if computing it raises. No file can name
-it, since `sql.review` refuses functions that it does not know."""
+"""In generated SQL, a function of one argument: its value, null if evaluation fails. A file cannot use it, since
+`sql.review` refuses unknown functions."""
 
 _MASK: Final = (1 << 64) - 1
 _P1: Final = 0x9E3779B185EBCA87
@@ -32,20 +33,20 @@ _P5: Final = 0x27D4EB2F165667C5
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How a sample decides: it keeps one event in `rate`, by the hash of `key`."""
+    """The settings of a sample: it keeps one event in `rate`, by the hash of `key`."""
 
     rate: float
     """At least 1."""
     key: str
-    """A column or SQL expression; where it is null, or fails, the event id decides."""
+    """A column or SQL expression. If it is null or fails, the event id is used."""
     exclude: str | None = None
-    """Events for which this is true are always kept, at their weight."""
+    """Events for which this is true are always kept, with their weight."""
     follows_weight: bool = False
-    """Whether the rate counts from the weight on that events have: set behind samples by the same key."""
+    """Whether existing weights count towards the rate: true after other samples by the same key."""
 
 
 def keep_condition(sampling: Sampling) -> str:
-    """SQL over an event's columns: true where the event stays; null if it does not and `exclude` is null."""
+    """SQL over an event's columns: true if the event is kept; null if it is not and `exclude` is null."""
     kept = f"shiftrightunsigned(xxhash64({_key(sampling)}), {64 - BITS}) < {_threshold_sql(sampling)}"
     if sampling.exclude is None:
         return kept
@@ -53,7 +54,7 @@ def keep_condition(sampling: Sampling) -> str:
 
 
 def weight_expression(sampling: Sampling) -> str:
-    """SQL for the weight of an event that stays: how many events of the input it now represents."""
+    """SQL for the weight of a kept event: the number of input events that it represents."""
     grown = f"weight * {float(sampling.rate)!r}D"
     if sampling.exclude is None:
         return grown
@@ -61,12 +62,12 @@ def weight_expression(sampling: Sampling) -> str:
 
 
 def keeps(key: str, rate: float, weight: float = 1.0) -> bool:
-    """The decision of `keep_condition` in Python; `weight`: the event's where the sample follows weights, else 1."""
+    """The decision of `keep_condition` in Python. `weight`: the event's, if the sample counts weights, else 1."""
     return xxh64(key.encode()) >> (64 - BITS) < int(SPACE / (weight * rate))
 
 
 def key_condition(sampling: Sampling) -> str:
-    """SQL over an event's columns that fails where the key does, and has no other meaning."""
+    """SQL over an event's columns that fails if the key fails. Its value has no meaning."""
     return f"CAST({bracketed(sampling.key)} AS STRING) = ''"
 
 
@@ -100,7 +101,7 @@ def xxh64(data: bytes, seed: int = SEED) -> int:
 
 
 def _lanes(data: bytes, seed: int) -> tuple[int, int, int, int]:
-    """The four sums over whole stripes of 32 bytes; the rounds are written out, since a text may have 10 MB."""
+    """The four accumulators over whole stripes of 32 bytes. The rounds are unrolled, since a text may have 10 MB."""
     a, b, c, d = (seed + _P1 + _P2) & _MASK, (seed + _P2) & _MASK, seed & _MASK, (seed - _P1) & _MASK
     for one, two, three, four in iter_unpack("<4Q", data):
         a = a + one * _P2 & _MASK

@@ -1,9 +1,9 @@
-"""SQL of a file as a part of other SQL. Knows only text."""
+"""Inserts SQL of a file in other SQL. Knows only text."""
 
 
 def bracketed(sql: str) -> str:
-    """The expression in brackets. The closing one is on a line of its own, since SQL may end in a comment (`-- why`),
-    which would take it along.
+    """The expression in brackets. The closing bracket is on its own line, because the SQL may end in a comment (`--
+    why`), which would include it.
 
     >>> bracketed("body IS NULL -- nothing was said")
     '(\\nbody IS NULL -- nothing was said\\n)'

@@ -1,7 +1,7 @@
 """Places in object stores, as a pipeline's file names them: `s3://BUCKET/PREFIX`, `gs://...`,
 `abfss://CONTAINER@ACCOUNT.../PREFIX`, and in HDFS, `webhdfs://NAMENODE:9870/PREFIX`.
 
-Knows their text alone; who opens one is `sinks.parquet.stores` for archives and `checkpoint.keeping` for checkpoints.
+Knows only the text. `sinks.parquet.stores` opens those of archives, and `checkpoint.keeping` those of checkpoints.
 """
 
 import re
@@ -14,18 +14,18 @@ from logboom.pipeline.plan.locations import is_host, url_fault
 
 BUCKET_SCHEMES: Final = ("s3", "gs", "abfs", "abfss")
 HDFS_SCHEMES: Final = ("webhdfs", "swebhdfs")
-"""Of HDFS over the HTTP of its name nodes, as Hadoop's own file systems are called."""
+"""HDFS through the HTTP interface of its name nodes, with the schemes of Hadoop's own file systems."""
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]")
 _REGION: Final = re.compile(r"[A-Za-z0-9-]+")
 _ENDPOINT: Final = re.compile(r"https?://[^/@?#\s]+/?")
 
 
 class StoreRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in an object store; it has no credentials."""
+    """A place in an object store, without credentials."""
 
     url: str
     endpoint: str | None = None
-    """Of another server than the cloud's that speaks S3, `http://HOST:PORT`."""
+    """Address of an S3 server other than the cloud's, `http://HOST:PORT`."""
     region: str | None = None
 
 
@@ -39,7 +39,7 @@ def is_url_of_store(path: str) -> bool:
 
 
 def is_url_of_bucket(path: str) -> bool:
-    """Whether it is in one of the clouds' stores, or in one that speaks S3."""
+    """Whether it is in a cloud's store, or in an S3 server."""
     return path.partition("://")[0] in BUCKET_SCHEMES and "://" in path
 
 
@@ -53,7 +53,7 @@ def is_in_hdfs(path: str) -> bool:
 
 
 def store_fault(store: StoreRef, owner: str = "archive") -> str | None:
-    """What is wrong with a place, as the end of a sentence; None if it can be one. `owner`: what is kept there."""
+    """What is wrong with a place, as the end of a sentence; None if it is valid. `owner`: what is stored there."""
     try:
         parts = urlsplit(store.url)
         secret = parts.password is not None
@@ -96,7 +96,7 @@ def _hdfs_fault(url: str, nodes: str, path: str, owner: str) -> str | None:
 
 
 def option_faults(path: str, endpoint: str | None, region: str | None) -> dict[str, str]:
-    """What is wrong with the options beside a path, by the key that has them."""
+    """What is wrong with the options for a path, by key."""
     found = {}
     if not path.startswith("s3://"):
         given = {"endpoint": endpoint, "region": region}

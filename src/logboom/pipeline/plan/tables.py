@@ -1,4 +1,4 @@
-"""A table as a plan names it. Knows only settings."""
+"""The description of a table in a plan. Knows only settings."""
 
 from typing import Literal
 
@@ -8,22 +8,22 @@ TableKind = Literal["csv", "parquet", "json", "geoip", "stream"]
 
 
 class TableRef(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a table comes from, and what of it is used."""
+    """The origin of a table, and the columns that are used."""
 
     name: str
-    """Of the transform that uses it."""
+    """Name of the transform that uses it."""
     kind: TableKind
     location: str
-    """A path, relative to the pipeline's file; an http or https address for `json`; a stream's name."""
+    """A path, relative to the pipeline's file; an http or https address for `json`; or a stream's name."""
     key: str | None = None
-    """The column or member that is looked up; None for a stream (its records' keys), for `geoip`, and for JSON that
-    is an object by key."""
+    """The column or member with the key; None for a stream (its records' keys), for `geoip`, and for JSON that is an
+    object by key."""
     fields: tuple[str, ...] = ()
-    """The names that are taken of a row, with dots for what is inside objects."""
+    """The columns that are used, with dots for members of objects."""
     refresh_ms: int = 60_000
-    """How old a table that is asked for over the network may become."""
+    """Maximum age of a table that is downloaded."""
 
     @property
     def id(self) -> str:
-        """The name under which its version is pinned and its file is handed to executors."""
+        """The name by which its version is pinned and its file is passed to executors."""
         return f"table:{self.name}"

@@ -1,4 +1,4 @@
-"""Parts of a plan: what leads to some of its outputs, from its sources or from one of them. Knows only the graph."""
+"""Parts of a plan: everything that leads to some of its outputs, from all sources or from one. Knows only the graph."""
 
 from collections.abc import Container, Iterable
 from typing import TypeVar
@@ -11,7 +11,7 @@ Reader = TypeVar("Reader", Transform, Sink)
 
 
 def upstream(plan: Plan, edges: Iterable[str], sinks: Iterable[Sink]) -> Plan:
-    """The plan with these sinks alone, and with nothing that does not lead to these edges. Its tests are left out."""
+    """The plan with only these sinks, and only what leads to these edges. Without tests."""
     wanted = set(edges)
     transforms = []
     for node in reversed(plan.transforms):
@@ -29,17 +29,17 @@ def upstream(plan: Plan, edges: Iterable[str], sinks: Iterable[Sink]) -> Plan:
 
 
 def behind(plan: Plan, edge: str) -> set[str]:
-    """The outputs that events of an output may come to, itself among them."""
+    """The outputs that events of an output can reach, including itself."""
     reached = {edge}
-    for node in plan.transforms:  # inputs come first
+    for node in plan.transforms:  # inputs first
         if reached & set(node.inputs):
             reached |= set(node.outputs)
     return reached
 
 
 def with_entry(plan: Plan, source: StreamSource, entry: Transform) -> Plan:
-    """The plan with one source alone, whose records become the events of an output: `entry` has its name, and stands in
-    place of what the output came from. What nothing of it comes to is left out, sinks too."""
+    """The plan with a single source, whose records become the events of an output: `entry` has the output's name and
+    replaces its origin. Nodes that these events do not reach are left out, including sinks."""
     reached = behind(plan, entry.name)
 
     return msgspec.structs.replace(
@@ -53,13 +53,13 @@ def with_entry(plan: Plan, source: StreamSource, entry: Transform) -> Plan:
 
 
 def _reading(nodes: Iterable[Reader], edges: Container[str]) -> tuple[Reader, ...]:
-    """The nodes that read some of these edges, with these inputs alone."""
+    """The nodes that read some of these edges, with only these inputs."""
     found = ((node, tuple(edge for edge in node.inputs if edge in edges)) for node in nodes)
     return tuple(msgspec.structs.replace(node, inputs=inputs) for node, inputs in found if inputs)
 
 
 def unused_name(plan: Plan, wish: str, besides: Iterable[str] = ()) -> str:
-    """A name that no node of the plan has, and that is none of those `besides`."""
+    """A name that no node of the plan has, and that is not in `besides`."""
     taken = {*(node.name for node in plan.nodes()), *besides}
     return next(
         name for name in (wish, *(f"{wish}_{number}" for number in range(2, len(taken) + 3))) if name not in taken

@@ -1,10 +1,10 @@
-"""Spark as this project uses it: a JVM, a session, readers and writers of the log, and what Spark says.
+"""This project's interface to Spark: a JVM, a session, readers and writers of the log, and Spark's messages.
 
-`jvm` finds a Java, `jars` the connector's jars, `gateway` starts the JVM so that signals meant for the driver do not
-reach it, `settings` has the settings that matter and their reasons, `session` makes the session. `kafka` reads and
-writes streams, `listening` receives how far queries are behind, `causes` reduces a stack trace to one sentence.
+`jvm` finds Java, `jars` the connector's jars, `gateway` starts the JVM so that signals for the driver do not reach it,
+`settings` has the settings with their reasons, `session` creates the session. `kafka` reads and writes streams,
+`listening` receives the lag of queries, `causes` reduces a stack trace to one sentence.
 
-Where the time of a short run goes, and what is done about it:
+What takes time in a short run, and how it is reduced:
 
 - The JVM needs a second to come up. `session.start_jvm` starts it before the rest of the program is imported, and
   `start_session` attaches to it afterwards.

@@ -1,4 +1,4 @@
-"""How large the Arrow batches are that a query's JVM hands to Python: a number of rows, or also a number of bytes.
+"""The size limits of the Arrow batches that a query's JVM passes to Python: in rows, or also in bytes.
 
 Knows Spark's settings, and the memory and task slots of a session. Must not know what is in the rows.
 """
@@ -12,23 +12,24 @@ from logboom.pipeline.spark.settings import ARROW_BYTES, ARROW_BYTES_MAX, SETTIN
 
 _MIN: Final = 1 * MIB
 _SHARES: Final = 16
-"""A batch is in the JVM's direct memory up to six times: buffers double as it is put together, the old beside the new,
-and again as it is sent, and it may be one record larger than its limit. The heap has its records meanwhile."""
+"""A batch may be in the JVM's direct memory up to six times: buffers double as it is built, with the old one beside the
+new, and again as it is sent, and it may exceed its limit by one record. The heap contains its records at the same
+time."""
 
 
 def limit_bytes(session: SparkSession, *, parts: int = 1) -> None:
-    """Limits the batches of a session of one's own: those of all tasks at once take a share of the JVM's memory.
-    `parts`: so much smaller yet, where that was too much."""
+    """Limit the batches of a private session: those of all concurrent tasks together may use a share of the JVM's
+    memory. `parts`: divide the limit by this, if it was too much."""
     session.conf.set(ARROW_BYTES, str(max(_MIN, _bytes_max(session) // parts)))
 
 
 def lift_limit(session: SparkSession) -> None:
-    """Goes back to a number of rows alone."""
+    """Use only the limit in rows again."""
     session.conf.set(ARROW_BYTES, SETTINGS[ARROW_BYTES])
 
 
 def _bytes_max(session: SparkSession) -> int:
-    """On a cluster each executor has memory for its own cores, which is for who runs it to choose."""
+    """On a cluster, each executor has memory for its own cores, configured by the user."""
     context = session.sparkContext
     if not str(context.master).startswith("local"):
         return ARROW_BYTES_MAX

@@ -1,14 +1,14 @@
-"""Spark's SQL parser, analyser and optimiser in a bare JVM: about a second, where a session costs many.
+"""Spark's SQL parser, analyser and optimiser in a bare JVM. It starts in about a second, much faster than a session.
 
-Knows how to start that JVM (py4j) and how Catalyst is called. Must not import pyspark, which is slow to load, and must
-not know what expressions are for.
+Knows how to start that JVM (py4j) and how to call Catalyst. Must not import pyspark, which is slow to load, and must
+not know what expressions are used for.
 
-Objects that the JVM has handed out stay in its memory until they are released (`Catalyst.releasing`): a check makes
-few and ends, but rows are many, and a command that looks at live events runs for hours.
+Objects that the JVM has returned stay in its memory until they are released (`Catalyst.releasing`). A check needs few
+and ends; but there may be many rows, and a command that shows live events runs for hours.
 
-Catalyst reads its settings from the thread that calls it. All calls of one `Catalyst` come by one connection and so by
-one thread; they see the same settings as a session of the pipeline (`spark.settings`), because a condition means
-something else under others: what fails in one dialect of SQL is null in the other.
+Catalyst reads its settings from the calling thread. All calls of one `Catalyst` use one connection and so one thread;
+they use the same settings as a session of the pipeline (`spark.settings`), because settings change the meaning of SQL:
+an error in one dialect is null in another.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from logboom.pipeline.spark.settings import ANSI, SQL_SETTINGS
 
 _SERVER: Final = "py4j.GatewayServer"
 _PACKAGE: Final = "org.apache.spark.sql.catalyst"
-_ID_PREFIX: Final = "o"  # of py4j's ids
+_ID_PREFIX: Final = "o"  # py4j's prefix of ids
 _CONVERT: Final = "ConvertToLocalRelation"  # goes from the outside in, so it is asked once for each projection
 _EVALUATING_RULES: Final = ("ReplaceExpressions", "RewriteWithExpression", _CONVERT, _CONVERT, _CONVERT)
 _OPENED_PACKAGES: Final = (
@@ -53,37 +53,38 @@ _OPENED_PACKAGES: Final = (
     "sun.util.calendar",
 )
 _HEAP_MIB: Final = 1024
-"""A limit: what is needed for a check is some 100 MiB."""
+"""A check needs some 100 MiB; this is a limit."""
 _CHUNK_CHARACTERS: Final = 4 * MIB
-"""Of the texts of rows that are evaluated together: a hundredth of the heap, since a text is there several times."""
+"""Size of the texts of rows that are evaluated together: a hundredth of the heap, since there are several copies of a
+text."""
 _JVM_OPTIONS: Final = (
     f"-Xmx{_HEAP_MIB}m",
-    # Without memory a call gets no answer, and later ones wrong settings: py4j goes on with another thread.
+    # Out of memory, a call gets no answer, and later calls have wrong settings because py4j uses another thread.
     "-XX:+ExitOnOutOfMemoryError",
-    "-XX:TieredStopAtLevel=1",  # lives for a second: compiling well costs more than it gives
+    "-XX:TieredStopAtLevel=1",  # the JVM runs for a second: optimising compilation costs more than it gains
     "-XX:+UseSerialGC",
     *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
 )
 
 
 class CatalystJvm:
-    """The JVM of one `Catalyst`, which comes up beside what its starter does next."""
+    """The JVM of one `Catalyst`, which starts in the background."""
 
     def __init__(self) -> None:
-        """Starts it and returns at once. JavaMissingError if no Java can be found."""
+        """Start the JVM and return at once. JavaMissingError if no Java can be found."""
         self._class_path = spark_jars()
         self._java = find_java()
         self._archive = ClassArchive(cache_dir().parent, "check", self._java, self._class_path)
-        if not self._archive.exists:  # one was written by this Java: its version was looked at before that
+        if not self._archive.exists:  # this Java has written an archive, so its version was checked before
             check_java_version(self._java)
         self._process = self._launched()
 
     def connect(self) -> JavaGateway:
-        """Waits until it is up."""
+        """Wait until it is ready."""
         silence_py4j()
         try:
             parameters = self._address()
-        except ValueError:  # it ended, or printed something else than its port
+        except ValueError:  # it ended, or printed something else instead of its port
             if not self._archive.exists:
                 raise
             self._archive.forget()
@@ -93,14 +94,14 @@ class CatalystJvm:
         return JavaGateway(gateway_parameters=parameters)
 
     def kill(self) -> None:
-        """Ends it at once where it has not ended yet."""
+        """Kill it if it has not ended yet."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
         self._close_pipes()
 
     def close(self, gateway: JavaGateway) -> None:
-        """Lets it end, and keeps the archive that it writes then where there was none."""
+        """Let it end, and keep the class archive that it writes then if there was none."""
         gateway.shutdown()
         self._close_pipes()
         self._archive.keep(self._process)
@@ -111,25 +112,25 @@ class CatalystJvm:
             pipe.close()
 
     def _launched(self) -> "subprocess.Popen[bytes]":
-        first = [jar for jar in self._class_path if Path(jar).name.startswith("py4j")]  # it is looked into first
+        first = [jar for jar in self._class_path if Path(jar).name.startswith("py4j")]  # searched first
         options = (*_JVM_OPTIONS, *self._archive.options, "-classpath", os.pathsep.join((*first, *self._class_path)))
-        # Port 0: any free one. It ends when its standard input does, however this process dies.
+        # Port 0: any free one. The JVM ends when its standard input is closed, however this process ends.
         server = (_SERVER, "--die-on-broken-pipe", "--enable-auth", "0")
         return subprocess.Popen(
             (self._java, *options, *server), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
 
     def _address(self) -> GatewayParameters:
-        """What the server prints when it listens: its port, then the secret that callers have to know."""
+        """The server prints its port when it listens, then the secret that callers must send."""
         assert self._process.stdout is not None
         port, secret = (self._process.stdout.readline().decode(errors="replace").strip() for _ in range(2))
-        # Telling the JVM of each object that is not needed any more is a third of all calls, and it lives for a second.
+        # Releasing each object would be a third of all calls, and the JVM runs for a second.
         return GatewayParameters(port=int(port), auth_token=secret, auto_convert=True, enable_memory_management=False)
 
 
 @contextlib.contextmanager
 def open_catalyst(jvm: CatalystJvm | None = None) -> Iterator["Catalyst"]:
-    """Catalyst in a JVM, a new one where none is given; it ends with the block. JavaMissingError if no Java can be
+    """Catalyst in a JVM, a new one if none is given. The JVM ends with the block. JavaMissingError if no Java can be
     found."""
     jvm = CatalystJvm() if jvm is None else jvm
     gateway = jvm.connect()
@@ -147,8 +148,8 @@ def open_catalyst(jvm: CatalystJvm | None = None) -> Iterator["Catalyst"]:
 
 @contextlib.contextmanager
 def _own_errors() -> Iterator[None]:
-    """A Spark session of this process replaces py4j's handler of errors by one that asks the session's JVM about them;
-    those of our own JVM it cannot know."""
+    """A Spark session in this process replaces py4j's error handler by one that queries the session's JVM about errors,
+    which cannot know those of this JVM."""
     installed = py4j.java_gateway.get_return_value
     py4j.java_gateway.get_return_value = py4j.protocol.get_return_value
     try:
@@ -158,14 +159,14 @@ def _own_errors() -> Iterator[None]:
 
 
 class Catalyst:
-    """Spark's parser and analyser over a catalogue that holds nothing but the built-in functions.
+    """Spark's parser and analyser with an empty catalogue that only has the built-in functions.
 
-    What Spark refuses is a Py4JJavaError of its own exception, except where a method says otherwise.
+    If Spark refuses an expression, a Py4JJavaError with Spark's exception is raised, unless a method says otherwise.
     """
 
     def __init__(self, gateway: JavaGateway) -> None:
-        """Changes the settings of the session that is active in this thread of the JVM, where there is one: it has to
-        be one that nobody else uses."""
+        """Change the settings of the session that is active in this thread of the JVM, if there is one. It must not be
+        shared with other users."""
         self._gateway = gateway
         self.classes = JvmClasses(gateway.jvm)
         self._conf = self.module("org.apache.spark.sql.internal.SQLConf").get()
@@ -186,13 +187,13 @@ class Catalyst:
         self._none = self.module("scala.None")
 
     def parse(self, sql: str) -> Any:
-        """The expression as it was written: columns and functions are names still."""
+        """The parsed expression; columns and functions are still only names."""
         return self._parser.parseExpression(sql)
 
     @contextlib.contextmanager
     def ansi(self) -> Iterator[None]:
-        """What is parsed and analysed in this block raises where it would be null: an expression has its mode from
-        there on, whatever is set when it is evaluated."""
+        """Expressions that are parsed and analysed in this block raise an error where they would otherwise be null. An
+        expression keeps its mode, whatever is set when it is evaluated."""
         self._conf.setConfString(ANSI, "true")
         try:
             yield
@@ -204,7 +205,7 @@ class Catalyst:
         return self.module(f"{_PACKAGE}.optimizer.ConstantFolding").apply(plan)
 
     def project(self, parsed: Any, columns: tuple[Column, ...]) -> Any:
-        """The analysed plan that computes one parsed expression over a table of these columns."""
+        """The analysed plan that computes one parsed expression over a table with these columns."""
         project = self.of("plans.logical.Project")(self.seq([self._alias(parsed, "checked")]), self._table(columns))
         tracker = self.of("QueryPlanningTracker")(self._none)
         with_paths = self._extract.apply(self._analyzer.execute(project))  # `attributes:name`, a rule of sessions
@@ -213,9 +214,9 @@ class Catalyst:
     def evaluate(
         self, table: Sequence[tuple[str, str]], rows: Sequence[Sequence[str | None]], expressions: Sequence[Any]
     ) -> list[list[Any]]:
-        """The values of expressions, row by row: whole numbers, doubles and texts, None for null.
+        """The values of expressions, row by row: integers, doubles and texts, None for null.
 
-        `table`: the name of each column and the SQL that makes its value of the text `_text` that a row gives for it.
+        `table`: the name of each column, and the SQL that computes its value from a row's text `_text`.
         """
         found: list[list[Any]] = []
         for chunk in _chunks(rows):
@@ -225,7 +226,7 @@ class Catalyst:
 
     @contextlib.contextmanager
     def releasing(self) -> Iterator[None]:
-        """Lets the JVM forget what it has handed out within the block, but for classes and Scala's objects."""
+        """Let the JVM release the objects that it returned within the block, except classes and Scala objects."""
         handed_out, first = self._handed_out, self.classes.named("java.lang.Object")()
         yield
         last = self.classes.named("java.lang.Object")()
@@ -240,7 +241,8 @@ class Catalyst:
 
     @functools.cached_property
     def _handed_out(self) -> Any:
-        """py4j's ids of what the JVM keeps for this process, as a set of Java's: what is removed is released."""
+        """py4j's ids of objects that the JVM keeps for this process, as a Java set. Removing one releases the
+        object."""
         return self._gateway.java_gateway_server.getGateway().getBindings().keySet()
 
     def _evaluated(
@@ -248,8 +250,8 @@ class Catalyst:
     ) -> list[list[Any]]:
         """The same for as many rows as the JVM can hold at once.
 
-        It is the optimiser that answers: a projection of a table that is given as values becomes a table of values,
-        once functions that stand for others are replaced by them.
+        The optimiser evaluates them: a projection of a table of literals becomes a table of literals, once functions
+        that are defined by others are replaced by these.
         """
         names = [f"_text_{number}" for number in range(len(table))]
         schema = self.module("org.apache.spark.sql.types.StructType").fromDDL(
@@ -300,7 +302,7 @@ class Catalyst:
 
     @functools.lru_cache(maxsize=1)  # noqa: B019 - as above
     def function_names(self) -> tuple[str, ...]:
-        """Of all built-in functions."""
+        """The names of all built-in functions."""
         return tuple(identifier.funcName() for identifier in self.listed(self._functions.listFunction()))
 
     # --- Scala from Python ------------------------------------------------------------------------------------------
@@ -323,17 +325,17 @@ class Catalyst:
 
 
 def _number(handed_out: JavaObject) -> int:
-    """That in the id of an object: py4j counts those that it hands out."""
+    """The number in an object's id: py4j counts the objects that it returns."""
     return int(handed_out._target_id.removeprefix(_ID_PREFIX))  # noqa: SLF001 - it has no other name for it
 
 
 def _plain(value: Any) -> Any:
-    """A value of Spark's as Python has it: texts are objects of Spark's own."""
+    """Convert a Spark value to Python: Spark has its own type for texts."""
     return value.toString() if isinstance(value, JavaObject) else value
 
 
 def _chunks(rows: Sequence[Sequence[str | None]]) -> Iterator[Sequence[Sequence[str | None]]]:
-    """Rows one after the other, of so much text each time, or one row that has more; rows without any once."""
+    """Split rows into groups with this much text each, or one larger row. Rows without text are in one group."""
     first, characters = 0, 0
     for number, row in enumerate(rows):
         mine = sum(len(text) for text in row if text is not None)

@@ -1,6 +1,6 @@
-"""The cause of a failure in one sentence, out of the pages that Spark says about it.
+"""Reduces the pages of a Spark failure to its cause in one sentence.
 
-Knows what the texts of Spark, py4j and Python's tracebacks look like. Must not know what failed.
+Knows the format of Spark's, py4j's and Python's error texts. Must not know what failed.
 
 A Python worker's exception reaches the driver as the text of a traceback inside the message of a Java exception, which
 may stand inside the traceback of a foreachBatch callback inside another Java exception. What the user needs is the
@@ -28,15 +28,15 @@ _DATA_LOSS: Final = re.compile(r"^Some data may have been lost because .*\sReaso
 _DATA_LOSS_HERE: Final = (
     "records are gone that were not read yet, without which a source with `on_data_loss: continue` goes on: "
 )
-"""What Spark's connector says, with an option that a pipeline's file has under another name."""
+"""A sentence of Spark's connector that mentions an option which has another name in a pipeline's file."""
 _OWN_ERRORS: Final = "logboom."
 _OUT_OF_MEMORY: Final = re.compile(
     r"\b(?:OutOfMemory(?:Error|Exception)|OversizedAllocationException)\b"
     r"|\bExecutorLostFailure\b.{0,500}?\b(?:code|status)\W{1,2}(?:52|137)\b|\bOOMKilled\b",
     re.DOTALL,
 )
-"""On a cluster an executor ends with 52 where its heap is full (`SparkExitCode.OOM`), and with 137 where the kernel or
-the cluster's manager kills it for what it takes."""
+"""On a cluster an executor ends with code 52 if its heap is full (`SparkExitCode.OOM`), and with 137 if the kernel or
+the cluster manager kills it for its memory use."""
 _FROM_JAVA: Final = "Py4JJavaError: "
 _MORE_MEMORY: Final = (
     "; Spark's JVM has too little memory for the batch: --spark spark.driver.memory=8g gives it more, on a cluster "
@@ -45,13 +45,14 @@ _MORE_MEMORY: Final = (
 
 
 def cause_of(error: BaseException) -> str:
-    """A failure in one line for the user: without class names of this project, never empty."""
+    """A failure in one line for the user, without class names of this project. Never empty."""
     cause = _cause_of(error)
     return f"{cause.rstrip('.')}{_MORE_MEMORY}" if is_out_of_memory(error) else cause
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it says that a JVM of Spark's had too little memory: one that goes on, or that of an executor."""
+    """Whether the text says that a Spark JVM had too little memory: the driver's, if it still runs, or an
+    executor's."""
     return _OUT_OF_MEMORY.search(str(error)) is not None
 
 
@@ -74,7 +75,7 @@ def _last_exception(text: str) -> str:
     behind = _BEHIND_THE_MESSAGE.split(behind, maxsplit=1)[0]
     lines = behind.strip("\n").split("\n")
     frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
-    # Lines of a message may be indented too: the exception begins at the first line behind a frame that is not.
+    # Lines of a message may be indented, too: the exception begins at the first line after a frame that is not.
     first = next((number for number, line in enumerate(lines) if line and not line.startswith(" ")), None)
     if first is None:
         return lines[frames[-1]].strip() if frames else text
@@ -82,7 +83,7 @@ def _last_exception(text: str) -> str:
 
 
 def _without_own_name(exception: str) -> str:
-    """`package.Name: message` without the package; the message alone where the error is one of ours."""
+    """`package.Name: message` without the package; only the message for an error of this project."""
     found = _EXCEPTION.match(exception.strip())
     if found is None:
         return exception

@@ -1,8 +1,8 @@
-"""The Python environment of the workers of a Spark cluster, as an archive that travels with the pipeline.
+"""The Python environment for the workers of a Spark cluster, as an archive that is shipped with the pipeline.
 
-What an executor imports is this package, and what the extra `spark` needs: `pack` puts those distributions, and not all
-that a virtual environment holds, into one tar.gz. Of pyspark itself a Spark installation has its own copy. An archive
-made by venv-pack or conda-pack serves as well: it has an interpreter of its own in `bin/python`.
+Executors import this package and the dependencies of the extra `spark`: `pack` puts only those distributions of a
+virtual environment into a tar.gz. A Spark installation has its own copy of pyspark. An archive made by venv-pack or
+conda-pack works as well: it has its own interpreter in `bin/python`.
 
 Knows distributions and Spark's settings for archives. Must not know sessions, nor plans.
 https://spark.apache.org/docs/latest/api/python/tutorial/python_packaging.html
@@ -22,18 +22,18 @@ from typing import IO, Final
 from logboom.pipeline.errors import PipelineError
 
 _DIRECTORY: Final = "environment"
-"""Where executors find the archive unpacked, below their working directory."""
+"""Directory of the unpacked archive, relative to the executors' working directory."""
 _OF_SPARK: Final = frozenset({"pyspark", "py4j"})
 _OWN: Final = "logboom"
 _CONTENTS: Final = "logboom-environment.json"
 _INTERPRETER: Final = ("bin/python", "./bin/python")
-_COMPRESSION: Final = 1  # of gzip: what more saves a fifth of the bytes costs three times the seconds
+_COMPRESSION: Final = 1  # gzip level: a higher one saves a fifth of the bytes for three times the seconds
 _COMPILED: Final = ("__pycache__", ".pyc")
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What an archive holds."""
+    """Description of an archive's content."""
 
     distributions: int
     files: int
@@ -41,9 +41,9 @@ class Packed:
 
 
 def pack(target: Path, on_distribution: Callable[[str], None]) -> Packed:
-    """Writes the archive; `on_distribution` is told the name of each, and which of how many it is, before it is packed.
-    It appears whole or not at all. PipelineError where something that is needed is not installed, or the archive cannot
-    be written."""
+    """Write the archive atomically. `on_distribution` is called with the name, number and total before each
+    distribution is packed. PipelineError if a needed distribution is not installed, or the archive cannot be
+    written."""
     found = sorted(_needed(), key=lambda one: one.name.lower())
     partial = target.with_name(f".{target.name}.partial")
     files = 0
@@ -63,7 +63,7 @@ def pack(target: Path, on_distribution: Callable[[str], None]) -> Packed:
 
 
 def _add_contents(archive: tarfile.TarFile, found: Sequence[Distribution]) -> None:
-    """The list of what is in an archive stands first, so that it can be told from others by its first bytes."""
+    """The description is the first member, so that the archive can be recognised by its first bytes."""
     contents = {"python": _version_name(), "packages": {one.name: one.version for one in found}}
     text = json.dumps(contents, indent=1).encode()
     entry = tarfile.TarInfo(_CONTENTS)
@@ -72,7 +72,7 @@ def _add_contents(archive: tarfile.TarFile, found: Sequence[Distribution]) -> No
 
 
 def environment_settings(archive: str) -> dict[str, str]:
-    """Spark's settings that bring an archive to the executors. PipelineError if a local one cannot be read."""
+    """Spark's settings that ship an archive to the executors. PipelineError if a local one cannot be read."""
     settings = {"spark.archives": f"{archive}#{_DIRECTORY}"}
     if _has_interpreter(archive):
         return settings
@@ -80,8 +80,8 @@ def environment_settings(archive: str) -> dict[str, str]:
 
 
 def executor_python(archive: str) -> str:
-    """The interpreter of executors with that archive, as their shell finds it: the archive's own, or the one of this
-    version that is installed there."""
+    """The executors' interpreter with that archive, for their shell: the archive's own, or an installed one of this
+    version."""
     return f"./{_DIRECTORY}/bin/python" if _has_interpreter(archive) else _version_name()
 
 
@@ -90,7 +90,7 @@ def _version_name() -> str:
 
 
 def _has_interpreter(archive: str) -> bool:
-    if "://" in archive:  # Spark fetches it; `pack` made it, unless PYSPARK_PYTHON says something else
+    if "://" in archive:  # Spark downloads it; assume that `pack` made it, unless PYSPARK_PYTHON is set
         return False
     try:
         with tarfile.open(archive) as opened:
@@ -117,7 +117,7 @@ def _check_version(archive: str, contents: IO[bytes] | None) -> None:
 
 
 def _needed() -> list[Distribution]:
-    """This distribution, and all that it and its extra `spark` need on this machine, but for Spark's own."""
+    """This distribution, and all installed dependencies of it and its extra `spark`, except Spark's own."""
     from packaging.requirements import Requirement
 
     found: dict[str, Distribution] = {}
@@ -142,8 +142,8 @@ def _needed() -> list[Distribution]:
 
 
 def _files(one: Distribution) -> Iterator[tuple[Path, str]]:
-    """Paths of a distribution's files, and their names below the directory that is on the path."""
-    is_own = one.name == _OWN  # asked once: each time the whole text of its metadata is parsed
+    """Paths of a distribution's files, and their names relative to the import path."""
+    is_own = one.name == _OWN  # read once: each access parses the whole metadata
     if is_own:
         yield from _own_files()
     for file in one.files or ():
@@ -151,13 +151,13 @@ def _files(one: Distribution) -> Iterator[tuple[Path, str]]:
         name = file.as_posix()
         outside = name.startswith(("..", os.sep)) or name.endswith(".pth")
         if outside or any(word in name for word in _COMPILED) or not path.is_file():
-            continue  # programs in bin/, and the path of a package that is being worked on
+            continue  # programs in bin/, and the path of an editable installation
         if not is_own or not name.startswith(f"{_OWN}/"):
             yield path, name
 
 
 def _own_files() -> Iterator[tuple[Path, str]]:
-    """This package, from where it is imported: an installation for development has its files elsewhere."""
+    """This package, from where it is imported: an editable installation has its files elsewhere."""
     import logboom
 
     root = Path(logboom.__file__).parent

@@ -1,14 +1,14 @@
-"""Starts the JVM of Spark as a child that ends with this process and does not react to this process's signals.
+"""Starts Spark's JVM as a child that ends with this process and ignores this process's signals.
 
-Knows how PySpark finds a JVM that runs already, and POSIX signals. Must not know what the JVM is used for, and must not
-import pyspark before `attach`: the JVM takes a second to come up, in which Python imports the rest.
+Knows how PySpark finds a running JVM, and POSIX signals. Must not know what the JVM is used for, and must not import
+pyspark before `attach`: Python imports that during the second in which the JVM starts.
 
-PySpark's own launcher leaves the JVM in the caller's process group with the default handler for SIGTERM: a signal to
-the group (a service manager's, `timeout`'s) then stops Spark in the middle of the batch that the driver still wants to
-bring to its end. Here the JVM gets a session of its own, out of reach for a terminal and for signals to the group, and
-ignores SIGTERM, SIGINT and SIGHUP for managers that signal each process by itself. (HotSpot installs no handler for
-these signals where they are ignored when it starts.) It still ends when the driver does, however that dies: it reads
-the other end of a pipe that only the driver holds open.
+PySpark's own launcher leaves the JVM in the caller's process group with the default handler for SIGTERM. Then a signal
+to the group (from a service manager or `timeout`) stops Spark in the middle of a batch that the driver still wants to
+finish. Here the JVM gets its own session, so that signals from a terminal or to the group do not reach it. It also
+ignores SIGTERM, SIGINT and SIGHUP, for managers that signal each process. (HotSpot installs no handlers for signals
+that are ignored when it starts.) It still ends with the driver, however that ends: it reads from a pipe whose other end
+only the driver has open.
 """
 
 import os
@@ -28,11 +28,11 @@ _STDERR: Final = 2
 
 
 class SparkJvm:
-    """A JVM that starts, or has started, for the one session of this process."""
+    """A JVM for the one session of this process, which is starting or has started."""
 
     def __init__(self, settings: Mapping[str, str], *, silent: bool) -> None:
-        """Starts it and returns at once. `settings`: Spark's, among them those that shape the JVM itself. `silent`:
-        drops what it writes to standard error."""
+        """Start the JVM and return at once. `settings`: Spark's, including those for the JVM itself. `silent`: discard
+        its standard error."""
         self._scratch = Scratch(_roots(settings))
         self._connection_file = self._scratch.directories[0] / "connection"
         self._is_attached = False
@@ -59,18 +59,18 @@ class SparkJvm:
 
     @property
     def pid(self) -> int:
-        """Of the JVM: the shell and the launcher in front of it hand their process on."""
+        """Process id of the JVM: the shell and the launcher replace themselves by it."""
         return self._process.pid
 
     def code(self, wait_s: float) -> int | None:
-        """With which it ended; None where it still runs after that time."""
+        """Exit code; None if it still runs after that time."""
         try:
             return self._process.wait(wait_s)
         except subprocess.TimeoutExpired:
             return None
 
     def attach(self) -> None:
-        """Waits until it is up and makes it the JVM of PySpark; JvmEndedError if it has ended."""
+        """Wait until it is ready and make it PySpark's JVM; JvmEndedError if it has ended."""
         from pyspark import SparkContext
         from pyspark.java_gateway import launch_gateway
         from pyspark.serializers import UTF8Deserializer, read_int
@@ -93,12 +93,12 @@ class SparkJvm:
             del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
         remember_classes(gateway)
         gateway.proc = self._process  # keeps the pipe open as long as the gateway is used
-        for directory in self._scratch.directories:  # where it ends in order, it has removed what is in them by then
+        for directory in self._scratch.directories:  # after an orderly end, it has emptied these
             gateway.jvm.java.io.File(str(directory)).deleteOnExit()
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - PySpark has no other way to bring one's own
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """Kill it."""
         assert self._process.stdin is not None
         self._process.kill()
         self._process.wait()
@@ -106,7 +106,7 @@ class SparkJvm:
         self._scratch.remove()
 
     def close(self) -> None:
-        """Lets it end; one that nothing was attached to yet ends at once."""
+        """Let it end. If nothing was attached yet, kill it."""
         if not self._is_attached:
             self.kill()
         assert self._process.stdin is not None
@@ -115,8 +115,8 @@ class SparkJvm:
 
 
 def _roots(settings: Mapping[str, str]) -> list[Path]:
-    """Where temporary files may be: those of Java, and those of Spark where somebody has said so. Executors of a
-    cluster have theirs from its manager."""
+    """Directories for temporary files: Java's, and Spark's if they are set. On a cluster, the manager sets those of
+    executors."""
     java = temporary_directory()
     if not settings.get("spark.master", "local").startswith("local"):
         return [java]

@@ -1,4 +1,4 @@
-"""Finding a Java that Spark can use, and saying in one sentence what to do where there is none.
+"""Finds a Java that Spark can use. If there is none, says in one sentence what to do.
 
 Knows the environment and the `java` command. Must not know Spark's session or any pipeline.
 """
@@ -25,10 +25,10 @@ class JavaMissingError(LogboomError):
 
 
 def pyspark_dir() -> Path:
-    """Where the installed pyspark lies, found without importing it; PipelineError if it is not installed.
+    """Directory of the installed pyspark, found without importing it; PipelineError if it is not installed.
 
-    Symbolic links are followed: a JVM refuses an archive of classes where one path of its class path is spelled
-    otherwise, and a virtual environment may be reached by several.
+    Symbolic links are resolved: a JVM refuses a class archive if a path of its class path is spelled differently, and a
+    virtual environment may be reachable by several paths.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
@@ -58,7 +58,7 @@ def find_java() -> str:
 
 
 def check_java_version(command: str) -> None:
-    """JavaMissingError if a `java` is too old or does not run. It starts a JVM, which takes some 50 ms."""
+    """JavaMissingError if `java` is too old or does not run. This starts a JVM, which takes some 50 ms."""
     version = _java_version(command)
     if version is None or version < JAVA_MIN_VERSION:
         found = "cannot be run" if version is None else f"has version {version}"
@@ -66,7 +66,7 @@ def check_java_version(command: str) -> None:
 
 
 def _java_version(command: str) -> int | None:
-    """The feature version, such as 17; None when the command does not say."""
+    """The feature version, such as 17; None if the output does not contain it."""
     try:
         answer = subprocess.run([command, "-version"], capture_output=True, timeout=_VERSION_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -76,8 +76,8 @@ def _java_version(command: str) -> int | None:
 
 
 def silence_py4j() -> None:
-    """Keeps py4j from telling of a JVM that is missing with tracebacks, of which some come through the root logger,
-    which it sets up for that: its exception says the same, and whoever gets that has a sentence for it."""
+    """Suppress py4j's tracebacks for a JVM that is gone, some of which it logs through the root logger: its exception
+    has the same information, and callers report that."""
     for name in (None, "py4j.java_gateway"):
         logging.getLogger(name).addFilter(_is_not_py4j)
 

@@ -1,11 +1,11 @@
-"""Files of classes that a JVM maps instead of loading and linking thousands of them one by one.
+"""Files of classes that a JVM maps, instead of loading and linking thousands of classes one by one.
 
 Knows HotSpot's dynamic class-data sharing (JEP 350) and where caches live. Must not know what the classes are for.
 
 There is one file for the bare JVM of `pipeline check` and one for the session of `pipeline run`. The first JVM of an
-installation writes its file when it ends, which takes seconds: `keep` waits for a small one, `adopt` takes up at the
-next start what a larger one wrote behind a run that had ended. It is a cache: a JVM refuses a file that does not fit
-its class path, and goes on without.
+installation writes its file when it ends, which takes seconds: `keep` waits for a small file, `adopt` installs at the
+next start a larger one that was finished after its run. The files are only a cache: a JVM ignores one that does not
+match its class path.
 """
 
 import contextlib
@@ -19,18 +19,18 @@ from typing import Final
 
 _WRITE_MAX_S: Final = 60.0
 _ABANDONED_S: Final = 900.0
-"""A file that is not finished by then was given up: its writer was killed."""
+"""A file that is not finished after this time is abandoned: its writer was killed."""
 _ANNOUNCED: Final = ".announced"
 _KEPT: Final = 2
-"""Archives of one use that stay: an installation that was upgraded, or moved, leaves files of 70 to 180 MB behind."""
+"""Number of archives of one use that are kept: upgraded or moved installations leave files of 70 to 180 MB behind."""
 _MAGIC: Final = (0xF00BABA8).to_bytes(4, "little")
 """HotSpot's CDS_DYNAMIC_ARCHIVE_MAGIC. The header, which begins with it, is written last."""
 
 
 class ClassArchive:
-    """The archive of one class path and one Java, and the options by which a JVM reads or writes it.
+    """The archive for one class path and one Java, and the options with which a JVM reads or writes it.
 
-    `use` names what the classes are for. `write`: whether a JVM that finds no archive is to write one when it ends.
+    `use`: the name of the purpose. `write`: whether a JVM writes an archive when it ends, if there is none.
     """
 
     def __init__(self, directory: Path, use: str, java: str, class_path: Sequence[str], *, write: bool = True) -> None:
@@ -49,7 +49,7 @@ class ClassArchive:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """For the JVM's command line. A JVM warns of an archive that does not fit: that must not reach its output."""
+        """Options for the JVM's command line. They suppress its warning about an archive that does not match."""
         quiet = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", "-Xlog:disable")
         if self.exists:
             return (*quiet, f"-XX:SharedArchiveFile={self.path}")
@@ -57,11 +57,11 @@ class ClassArchive:
 
     @property
     def is_written(self) -> bool:
-        """Whether a JVM with these options writes it when it ends."""
+        """Whether a JVM with these options writes the archive when it ends."""
         return self._write
 
     def keep(self, jvm: "subprocess.Popen[bytes]") -> None:
-        """Waits for a JVM that is ending and keeps the file that it wrote, if it is complete."""
+        """Wait for a JVM that is ending and keep the file that it wrote, if it is complete."""
         try:
             whole = jvm.wait(_WRITE_MAX_S) == 0
         except subprocess.TimeoutExpired:
@@ -76,12 +76,12 @@ class ClassArchive:
                 self._new.unlink(missing_ok=True)
 
     def announce(self) -> None:
-        """Marks the file that the JVM writes when it ends as one to keep; a file without the mark is removed later."""
+        """Mark the file that the JVM will write when it ends as wanted. Files without the mark are removed later."""
         with contextlib.suppress(OSError):
             self._new.with_name(self._new.name + _ANNOUNCED).touch()
 
     def adopt(self) -> None:
-        """Puts a file in place that a JVM finished after its run had ended. While one still writes, no other begins."""
+        """Install a file that a JVM finished after its run. While one JVM is writing, no other starts to."""
         if self.exists:
             return
         with contextlib.suppress(OSError):
@@ -99,18 +99,19 @@ class ClassArchive:
                     written.unlink()
 
     def _put_in_place(self, written: Path) -> None:
-        """Keeps a finished file, and removes what other class paths left that has not been used for longest."""
+        """Install a finished file, and remove those of other class paths that have not been used for the longest
+        time."""
         written.replace(self.path)
         _mark_used(self.path)
         kept = sorted(self._directory.glob(f"{self._use}-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in kept[_KEPT:]:
-            path.unlink(missing_ok=True)  # a JVM that has it mapped keeps it
+            path.unlink(missing_ok=True)  # a JVM that has mapped it keeps it
         for path in self._directory.glob(f".{self._use}-*.new"):
             if time.time() - path.stat().st_mtime > _ABANDONED_S:
                 path.unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Removes an archive with which no JVM starts."""
+        """Remove an archive with which JVMs do not start."""
         self.path.unlink(missing_ok=True)
         self.exists = False
 
@@ -124,7 +125,7 @@ def _is_whole(written: Path) -> bool:
 
 
 def _mark_used(path: Path) -> None:
-    with contextlib.suppress(OSError):  # another user's, or a file system that is only read
+    with contextlib.suppress(OSError):  # another user's file, or a read-only file system
         os.utime(path)
 
 

@@ -1,8 +1,8 @@
-"""Classes and Scala objects of one JVM by their names, each looked up once.
+"""Classes and Scala objects of one JVM by name, each looked up once.
 
-py4j asks the JVM for every part of a dotted name, and the JVM looks through all jars of Spark for a class `org`, one
-`org.apache` and so on before it takes that for a package: half a millisecond for `scala.jdk.javaapi`. So a name is
-asked for as a whole, and what was found is kept. Must not know what the classes are for.
+py4j queries the JVM for every part of a dotted name, and the JVM searches all jars of Spark for a class `org`, one
+`org.apache` and so on before it is treated as a package: half a millisecond for `scala.jdk.javaapi`. So this queries
+whole names and caches the results. Must not know what the classes are used for.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _CONVERTERS: Final = "scala.jdk.javaapi.CollectionConverters"
 
 
 class JvmClasses:
-    """What was found in one JVM. Life: that of the JVM's gateway; any thread may ask."""
+    """Cache for one JVM, with the lifetime of its gateway. Thread-safe."""
 
     def __init__(self, jvm: Any) -> None:
         """`jvm`: py4j's view of it."""
@@ -48,7 +48,7 @@ class JvmClasses:
         return self._modules[name]
 
     def kept_ids(self) -> frozenset[str]:
-        """py4j's ids of the objects that stay in use, of which each was looked up once."""
+        """py4j's ids of cached objects, which must not be released."""
         kept = (*self._modules.values(), *self._statics.values(), self._empty)
         return frozenset(each._target_id for each in kept if isinstance(each, JavaObject))  # noqa: SLF001
 

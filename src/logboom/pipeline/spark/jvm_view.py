@@ -1,8 +1,8 @@
-"""py4j's view of a JVM, which asks for each class and static method once.
+"""Makes py4j look up each class and static method only once.
 
-By py4j's own way, each mention of a class asks the JVM, and PySpark mentions `functions` for each column. The JVM tries
-every package that was imported, and for each it looks through all jars of Spark; then it is asked for the method. That
-was a fourteenth of its CPU time. Must not know what the classes are for.
+Without this, each use of a class queries the JVM, and PySpark uses `functions` for each column. The JVM then tries
+every imported package, searches all jars of Spark for each, and is queried for the method. That took a fourteenth of
+the JVM's CPU time. Must not know what the classes are used for.
 """
 
 from typing import Any
@@ -12,12 +12,12 @@ from py4j.protocol import DEFAULT_JVM_ID, DEFAULT_JVM_NAME
 
 
 def remember_classes(gateway: JavaGateway) -> None:
-    """From now on. Life: that of the gateway; any thread may ask."""
+    """Enable caching for a gateway, for its lifetime. Thread-safe."""
     gateway.jvm = _View(gateway._gateway_client, jvm_name=DEFAULT_JVM_NAME, id=DEFAULT_JVM_ID)  # noqa: SLF001
 
 
 class _View(JVMView):  # type: ignore[misc]  # py4j has no types
-    """What is kept is an attribute like any other: py4j is not asked for it again."""
+    """Cached results are ordinary attributes: py4j does not query them again."""
 
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)
@@ -27,15 +27,15 @@ class _View(JVMView):  # type: ignore[misc]  # py4j has no types
 
 
 class _Package(JavaPackage):  # type: ignore[misc]
-    """It is kept once a class was found in it: py4j takes for a package whatever is not there yet, and a later import
-    may bring a class of that name."""
+    """A package is cached only after a class was found in it: py4j treats every unknown name as a package, and a later
+    import may add a class with that name."""
 
     _holder: Any
     _name: str
 
     @classmethod
     def of(cls, holder: Any, name: str, package: JavaPackage) -> "_Package":
-        """`holder`: the view or package in which it is `name`."""
+        """`holder`: the view or package that contains it as `name`."""
         made = cls.__new__(cls)
         made.__dict__.update(package.__dict__, _holder=holder, _name=name)
         return made
@@ -48,14 +48,14 @@ class _Package(JavaPackage):  # type: ignore[misc]
         return _Package.of(self, name, found) if isinstance(found, JavaPackage) else found
 
     def keep(self) -> None:
-        """With all packages around it."""
+        """With all enclosing packages."""
         self._holder.__dict__[self._name] = self
         if isinstance(self._holder, _Package):
             self._holder.keep()
 
 
 class _Class(JavaClass):  # type: ignore[misc]
-    """Its static methods are kept; its fields may change."""
+    """Static methods are cached; static fields are not, because they may change."""
 
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)

@@ -1,10 +1,10 @@
-"""Spark's own progress of the queries, for what only Spark knows: how far each is behind.
+"""Receives Spark's progress of the queries, for what only Spark knows: the lag of each.
 
-Knows Spark's listener interface, as py4j implements it in Python. Must not know what is done with the figures.
+Knows Spark's listener interface, implemented in Python through py4j. Must not know how the numbers are used.
 
-PySpark's own listener copies an event whole before it calls anybody: 150 to 200 calls into the JVM, which take some
-50 ms of CPU time on both sides together, after each batch of each query. Two figures of it are needed. So the interface
-of the JVM is implemented here, and asks for these.
+PySpark's own listener copies an event completely before it calls anybody: 150 to 200 calls of the JVM, some 50 ms of
+CPU time on both sides together, after each batch of each query. Only two numbers are needed. So the JVM's interface is
+implemented here, and reads only these.
 """
 
 import json
@@ -25,8 +25,8 @@ OnLag = Callable[[str, int], None]
 
 @contextmanager
 def lags_reported(spark: SparkSession, on_lag: OnLag) -> Iterator[None]:
-    """Meanwhile `on_lag` is told after each batch of each query, by the query's name, how many records of its sources
-    it has not read yet. It is called in another thread."""
+    """While the context is open, `on_lag` is called after each batch of each query, in another thread, with the query's
+    name and the number of source records that it has not read yet."""
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - PySpark's own listener goes this way
     queries: JavaObject = spark.streams._jsqm  # noqa: SLF001 - as above
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
@@ -39,13 +39,13 @@ def lags_reported(spark: SparkSession, on_lag: OnLag) -> Iterator[None]:
 
 
 class _LagListener:
-    """What the JVM calls. The events, and what they lead to, are objects of the JVM: each call of theirs goes there."""
+    """Implements the interface that the JVM calls. Events and their parts are JVM objects: each access is a call."""
 
     def __init__(self, on_lag: OnLag) -> None:
         self._on_lag = on_lag
 
     def onQueryStarted(self, event: "JavaObject") -> None:  # noqa: N802 - Spark's name
-        """Nothing is known yet."""
+        """A query has started: nothing is known yet."""
 
     def onQueryProgress(self, event: "JavaObject") -> None:  # noqa: N802 - Spark's name
         """A batch was committed."""
@@ -53,23 +53,23 @@ class _LagListener:
         self._on_lag(progress.name() or "", sum(_records_behind(source) for source in progress.sources()))
 
     def onQueryIdle(self, event: "JavaObject") -> None:  # noqa: N802 - Spark's name
-        """Nothing new came."""
+        """There was nothing new."""
 
     def onQueryTerminated(self, event: "JavaObject") -> None:  # noqa: N802 - Spark's name
-        """The runner sees this by itself."""
+        """A query has ended: the runner notices this by itself."""
 
-    class Java:  # where py4j looks
+    class Java:  # py4j's way to declare the interface
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
 def _records_behind(source: "JavaObject") -> int:
-    """Of all partitions of one source. Sources that do not tell it are at their end."""
+    """Lag of all partitions of one source. A source that does not report it is at its end."""
     average = source.metrics().get(_BEHIND)
     return round(float(average) * _partitions(source.endOffset())) if average else 0
 
 
 def _partitions(offsets: str | None) -> int:
-    """How many partitions stand in Spark's JSON of offsets."""
+    """Number of partitions in Spark's JSON of offsets."""
     if not offsets:
         return 0
     return sum(len(partitions) for partitions in json.loads(offsets).values())

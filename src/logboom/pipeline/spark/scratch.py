@@ -1,5 +1,5 @@
-"""Directories for a JVM's temporary files, each locked while that JVM lives. What a JVM leaves that is killed, or runs
-out of memory, is removed by the next start on the machine, and nothing of one that lives.
+"""Directories for a JVM's temporary files, each locked while that JVM runs. Files of a JVM that was killed or ran out
+of memory are removed by the next start on the machine; those of running JVMs are kept.
 
 Knows the disk and locks. Must not know what a JVM writes there.
 """
@@ -20,20 +20,20 @@ from logboom.pipeline.errors import JvmEndedError, PipelineError
 _PREFIX: Final = "logboom-java-"
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _NEEDED_BYTES: Final = MIB
-"""What a JVM has there before its first job: libraries that it unpacks. How much more it takes depends on its jobs."""
+"""Space that a JVM needs before its first job, for libraries that it unpacks. The space for jobs is unknown."""
 
 
 class Scratch:
-    """One directory in each of some others. The first is also where the JVM tells how it is reached."""
+    """One directory below each of these. The first one also has the file with the JVM's connection data."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
-        """Makes them, where first everything is removed that JVMs have left which have ended.
+        """Create the directories. Those of JVMs that have ended are removed first.
 
-        :raises JvmEndedError: there is no room, which may change.
+        :raises JvmEndedError: there is no space at the moment.
         """
         self.directories: list[Path] = []
         self.locks: list[int] = []
-        """File descriptors; a directory is in use until all processes that have one have closed it."""
+        """File descriptors of the locks. A directory is in use until all processes with one have closed it."""
         for root in roots:
             try:
                 root.mkdir(parents=True, exist_ok=True)
@@ -53,30 +53,30 @@ class Scratch:
             lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
             self.locks.append(lock)
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if directory.exists():  # not taken for one that was left, in the moment before it was locked
+            if directory.exists():  # do not treat it as abandoned in the moment before it was locked
                 return
             self.directories.pop()
             os.close(self.locks.pop())
 
     @property
     def java_option(self) -> str:
-        """What lets Java write its temporary files there, as a part of a shell's line."""
+        """The part of a shell command that makes Java write its temporary files there."""
         return f'"-Djava.io.tmpdir={self.directories[0]}"'
 
     def unlock(self) -> None:
-        """For this process; the JVM goes on to hold the locks that it was given."""
+        """Release the locks in this process. The JVM continues to hold those it has inherited."""
         while self.locks:
             os.close(self.locks.pop())
 
     def remove(self) -> None:
-        """With all that is in them, behind the end of the JVM."""
+        """Remove the directories with their content, after the JVM's end."""
         for directory in self.directories:
             shutil.rmtree(directory, ignore_errors=True)
         self.unlock()
 
 
 def _take_room(directory: Path) -> None:
-    """OSError where there is none for what every JVM needs."""
+    """OSError if there is not enough space for what every JVM needs."""
     probe = directory / "room"
     try:
         probe.write_bytes(bytes(_NEEDED_BYTES))
@@ -85,13 +85,13 @@ def _take_room(directory: Path) -> None:
 
 
 def temporary_directory() -> Path:
-    """Where programs of this user have their temporary files.
+    """The user's directory for temporary files.
 
-    :raises JvmEndedError: no file can be written there, nor in other places that are usual.
+    :raises JvmEndedError: no file can be written there, nor in other usual places.
     """
     try:
         return Path(tempfile.gettempdir())
-    except FileNotFoundError as error:  # what Python says where the disk is full, too
+    except FileNotFoundError as error:  # Python raises this if the disk is full, too
         raise JvmEndedError(_no_room(os.environ.get("TMPDIR", "/tmp"))) from error  # noqa: S108 - it is named alone
 
 
@@ -100,9 +100,9 @@ def _no_room(directory: str) -> str:
 
 
 def _remove_left(root: Path) -> None:
-    """Directories of the same user whose lock nobody holds."""
+    """Directories of the same user whose lock is not held."""
     for directory in root.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # another user's, or another start removes it just now
+        with contextlib.suppress(OSError):  # another user's, or another start is removing it
             found = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 if os.fstat(found).st_uid == os.geteuid():

@@ -1,7 +1,7 @@
-"""One Spark session for a pipeline: its JVM, started early, and the session in it.
+"""The one Spark session of a pipeline: its JVM, which is started early, and the session in it.
 
-Knows what a JVM needs to be started and how a session is made in it. Must not know plans or batches. The settings and
-why each is set stand in `settings`.
+Knows how to start a JVM and create a session in it. Must not know plans or batches. `settings` has the settings and the
+reason for each.
 """
 
 import contextlib
@@ -39,34 +39,33 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OUT_OF_MEMORY: Final = (3, 52)
-"""HotSpot's with `ExitOnOutOfMemoryError`, and `SparkExitCode.OOM`, with which an executor ends, and a local driver as
-one."""
+"""Exit codes: HotSpot's with `ExitOnOutOfMemoryError`, and `SparkExitCode.OOM` of an executor or a local driver."""
 _STANDALONE: Final = "spark://"
 _KUBERNETES: Final = "k8s://"
 _YARN_VARIABLES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _IMAGES: Final = ("spark.kubernetes.container.image", "spark.kubernetes.executor.container.image")
 _MASTER_CONNECT_S: Final = 5.0
 _END_S: Final = 2.0
-"""Its sockets close a moment before the end of a JVM can be seen."""
+"""The JVM's sockets are closed a moment before its process ends."""
 _LOWEST_PRIORITY: Final = 19
 _NO_CONNECTOR: Final = (
     "Spark cannot fetch its Kafka connector, and there is no Maven to do it; "
     "install it with: apt-get install -y maven, then run: python -m logboom.pipeline.spark.jars"
 )
-"""Where Spark was to fetch it by itself."""
+"""Texts in Spark's error when it could not download the connector."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartedJvm:
-    """A JVM that is coming up, and the settings that it was started with."""
+    """A JVM that is starting, and its settings."""
 
     jvm: SparkJvm
     settings: Mapping[str, str]
     archive: ClassArchive | None = None
 
     def close(self, *, has_worked: bool) -> None:
-        """Lets it end. Where it writes an archive, which takes seconds of CPU, its threads get the lowest priority.
-        A JVM that has run no batch is killed instead: its archive would lack most classes."""
+        """Let it end. If it writes an archive, which takes seconds of CPU, its threads get the lowest priority. A JVM
+        that has run no batch is killed instead: its archive would lack most classes."""
         if self.archive is not None and self.archive.is_written:
             if not has_worked:
                 self.jvm.kill()
@@ -79,8 +78,8 @@ class StartedJvm:
 
 
 def start_jvm(options: SessionOptions, *, write_archive: bool = False) -> StartedJvm:
-    """Starts the JVM of a session and returns at once. JavaMissingError, JarsError or PipelineError say in one sentence
-    why there is none. `write_archive`: write the archive of classes when it ends, where there is none."""
+    """Start the JVM of a session and return at once. JavaMissingError, JarsError or PipelineError if that is not
+    possible. `write_archive`: write the class archive when it ends, if there is none."""
     java = find_java()
     _check_master(options.master)
     problem = missing_for(options.master, options.settings, os.environ)
@@ -106,13 +105,13 @@ def start_jvm(options: SessionOptions, *, write_archive: bool = False) -> Starte
         archive = ClassArchive(cache_dir().parent, "run", java, class_path, write=write_archive)
         archive.adopt()
         settings[JAVA_OPTIONS] = " ".join((settings[JAVA_OPTIONS], *archive.options))
-    if archive is None or not archive.exists:  # one was written by this Java: its version was looked at before that
+    if archive is None or not archive.exists:  # this Java has written an archive, so its version was checked before
         check_java_version(java)
     return StartedJvm(SparkJvm(settings, silent=options.log_level == QUIET), settings, archive)
 
 
 def _choose_interpreter(options: SessionOptions) -> None:
-    """Executors must import the kernels: with this very interpreter, or with an archive that travels to them."""
+    """Executors must import the kernels: with this interpreter, or with an archive that is shipped to them."""
     python = sys.executable if options.environment is None else executor_python(options.environment)
     os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -122,7 +121,7 @@ def _choose_interpreter(options: SessionOptions) -> None:
 
 def start_session(name: str, options: SessionOptions, started: StartedJvm | None = None) -> "SparkSession":
     """The session, in a JVM that was started with the same options or in a new one. JavaMissingError, JarsError or
-    PipelineError say in one sentence why there is none."""
+    PipelineError if that is not possible."""
     started = start_jvm(options) if started is None else started
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -151,12 +150,12 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
             _NO_CONNECTOR if is_without else f"{message}; --spark-log WARN shows what it says"
         ) from error
     if threading.current_thread() is threading.main_thread():
-        # A new SparkContext cancels all jobs on SIGINT; what a signal means is the caller's choice.
+        # A new SparkContext cancels all jobs on SIGINT; the caller decides how to handle signals.
         signal.signal(signal.SIGINT, interrupted)
-    # It prints a traceback where the JVM ends, which is told in a sentence; nothing here has accumulators.
+    # It prints a traceback if the JVM ends, which is reported in one sentence; accumulators are not used here.
     session.sparkContext._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign]  # noqa: SLF001
     with _ends_told(started.jvm):
-        # Spark does nothing where the level is the root logger's already; its shell's filter then keeps hiding INFO.
+        # Spark does nothing if the root logger has that level already; then the shell's filter continues to hide INFO.
         session.sparkContext.setLogLevel(QUIET)
         session.sparkContext.setLogLevel(options.log_level)
     return session
@@ -164,7 +163,8 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
 
 @contextlib.contextmanager
 def _ends_told(jvm: SparkJvm) -> Iterator[None]:
-    """JvmEndedError in place of whatever failed because the JVM has ended: py4j and PySpark have many errors for it."""
+    """Raise JvmEndedError instead of any error that occurs because the JVM has ended: py4j and PySpark have many for
+    that."""
     try:
         yield
     except Exception as error:  # not BLE001: raised again if the JVM still runs
@@ -179,8 +179,8 @@ def _say_nothing(request: object, client_address: object) -> None:
 
 
 def jvm_end(session: "SparkSession", wait_s: float = 0.0) -> str | None:
-    """How the JVM of a session ended, as the beginning of a sentence; None while it runs. `wait_s`: its socket closes
-    a moment before the end of the process can be seen."""
+    """How the JVM of a session ended, as the beginning of a sentence; None if it runs. `wait_s`: its socket is closed a
+    moment before the process ends."""
     process = session.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - see gateway.SparkJvm.attach
     try:
         code = process.wait(wait_s)
@@ -204,7 +204,7 @@ def _said_of(code: int) -> str:
 
 
 def warm_up(session: "SparkSession") -> None:
-    """Starts the Python workers, and loads what every job needs, beside what the caller does next."""
+    """Start the Python workers, and load what every job needs, in the background."""
     threading.Thread(target=_do_nothing, args=(session,), name="warm-up", daemon=True).start()
 
 
@@ -220,8 +220,8 @@ def _same(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
 
 
 def missing_for(master: str, settings: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
-    """What a cluster's manager needs and does not have, as a sentence; None if it has all. Spark itself would end
-    with a code alone, or start and never get an executor.
+    """What is missing for a cluster manager, as a sentence; None if nothing is. Spark would only end with a code, or
+    start and never get an executor.
 
     https://spark.apache.org/docs/latest/running-on-yarn.html, .../running-on-kubernetes.html
     """
@@ -241,7 +241,7 @@ def missing_for(master: str, settings: Mapping[str, str], environment: Mapping[s
 
 
 def _check_master(master: str) -> None:
-    """PipelineError if a standalone master cannot be connected to: Spark itself takes a minute to say less."""
+    """PipelineError if a standalone master cannot be reached: Spark itself takes a minute and reports less."""
     if not master.startswith(_STANDALONE):
         return
     faults = []

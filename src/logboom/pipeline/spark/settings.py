@@ -1,6 +1,6 @@
-"""The settings Spark runs with, and why each is set; what the user may choose about them.
+"""Spark's settings with the reason for each, and the options that the user has.
 
-Knows Spark's names. Must not import pyspark: the JVM is started with these while the rest is still being imported.
+Knows Spark's names. Must not import pyspark: the JVM is started with these while the rest is being imported.
 """
 
 import os
@@ -12,31 +12,31 @@ from logboom.base.units import MIB
 
 QUIET: Final = "OFF"
 LOG_LEVELS: Final = ("ALL", "DEBUG", "ERROR", "FATAL", "INFO", QUIET, "TRACE", "WARN")
-"""What `SparkContext.setLogLevel` takes."""
+"""The values of `SparkContext.setLogLevel`."""
 LOCAL_MASTER: Final = "local[*]"
 _MEMORY_SHARE: Final = 4
 _MEMORY_MIB_MIN, _MEMORY_MIB_MAX = 1024, 4096
 
 ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 ARROW_BYTES_MAX: Final = 64 * MIB
-"""Memory of the JVM and of a worker for one batch of Arrow's, where it is limited. By number alone it would be 16,384
-events, and these may be 32 MiB each: more than Arrow or any machine can hold."""
+"""Limit of the memory of the JVM and of a worker for one Arrow batch, if it is limited in bytes. The limit in rows
+alone allows 16,384 events of up to 32 MiB each: more than Arrow or any machine can hold."""
 ARROW_ROWS: Final = 16_384
-"""Large enough for columns to pay, small enough for four tasks on a small machine."""
+"""Large enough for columns to be efficient, small enough for four tasks on a small machine."""
 
 ANSI: Final = "spark.sql.ansi.enabled"
 
 SQL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
-    # What fails inside an expression is null, which `coalesce` and `IS NULL` see. A condition that has no value because
-    # of it is asked again under ANSI (`execute.verdicts`).
+    # An error inside an expression is null, which `coalesce` and `IS NULL` can test. If a condition is null because of
+    # an error, it is evaluated again in ANSI mode (`execute.verdicts`).
     ANSI: "false",
-    # This rule moves the guard around a condition into its branches, behind the condition that it is to guard.
+    # This rule moves the guard around a condition into its branches, after the condition that it must guard.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches",
-    # What two conditions share would be evaluated before both, outside the guard around each.
+    # The common part of two conditions would be evaluated before both, outside their guards.
     "spark.sql.subexpressionElimination.enabled": "false",
 }
-"""What a condition means depends on these; a bare JVM that judges conditions has them too."""
+"""These change the meaning of a condition, so a bare JVM that checks conditions uses them, too."""
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 CLASS_PATH: Final = "spark.driver.extraClassPath"
@@ -47,23 +47,23 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     **SQL_SETTINGS,
-    # Each sink's delivery has a pool of its own, so that a slow one leaves the others their share.
+    # Each sink's delivery has its own pool, so that a slow one does not use the others' share.
     "spark.scheduler.mode": "FAIR",
-    # Sources are known by name, not by their place in the file, from the first checkpoint on.
+    # Sources are identified by name, not by their position in the file, from the first checkpoint on.
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
-    # Kafka through the second version of the source API, for writing as well as for reading.
+    # Use the second version of Kafka's source API for writing, too.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    # Nothing here shuffles; a batch that falls back to one must not start 200 tasks.
+    # Nothing here shuffles; if a batch falls back to a shuffle, it must not start 200 tasks.
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
-    # A limit in bytes is worked out after every row, which costs more than all the rest of a batch: `arrow_batches`
-    # sets one for the queries and batches that need it.
+    # A limit in bytes is computed after every row, which costs more than the rest of a batch: `arrow_batches` sets one
+    # for the queries and batches that need it.
     ARROW_BYTES: "2147483647",
-    # What the last poll of each partition brought stays with Spark for five minutes, with no limit to its bytes, and
-    # once more for each time that a batch is read again: events of 10 MB, in many partitions, or before a sink that
-    # refuses them, filled the heap. A batch that begins where the last one ended fetches it anew: 2 MiB, or one event.
+    # Spark caches the last poll of each partition for five minutes, without a limit in bytes, and again each time a
+    # batch is reread. Events of 10 MB in many partitions, or before a failing sink, filled the heap. Without the cache,
+    # a batch that continues where the last one ended fetches that data again: 2 MiB, or one event.
     "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "500ms",
     # With it each function of a column asks the JVM a dozen things, so that an error can name a line of this program.

@@ -1,8 +1,8 @@
-"""`attributes.NAME` and `attributes['NAME']` in SQL, rewritten to what a person means by them.
+"""Rewrites `attributes.NAME` and `attributes['NAME']` in SQL to typed access of the VARIANT column.
 
-To Spark `attributes` is a VARIANT, whose fields have no type: without this a file would say
-`variant_get(attributes, '$["url.path"]', 'string')`. What is meant is in `logboom.pipeline.event.attributes`: a text,
-or a number where it is compared with one or reckoned with.
+In Spark `attributes` is a VARIANT, whose fields have no type: without this a file would have to contain
+`variant_get(attributes, '$["url.path"]', 'string')`. The type is chosen as in `logboom.pipeline.event.attributes`: a
+text, or a number where it is compared with one or used in arithmetic.
 
 Knows only Catalyst's trees.
 """
@@ -31,12 +31,12 @@ class PlainAttributes:
         self._tree = tree
 
     def parsed(self, sql: str) -> Any:
-        """The expression that a text says, rewritten."""
+        """Parse an expression and rewrite it."""
         return self.rewrite(self._tree.parse(sql), sql)
 
     def rewrite(self, parsed: Any, sql: str) -> Any:
-        """What a text was parsed to, with every attribute that is named plainly replaced by what reads it."""
-        # Without the word there is none, and a walk through the tree asks the JVM some hundred times.
+        """Replace every plain use of an attribute in a parsed expression by an expression that reads it."""
+        # Without the word there is none. Walking the tree would call the JVM some hundred times.
         return self._rewritten(parsed, "text") if _ATTRIBUTES in sql.lower() else parsed
 
     def _rewritten(self, node: Any, wanted: str) -> Any:
@@ -66,7 +66,7 @@ class PlainAttributes:
         return "text"
 
     def _name(self, node: Any) -> str | None:
-        """The name of the attribute that a node stands for, its parts joined by dots."""
+        """The name of the attribute that a node refers to, its parts joined by dots."""
         kind = self._tree.kind(node)
         if kind == COLUMN:
             first, *others = self._tree.names(node)
@@ -108,7 +108,7 @@ def text_sql(name: str) -> str:
 
 
 def number_sql(name: str) -> str:
-    """The same for the number that the text is; null if it is none."""
+    """The same for the number in the text; null if it is not a number."""
     text = text_sql(name)
     return f"CASE WHEN regexp_like({text}, '{NUMBER}') THEN try_cast({text} AS DOUBLE) END"
 

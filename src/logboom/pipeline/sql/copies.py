@@ -1,7 +1,7 @@
-"""How often the parts of an expression are evaluated: some functions stand for SQL that has an argument several times.
+"""Counts how often parts of an expression are evaluated: some functions are expanded to SQL that repeats an argument.
 
-Inside each other they multiply, so that a short line of SQL would take minutes until its first batch, and as long for
-each record. Knows Catalyst's trees, as the parser gives them. Must not know types.
+Nested, these multiply, so that a short line of SQL would take minutes until the first batch and for each record. Knows
+Catalyst's trees, as parsed. Must not know types.
 """
 
 from itertools import islice
@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 from logboom.pipeline.sql.tree import Tree
 
 TIMES_MAX: Final = 100
-"""So often may one part of an expression be evaluated for a record."""
+"""Limit for the evaluations of one part of an expression per record."""
 ADDED_PARTS_MAX: Final = 2_000
-"""So many parts may an expression have beside those that it is written with: a second or two of a start."""
+"""Limit for the parts that expansion may add: they delay the start by a second or two."""
 
 _COPIES: Final = {
     "between": 2,
@@ -22,7 +22,7 @@ _COPIES: Final = {
     "regexp_substr": 2,
     "right": 2,
 }
-"""So often is the first argument evaluated: by Spark, or where `expression` and `regex` write the function out."""
+"""How often the first argument is evaluated, by Spark or after `expression` and `regex` have expanded the function."""
 _PATTERNS_OF: Final = frozenset(("LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny"))
 _ADVICE: Final = (
     "BETWEEN, nullif, right and regexp_substr evaluate what stands first in them twice, regexp_extract three times, "
@@ -32,16 +32,16 @@ _ADVICE: Final = (
 
 class _Size(NamedTuple):
     written: int
-    """Parts."""
+    """Number of parts as written."""
     evaluated: int
-    """The same with those counted several times that are evaluated several times."""
+    """Number of parts as evaluated."""
     times: int
-    """The most that a part is evaluated."""
+    """The most evaluations of one part."""
 
 
 def written_fault(tree: Tree, node: Any, pieces: int) -> str | None:
-    """Why an expression of this many words and signs is too large as it was parsed: the parser gives each branch of
-    `CASE x WHEN` an `x` of its own. No more is walked than may be."""
+    """Why a parsed expression is too large for its number of tokens: for each branch of `CASE x WHEN` the parser copies
+    `x`. Stops counting at the limit."""
     allowed = pieces + ADDED_PARTS_MAX
     if sum(1 for _ in islice(tree.walk(node), allowed + 1)) <= allowed:
         return None
@@ -49,7 +49,7 @@ def written_fault(tree: Tree, node: Any, pieces: int) -> str | None:
 
 
 def copies_fault(tree: Tree, node: Any) -> str | None:
-    """Why an expression is too large as it is evaluated, None if it is not."""
+    """Why an evaluated expression would be too large; None if it is not."""
     size = _size(tree, node)
     if size.times > TIMES_MAX:
         return f"evaluates a part of it {size.times:,} times, and {TIMES_MAX} times is the most: {_ADVICE}"

@@ -1,9 +1,9 @@
-"""SQL of a file as the expression that is evaluated: attributes read plainly, regular expressions on RE2/J, and nothing
-that Spark would evaluate outside of the guard around it.
+"""Converts SQL of a file to the expression that is evaluated: rewrites attributes, uses RE2/J for regular expressions,
+and prevents evaluation outside its guard.
 
 Spark resolves BETWEEN and `nullif` to an expression with a common part (`With`), which its optimiser computes in a
-projection of its own, in front of the expression: what raises there raises outside of the `TryEval` around the whole,
-and ends the batch. An expression with such a part cannot be resolved a second time either. So both are written out.
+separate projection before the expression. An exception there is outside of the `TryEval` around the whole expression,
+and fails the batch. Also, an expression with such a part cannot be resolved twice. So both are expanded here.
 
 Knows only Catalyst's trees.
 """
@@ -22,18 +22,18 @@ _WRITTEN_OUT: Final = {
 
 
 def plain_expression(tree: Tree, sql: str) -> Any:
-    """The expression with attributes read plainly, and its regular expressions as they were written: two compiled
-    patterns are never equal, so this is what can be compared with another expression."""
+    """The expression with attributes rewritten and regular expressions unchanged. It can be compared with another
+    expression, while two compiled patterns are never equal."""
     return _written_out(tree, PlainAttributes(tree).parsed(sql))
 
 
 def record_expression(tree: Tree, sql: str) -> Any:
-    """The expression as it may be evaluated on records, inside a guard."""
+    """The expression for evaluation on records, inside a guard."""
     return OnRe2(tree).rewrite(plain_expression(tree, sql))
 
 
 def replaced(tree: Tree, node: Any, by: dict[str, Any]) -> Any:
-    """The expression with others in the place of some columns."""
+    """The expression with some columns replaced by other expressions."""
     if tree.kind(node) == COLUMN:
         return by.get(".".join(tree.names(node)), node)
     children = tree.children(node)
@@ -41,7 +41,7 @@ def replaced(tree: Tree, node: Any, by: dict[str, Any]) -> Any:
 
 
 def with_children(tree: Tree, node: Any, children: list[Any], changed: list[Any]) -> Any:
-    """The node with other children; itself where these are the same."""
+    """The node with other children; the same node if they are unchanged."""
     if all(old is new for old, new in zip(children, changed, strict=True)):
         return node
     return tree.with_children(node, changed)

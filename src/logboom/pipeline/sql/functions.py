@@ -1,4 +1,4 @@
-"""The SQL functions that a condition may use, by the names Spark has for them, and why it may not use the others.
+"""The SQL functions that a condition may use, by Spark's names, and the reasons why others are not allowed.
 
 A function is allowed where all of this holds for every value that a record can carry:
 
@@ -17,28 +17,28 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 GROWTH_MAX: Final = 64
-"""So many times a record's size may the values be that a condition makes of it."""
+"""Limit for the size of the values that a condition creates, relative to the record's size."""
 
 COUNT_MAX: Final = 1_000
-"""Lengths, scales and numbers of digits that are written in the file end here."""
+"""Limit for lengths, scales and numbers of digits that are written in the file."""
 
 
 class Rule(NamedTuple):
-    """On which conditions a function may be used."""
+    """Conditions for using a function."""
 
     growth: float = 1.0
-    """The result's size, for arguments of size one together."""
+    """The size of the result, if all arguments together have size one."""
     constants: tuple[int, ...] = ()
-    """Positions of arguments that are constants."""
+    """Positions of arguments that must be constants."""
     one_column: bool = False
-    """All arguments but one are constants: formats, paths and time zones are small programs, and a text to look for
-    that comes from the record itself makes the search take the product of both lengths."""
+    """All arguments but one must be constants: formats, paths and time zones are small programs, and if the text to
+    search for comes from the record too, the time is the product of both lengths."""
     counts: bool = False
-    """Whole numbers among its arguments are constants and at most COUNT_MAX."""
+    """Integer arguments must be constants and at most COUNT_MAX."""
     arguments_max: int = 100
     lambda_argument: bool = False
-    """It takes a function, which may use nothing but its own parameters and constants: else every element of an array
-    could cost as much as the whole record."""
+    """It takes a lambda, which may use only its own parameters and constants: otherwise every element of an array could
+    cost as much as the whole record."""
 
 
 _PLAIN: Final = Rule()
@@ -100,7 +100,7 @@ ALLOWED: Final[Mapping[str, Rule]] = {
     **_rules(Rule(growth=6), "to_json"),
     **_rules(_CONSTANTS, "from_json get_json_object try_variant_get variant_get"),
 }
-"""What may be used, by name."""
+"""Rules of the allowed functions, by name."""
 
 _RANDOM: Final = "random values differ when a batch is replayed; use a hash of event_id instead"
 _CLOCK: Final = "the current time differs when a batch is replayed; compare with observed_time instead"
@@ -209,4 +209,4 @@ REFUSED: Final[Mapping[str, str]] = {
         "tuple_union_theta_integer",
     ),
 }
-"""What may not be used, by name, and why: the end of a sentence."""
+"""Why a function is not allowed, by name: the end of a sentence."""

@@ -1,6 +1,6 @@
-"""What a literal is, told from the SQL that Spark writes for it.
+"""Determines the value of a literal from the SQL that Spark writes for it.
 
-One question to the JVM instead of one for the value, one for its type and one for each of their texts. Must not know
+This needs one call of the JVM, instead of separate ones for the value, its type and the text of each. Must not know
 trees.
 """
 

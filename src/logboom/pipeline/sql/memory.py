@@ -83,8 +83,7 @@ class _Estimate:
         self._tree = tree
 
     def of(self, node: Any) -> tuple[float, float]:
-        """The size of the node's value, in sizes of the record, and the memory for it, in bytes for each of the
-        record's."""
+        """The size of the node's value and the memory for it, both in bytes per byte of the record."""
         kind = self._tree.kind(node)
         if kind == COLUMN:
             return 1.0, 0.0
@@ -96,7 +95,7 @@ class _Estimate:
                 continue
             size, needed = self.of(child)
             memory = max(memory, done + needed)
-            done += needed if size else 0.0  # only a number remains of it
+            done += needed if size else 0.0  # only a number is kept of it
             sizes += size
         own = sizes * self._weight(name, node)
         result = 0.0 if name in _SMALL_RESULTS else sizes * self._own_growth(name, node)
@@ -110,7 +109,7 @@ class _Estimate:
         return _TEXT if name in _SMALL_RESULTS else _TEXT * self._own_growth(name, node)
 
     def _type(self, name: str, node: Any) -> str:
-        """The type that a call returns, if the call names one."""
+        """The type that a call returns, if it is given in the call."""
         if name == "cast":
             return str(node.dataType().sql())
         return (self._tree.text(self._tree.children(node)[-1]) or "") if name in _VARIANT_GET else ""
@@ -127,7 +126,8 @@ class _Estimate:
 
 
 def sizes_of(tree: Tree, sql: str, columns: Sequence[tuple[str, str]]) -> Any | None:
-    """The expression for the bytes of an event that this SQL names; None if it names none that can be large."""
+    """The expression for the bytes of an event that this SQL refers to; None if it refers to no column that can be
+    large."""
     words = set(_WORD.findall(sql.lower()))
     found: Any | None = None
     for size in (size for name, kind in columns if name in words for size in _sizes(tree, name, kind)):

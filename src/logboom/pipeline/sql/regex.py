@@ -1,13 +1,13 @@
 r"""Regular expressions of conditions on RE2/J instead of `java.util.regex`.
 
-Java's expressions backtrack: `'^(a|b)*$'` ends the JVM with a stack overflow on a line of 60,000 characters, and
-`'^(.*a){20}$'` takes years on forty. RE2/J (https://github.com/google/re2j) takes time proportional to the text. It is
-part of the Hadoop client that Spark brings, and its `Pattern` can be a constant of a Catalyst expression, so what is
-made here is compiled into the same Java code as the rest of the condition and stands inside the same guard.
+Java's regular expressions backtrack: `'^(a|b)*$'` ends the JVM with a stack overflow on a line of 60,000 characters,
+and `'^(.*a){20}$'` takes years on forty. RE2/J (https://github.com/google/re2j) takes time proportional to the text. It
+is part of the Hadoop client in Spark's distribution, and its `Pattern` can be a constant of a Catalyst expression. So
+the expressions made here are compiled into the same Java code as the rest of the condition, inside the same guard.
 
-The language is that of RE2, as everywhere in a pipeline's file: no look-around, no back-references, and `$` is the very
-end of the text. LIKE means what it means in Spark; its simplest forms are left to Spark, which searches for them as
-plain texts.
+The syntax is that of RE2, as everywhere in a pipeline's file: no look-around, no back-references, and `$` is the very
+end of the text. LIKE has the same meaning as in Spark; its simplest forms are left to Spark, which searches for plain
+texts.
 """
 
 import re
@@ -20,18 +20,18 @@ from logboom.pipeline.sql.tree import Tree
 _RE2J: Final = "org.apache.hadoop.shaded.com.google.re2j"
 _RE2J_PATTERN: Final = f"{_RE2J}.Pattern"
 _SIMPLE_LIKE: Final = re.compile(r"%?[^%_\\]*%?|[^%_\\]+%[^%_\\]+")
-"""What Spark answers with startsWith, endsWith, contains and =."""
+"""LIKE patterns that Spark implements with startsWith, endsWith, contains and =."""
 _LIKE_SPECIAL: Final = frozenset("%_")
 _ESCAPE_DEFAULT: Final = "\\"
 _LINEAR_SPLIT: Final = re.compile(
     r"(?:[^\\^$.|?*+()\[\]{}]|\\[\\^$.|?*+()\[\]{}/-])*"  # a plain text
     r"|(?:[^\\^$.|?*+()\[\]{}]|\\[\\^$.|?*+()\[\]{}sSdDwWtn/-]|\[\^?(?:[^\[\]\\^&-]|\\[sdwtn\\-])+\])\+?"
 )
-"""One plain text, or one character or class of characters, perhaps several in a row: nothing to go back for."""
+"""A plain text, or one character or character class, perhaps repeated: such patterns need no backtracking."""
 
 
 def regex_fault(tree: Tree, name: str, node: Any, children: list[Any]) -> str | None:
-    """Why the call of one of REGEX_FUNCTIONS cannot be answered in bounded time, None if it can."""
+    """Why a call of one of REGEX_FUNCTIONS cannot be evaluated in bounded time; None if it can."""
     if name in ("like", "ilike"):
         return _like_fault(tree, node, children)
     pattern = tree.text(children[1]) if len(children) > 1 else ""
@@ -72,14 +72,14 @@ def _reason(error: Exception) -> str:
 
 
 class OnRe2:
-    """Exchanges what uses `java.util.regex` in parsed expressions that `review` has let pass."""
+    """Replaces the use of `java.util.regex` in parsed expressions that `review` has accepted."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._templates: dict[str, Any] = {}
 
     def rewrite(self, node: Any) -> Any:
-        """The expression with the same meaning on RE2/J."""
+        """The equivalent expression on RE2/J."""
         tree = self._tree
         before = tree.children(node)
         children = [self.rewrite(child) for child in before]
@@ -97,7 +97,7 @@ class OnRe2:
         return self._find(children[0], self._text(children[1]))
 
     def like(self, node: Any, children: list[Any]) -> Any:
-        """LIKE, ILIKE, and LIKE ALL, LIKE ANY with their negations, whose patterns are not children of the node."""
+        """LIKE, ILIKE, LIKE ALL and LIKE ANY with their negations, whose patterns are not children of the node."""
         kind = self._tree.kind(node)
         if kind in _SEVERAL_LIKES:
             return self._several_likes(kind, node, children[0])
@@ -123,7 +123,7 @@ class OnRe2:
 
     def extract(self, node: Any, children: list[Any]) -> Any:
         group = self._tree.whole_number(children[2]) if len(children) > 2 else 1
-        # Where there is no find the result is an empty text, where there is no text it is null.
+        # Without a match the result is an empty text; without a text it is null.
         empty = self._call("left(x, 0)", self._call("string(x)", children[0]))
         return self._call("if(x, x, x)", *self._extracted(children, group or 0), empty)
 
@@ -131,9 +131,9 @@ class OnRe2:
         return self._call("if(x, x, NULL)", *self._extracted(children, 0))
 
     def _extracted(self, children: list[Any], group: int) -> tuple[Any, Any]:
-        """Whether the pattern is found, and the text of a group of the first find.
+        """Whether the pattern matches, and the text of a group of the first match.
 
-        A matcher is recreated in each expression, so the group is had by replacing the whole text by it.
+        A matcher is created again for each expression, so the group is obtained by replacing the whole text by it.
         """
         pattern = self._text(children[1])
         whole = rf"\A(?s:.*?)({pattern})(?s:.*)\z"
@@ -152,7 +152,7 @@ class OnRe2:
         return text
 
     def _call(self, template: str, *arguments: Any) -> Any:
-        """SQL with expressions in the place of each `x`, from left to right."""
+        """SQL in which each `x` is replaced by an expression, from left to right."""
         if template not in self._templates:
             self._templates[template] = self._tree.parse(template)
         found = self._templates[template]
@@ -171,10 +171,10 @@ class OnRe2:
         return self._invoke(compiled, "matcher", f"{_RE2J}.Matcher", [text])
 
     def _compiled(self, pattern: str) -> Any:
-        """A pattern that means the same once it has travelled to a task.
+        """A pattern that has the same meaning after it was serialised for a task.
 
-        RE2/J 1.1 compiles a pattern that it reads back with the flags of `Pattern.compile(text, flags)` in the place
-        of RE2's own, which makes it one of POSIX: no `(?i)`, `\\d` or `.*?`. So RE2's own are written there before.
+        RE2/J 1.1 compiles a deserialised pattern with the flags of `Pattern.compile(text, flags)` instead of RE2's own,
+        which makes it a POSIX pattern: no `(?i)`, `\\d` or `.*?`. So RE2's flags are set explicitly here.
         """
         found = self._tree.static(_RE2J_PATTERN, "compile")(pattern)
         flags = self._tree.java_class(_RE2J_PATTERN).getDeclaredField("flags")
@@ -186,7 +186,7 @@ class OnRe2:
         return self._tree.new("Literal", value, self._tree.object_type(java_class))
 
     def _invoke(self, target: Any, method: str, gives: Any, arguments: list[Any]) -> Any:
-        """A call of a method of a Java object; null if the object or an argument is."""
+        """A call of a Java object's method; null if the object or an argument is null."""
         tree = self._tree
         data_type = tree.object_type(gives) if isinstance(gives, str) else gives
         given = [self._constant(text, _STRING) if isinstance(text, str) else text for text in arguments]
@@ -194,7 +194,7 @@ class OnRe2:
         return tree.new("objects.Invoke", target, method, data_type, tree.seq(given), none, True, True, True)
 
     def _spark_text(self, node: Any) -> Any:
-        """Spark's own text of a Java one."""
+        """Convert a Java string to Spark's own type."""
         tree = self._tree
         owner, given = tree.java_class("org.apache.spark.unsafe.types.UTF8String"), tree.seq([node])
         none = tree.module("scala.None")
@@ -214,7 +214,7 @@ class OnRe2:
 
 _STRING: Final = "java.lang.String"
 _RE2_PERL: Final = 4 | 16 | 64 | 128
-"""RE2.PERL: CLASS_NL, ONE_LINE, PERL_X and UNICODE_GROUPS, with which `Pattern.compile(text)` compiles."""
+"""RE2.PERL: the flags CLASS_NL, ONE_LINE, PERL_X and UNICODE_GROUPS, which `Pattern.compile(text)` uses."""
 _SEVERAL_LIKES: Final = {
     "LikeAll": (False, "And"),
     "LikeAny": (False, "Or"),
@@ -232,11 +232,11 @@ _MAKERS: Final[Mapping[str, Callable[[OnRe2, Any, list[Any]], Any]]] = {
     "ilike": OnRe2.like,
 }
 REGEX_FUNCTIONS: Final = frozenset((*_MAKERS, "split"))
-"""Functions whose arguments are looked at by `regex_fault`."""
+"""Functions whose arguments `regex_fault` checks."""
 
 
 def like_expression(pattern: str, escape: str) -> str:
-    r"""The RE2 expression that finds what a LIKE pattern matches. ValueError if nothing to escape is escaped.
+    r"""The RE2 expression for a LIKE pattern. ValueError if an ordinary character is escaped.
 
     >>> like_expression(r"a.%\_", "\\")
     '(?s)\\Aa\\..*_\\z'
@@ -255,7 +255,7 @@ def like_expression(pattern: str, escape: str) -> str:
 
 
 def _quoted(character: str) -> str:
-    """A character for itself. Only ASCII punctuation has another meaning."""
+    """Escape a character. Only ASCII punctuation has a special meaning."""
     return (
         f"\\{character}"
         if character.isascii() and not character.isalnum() and character not in "_ \t\r\n"
@@ -274,13 +274,13 @@ def _like_fault(tree: Tree, node: Any, children: list[Any]) -> str | None:
             return "its pattern should be a constant text"
         try:
             check_search(like_expression(text, _escape_of(tree, node, children)))
-        except ValueError as error:  # PatternError is one
+        except ValueError as error:  # PatternError is a ValueError
             return f"the pattern {error}"
     return None
 
 
 def _escape_of(tree: Tree, node: Any, children: list[Any]) -> str:
-    """The escape character of a LIKE: an attribute of the operator, the third argument of the function."""
+    """The escape character of a LIKE: an attribute of the operator, or the third argument of the function."""
     if tree.kind(node) in ("Like", "ILike"):
         return str(node.escapeChar())
     given = tree.text(children[2]) if len(children) > 2 else None
@@ -288,5 +288,5 @@ def _escape_of(tree: Tree, node: Any, children: list[Any]) -> str:
 
 
 def _lower(literal: Any) -> str:
-    """As Spark makes lower case."""
+    """Lower case in the same way as Spark."""
     return str(literal.value().toLowerCase().toString())

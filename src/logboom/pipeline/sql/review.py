@@ -1,7 +1,7 @@
-"""Whether a condition is of the SQL that no record can stop: one sentence why not, or None.
+"""Checks that a condition only uses SQL which no record can make fail the batch: returns one sentence, or None.
 
-Knows trees and the rules of functions. Must not know types: that every function is given what it takes is for Spark's
-analyser to say, afterwards.
+Knows trees and the rules of functions. Must not know types: Spark's analyser checks later that every function has
+arguments of the right types.
 """
 
 import re
@@ -31,11 +31,11 @@ _GROUP_REFERENCE: Final = re.compile(r"\$(?:[0-9]|\{)")
 
 
 class _RefusedError(Exception):
-    """Carries the sentence."""
+    """Contains the sentence."""
 
 
 def review(tree: Tree, node: Any) -> str | None:
-    """Why the expression may not be used, None if it may. Functions that Spark does not know are left to it."""
+    """Why the expression is not allowed; None if it is. Unknown functions are left to Spark."""
     try:
         growth = _Review(tree).size(node, 0, None)
     except _RefusedError as refused:
@@ -50,15 +50,15 @@ class _Review:
         self._tree = tree
 
     def size(self, node: Any, depth: int, parameters: frozenset[str] | None) -> float:
-        """The size that the node's value can have, in sizes of the record; constants have none.
+        """The size that the node's value can have, relative to the record's size; 0 for constants.
 
-        `parameters`: those of the function of an array that the node belongs to. Raises _RefusedError.
+        `parameters`: those of the lambda that contains the node. Raises _RefusedError.
         """
         if depth > _DEPTH_MAX:
             raise _RefusedError(f"is nested deeper than {_DEPTH_MAX}")
         kind = self._tree.kind(node)
         if kind in _LEAVES:
-            # The parser takes every name in such a function for a parameter.
+            # The parser treats every name in such a lambda as a parameter.
             if parameters is not None and kind != LITERAL and self._tree.names(node)[0] not in parameters:
                 raise _RefusedError("a function of an array may use its own parameters and constants alone")
             return 0.0 if kind == LITERAL else 1.0
@@ -66,10 +66,10 @@ class _Review:
             raise _RefusedError(_NOT_HERE[kind])
         children = self._tree.children(node)
         name = self._tree.function(node)
-        if kind == ALIAS and self._tree.kind(children[0]) == "SemiStructuredExtract":  # how `attributes:name` is read
+        if kind == ALIAS and self._tree.kind(children[0]) == "SemiStructuredExtract":  # how `attributes:name` is parsed
             return self.size(self._tree.children(children[0])[0], depth + 1, parameters)
         if kind == ALIAS:
-            return self.size(children[0], depth + 1, parameters)  # a fault that the checker has words for
+            return self.size(children[0], depth + 1, parameters)  # the checker reports this error
         if name is None:
             raise _RefusedError(f"{node.prettyName()} cannot be used here")
         rule = self._rule(name)
@@ -85,7 +85,7 @@ class _Review:
         return sum(sizes) * max(rule.growth, self._own_growth(name, children))
 
     def _rule(self, name: str) -> Rule | None:
-        """None for a function that does not exist: Spark's analyser suggests another."""
+        """None for a function that does not exist: Spark's analyser will suggest another."""
         if name in REFUSED:
             raise _RefusedError(
                 REFUSED[name] if _is_sentence(name) else f"{name}() cannot be used here: {REFUSED[name]}"
@@ -144,12 +144,13 @@ class _Review:
             raise _RefusedError("texts are not read as intervals here; write INTERVAL 1 HOUR")
 
     def _own_growth(self, name: str, children: list[Any]) -> float:
-        """The growth that the constants of a call add to its rule's."""
+        """The additional growth because of a call's constants."""
         texts = [self._tree.text(child) or "" for child in children]
         if name == "replace" and len(texts) == 3:
             return max(1.0, len(texts[2].encode()) / max(len(texts[1].encode()), 1))
         if name == "regexp_replace" and len(texts) >= 3:
-            # An empty match before every character brings the replacement there, and each reference a match again.
+            # An empty match before every character inserts the replacement there, and each reference inserts a match
+            # again.
             return 1.0 + len(texts[2].encode()) + len(_GROUP_REFERENCE.findall(texts[2]))
         if name == "concat_ws":
             return 1.0 + len(texts[0].encode())
@@ -159,5 +160,5 @@ class _Review:
 
 
 def _is_sentence(name: str) -> bool:
-    """Whether the reason holds for a whole kind of functions, so that the sentence need not name this one."""
+    """Whether the reason applies to a whole kind of functions, so that the sentence need not name this one."""
     return REFUSED[name].startswith(("aggregates", "random values", "the current time"))

@@ -1,7 +1,7 @@
-"""The tree that Spark's parser makes of an SQL expression, read and changed from Python through py4j.
+"""The tree that Spark's parser returns for an SQL expression, read and modified from Python through py4j.
 
-Knows which classes of Catalyst stand for which SQL. Must not know what is allowed. A `Tree` belongs to one JVM: the
-bare one that `check` starts, or that of a Spark session.
+Knows which Catalyst classes represent which SQL. Must not know what is allowed. A `Tree` belongs to one JVM: the bare
+one of `check`, or that of a Spark session.
 """
 
 from collections.abc import Iterator, Sequence
@@ -70,7 +70,7 @@ OPERATORS: Final = {
     "AggregateExpression": "any_value",
     "WindowExpression": "row_number",
 }
-"""Classes that the parser makes for an operator or for syntax of its own, and the function that does the same."""
+"""Classes that the parser uses for operators or special syntax, and the equivalent functions."""
 
 _COMPARISONS: Final = (
     "EqualTo",
@@ -83,7 +83,7 @@ _COMPARISONS: Final = (
 _ARITHMETIC: Final = ("Add", "Subtract", "Multiply", "Divide", "IntegralDivide", "Remainder")
 _LEFT_RIGHT: Final = frozenset((*_COMPARISONS, *_ARITHMETIC, "And", "Or", "Like", "RLike"))
 _ONE_CHILD: Final = frozenset(("Not", "IsNull", "IsNotNull", "UnaryMinus", "UnaryPositive", "Cast", "Alias"))
-"""Classes whose children have names, so that less is asked for."""
+"""Classes whose children have names, which saves calls."""
 
 COLUMN: Final = "UnresolvedAttribute"
 PARAMETER: Final = "UnresolvedNamedLambdaVariable"
@@ -95,9 +95,8 @@ _NAME_SEPARATOR: Final = "\0"
 
 
 class Tree:
-    """Nodes of one JVM; a node is py4j's handle of an expression. Life: that of the work on one expression or a few,
-    since it keeps each node that was looked at: an expression is walked several times, and what a walk costs are calls
-    of the JVM."""
+    """Nodes of one JVM; a node is py4j's handle of an expression. Use one for one expression or a few, since it keeps
+    each node that was read: an expression is walked several times, and each call of the JVM is slow."""
 
     def __init__(self, classes: JvmClasses) -> None:
         self._classes = classes
@@ -108,11 +107,12 @@ class Tree:
         self._parser = self.module(f"{_CATALYST}.parser.CatalystSqlParser")
 
     def parse(self, sql: str) -> Any:
-        """The expression as the parser gives it, nothing of it looked up."""
+        """Parse an expression; nothing in it is resolved."""
         return self._parser.parseExpression(sql)
 
     def kind(self, node: Any) -> str:
-        """The name of the node's class; anonymous ones, of which `IS UNKNOWN` is made, have that of their base."""
+        """The name of the node's class. For anonymous classes, of which `IS UNKNOWN` consists, that of the base
+        class."""
         handle = _handle(node)
         if handle not in self._kinds:
             name = str(self.static("org.apache.spark.util.Utils", "getFormattedClassName")(node))
@@ -120,14 +120,14 @@ class Tree:
         return self._kinds[handle]
 
     def function(self, node: Any) -> str | None:
-        """The function's name, in lower case, that is called or that an operator stands for; None for other nodes."""
+        """The lower-case name of the function that is called or that an operator represents; None for other nodes."""
         kind = self.kind(node)
         if kind == "UnresolvedFunction":
             return ".".join(self.names(node)).lower()
         return OPERATORS.get(kind)
 
     def names(self, node: Any) -> tuple[str, ...]:
-        """The parts of the name of a column, a parameter or a function that is called."""
+        """The parts of the name of a column, a parameter or a called function."""
         handle = _handle(node)
         if handle not in self._names:
             self._names[handle] = tuple(str(node.nameParts().mkString(_NAME_SEPARATOR)).split(_NAME_SEPARATOR))
@@ -170,12 +170,12 @@ class Tree:
         return self._literals[handle]
 
     def text(self, node: Any) -> str | None:
-        """The value of a literal text; None for everything else."""
+        """The value of a text literal; None for everything else."""
         sql = self.literal(node)
         return None if sql is None else literals.text_of(sql)
 
     def whole_number(self, node: Any) -> int | None:
-        """The value of a literal whole number, perhaps negative; None for everything else."""
+        """The value of an integer literal, which may be negative; None for everything else."""
         if self.kind(node) == "UnaryMinus":
             inner = self.whole_number(self.children(node)[0])
             return None if inner is None else -inner
@@ -195,7 +195,7 @@ class Tree:
         return kind == LITERAL or (kind in ("UnaryMinus", "UnaryPositive") and self.is_constant(self.children(node)[0]))
 
     def is_time_zone(self, text: str) -> bool:
-        """Whether Spark knows a time zone of this name."""
+        """Whether Spark knows a time zone with this name."""
         try:
             self.module(f"{_CATALYST}.util.DateTimeUtils").getZoneId(text)
         except Py4JJavaError:
@@ -203,11 +203,11 @@ class Tree:
         return True
 
     def java_class(self, name: str) -> Any:
-        """A class of the JVM, also of jars that only Spark's own loader knows."""
+        """A class of the JVM, including classes that only Spark's class loader finds."""
         return self._classes.java_class(name)
 
     def static(self, java_class: str, name: str) -> Any:
-        """A static method of a class of the JVM, or the value of a static field."""
+        """The result of a static method of a JVM class, or the value of a static field."""
         return self._classes.static(java_class, name)
 
     def module(self, name: str) -> Any:
@@ -219,7 +219,7 @@ class Tree:
         return self._classes.seq(items)
 
     def new(self, name: str, *arguments: Any) -> Any:
-        """A new expression; `name` is its class below Catalyst's package of expressions."""
+        """Create an expression; `name` is its class in Catalyst's package of expressions."""
         return self._classes.named(f"{_CATALYST}.expressions.{name}")(*arguments)
 
     def object_type(self, name: str) -> Any:

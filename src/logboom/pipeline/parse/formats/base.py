@@ -1,4 +1,4 @@
-"""What every format is made of: the keys that rules of all formats share, the node that reads, and its registration.
+"""The base of all formats: the keys that all rules share, the node that reads lines, and the registration.
 
 Knows settings and the rows that normalising takes. Must not know any particular format.
 """
@@ -25,17 +25,17 @@ class SeverityModel(Settings):
     """How severities are read."""
 
     texts: dict[str, int | str] = Field(default_factory=dict)
-    """Own words, to an OpenTelemetry number (1-24) or its short name (`ERROR2`)."""
+    """Additional words, with an OpenTelemetry number (1-24) or its short name (`ERROR2`)."""
 
     numbers: Literal["otel", "syslog", "pino", "python", "http"] | None = None
-    """What a severity that is a number means."""
+    """The scale of numeric severities."""
 
 
 class RuleModel(Settings):
-    """One way to read lines: the keys that a rule has whatever its format is."""
+    """One way to read lines. These keys are the same for all formats."""
 
     format: str
-    """What the lines look like."""
+    """The format of the lines."""
 
     name: str | None = None
     """Name in reasons of dead letters; default: the format."""
@@ -47,53 +47,53 @@ class RuleModel(Settings):
     """Only records for which this SQL condition over the raw record is true."""
 
     time_format: Texts | None = None
-    """How the time is written; a line whose time is not so written is not parsed. Default: common forms."""
+    """How the time is written. A line whose time is written differently is not parsed. Default: common forms."""
 
     timezone: str | None = None
-    """Zone of times that name none; default UTC."""
+    """Time zone of times without one; default UTC."""
 
     map: dict[str, Texts] = Field(default_factory=dict)
-    """Field of the event: name, or names of which the first present wins, in the line."""
+    """Field of the event: name in the line, or several names, of which the first present one is used."""
 
     defaults: dict[str, str] = Field(default_factory=dict)
-    """Field of the event: text where the line has none."""
+    """Field of the event: text for lines without that field."""
 
     severity: SeverityModel = Field(default_factory=SeverityModel)
     """How severities are read."""
 
     body_format: str | None = None
-    """Read the body once more, where it parses as this: `json`, `logfmt`, or lines of a program (`nginx_access`)."""
+    """Parse the body again, if it has this format: `json`, `logfmt`, or lines of a program (`nginx_access`)."""
 
     body_pattern: Texts | None = None
-    """Read the body once more by an expression of your own, or by the first of several that matches all of it."""
+    """Parse the body again with an expression, or with the first of several that matches all of it."""
 
 
 class Format(ABC):
-    """What the node of a format does, whichever it is."""
+    """The interface of a format's node."""
 
     __slots__ = ()
 
     @abstractmethod
     def read_rows(self, values: pa.Array) -> list[Row]:
-        """For each value of a binary array: its fields, or the reason why it has none as the end of a sentence.
+        """For each value of a binary array: its fields, or the end of a sentence with the reason why it has none.
 
-        The reason of a null value is `lines.NO_VALUE`, of one of blanks alone `lines.EMPTY`.
+        The reason is `lines.NO_VALUE` for null, and `lines.EMPTY` for white space only.
         """
 
     def read_columns(self, values: pa.Array) -> list[LineColumns]:
-        """Those values of a binary array that can be read as whole columns, each in one of the results at most.
+        """Read those values of a binary array that can be read as columns. Each is in at most one of the results.
 
-        The others come through `read_rows`. What can be read both ways must give the same fields.
+        The others are read by `read_rows`. Both methods must return the same fields.
         """
         return []
 
 
 class FormatNode(Format, msgspec.Struct, frozen=True, metaclass=AbstractStruct):
-    """A format's node in the plan. Each format extends it, under a tag of its own."""
+    """A format's node in the plan. Each format extends it, with its own tag."""
 
 
 class RuleDefaults(NamedTuple):
-    """The settings of a rule of this format that the file leaves out."""
+    """The default settings of a rule with this format."""
 
     time_formats: tuple[str, ...] = ()
     mapping: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -105,23 +105,23 @@ NO_DEFAULTS: Final = RuleDefaults()
 
 @dataclass(frozen=True, slots=True)
 class FormatType(Generic[Model]):
-    """One format, as its module registers it in `FORMATS`."""
+    """One format; its module registers it in `FORMATS`."""
 
     name: str
     """The value of the key `format`."""
     model: type[Model]
     """The keys of its rules: `RuleModel`, or an extension of it by keys of the format's own."""
     node: type[Format]
-    """Its node in the plan, by whose tag a pinned plan is read back. Several formats may share one."""
+    """The class of its node; the tag identifies it in a pinned plan. Several formats may share one."""
     compile: Callable[[Model, Part], Format | None]
-    """The node of a rule, or None once a problem was reported that leaves no node to make."""
+    """Makes the node of a rule; None after reporting a problem that prevents that."""
     defaults: RuleDefaults = NO_DEFAULTS
-    """For formats whose times and severities are known."""
+    """For formats with known times and severities."""
     of_bodies: Callable[[], Format] | None = None
-    """The node that reads bodies; for formats that may be named in `body_format`."""
+    """The node for reading bodies; for formats that `body_format` allows."""
 
 
 def plain_format(name: str, node: Any, *, of_bodies: bool = True) -> FormatType[RuleModel]:
-    """A format without keys of its own; `node` is what all its rules have."""
+    """A format without additional keys; `node` is the node of all its rules."""
     reader = (lambda: node) if of_bodies else None
     return FormatType(name, RuleModel, type(node), lambda model, part: node, of_bodies=reader)

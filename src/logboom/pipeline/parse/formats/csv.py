@@ -1,7 +1,7 @@
 """The format `csv`: one row per record (RFC 4180).
 
-It knows quoting and columns. It must not know what a column means. An empty value is an absent one; a quote in the
-middle of a value that does not start with one stands for itself; line ends inside quotes belong to the value.
+Knows quoting and columns. Must not know the meaning of a column. An empty value is treated as absent; a quote in the
+middle of an unquoted value is an ordinary character; newlines inside quotes belong to the value.
 """
 
 from typing import Final, Literal
@@ -22,7 +22,7 @@ class CsvRuleModel(RuleModel):
     """Names of the columns, each once; required."""
 
     delimiter: str | None = None
-    """What stands between values: one character; default `,`."""
+    """The separator: one character; default `,`."""
 
 
 class CsvFormat(FormatNode, frozen=True, kw_only=True, tag="csv"):
@@ -54,7 +54,7 @@ def _row(line: str | None, columns: tuple[str, ...], delimiter: str) -> Row:
     values = line.split(delimiter) if '"' not in line else _quoted(line, delimiter)
     if isinstance(values, str):
         return values
-    if delimiter.isspace():  # what was cut off the end of the line were empty values
+    if delimiter.isspace():  # missing columns at the end are treated as empty
         values += [""] * (len(columns) - len(values))
     if len(values) != len(columns):
         return f"has {len(values)} values where {len(columns)} are expected"

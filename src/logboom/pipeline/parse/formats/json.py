@@ -11,7 +11,8 @@ from logboom.pipeline.parse.json_spans import read_json_columns
 
 
 class JsonFormat(FormatNode, frozen=True, tag="json"):
-    """One JSON object per record. Flat lines of one form are read as columns, all others decoded one by one."""
+    """One JSON object per record. Flat lines with the same keys are read as columns, all others are decoded one by
+    one."""
 
     def read_rows(self, values: pa.Array) -> list[Row]:
         return read_json(values)

@@ -1,7 +1,8 @@
-"""The format `key_value`: pairs with separators of the user's choice.
+"""The format `key_value`: pairs with user-defined separators.
 
-It knows pairs. It must not know what a key means. Values stay text, since `007` is not a number; a word without a
-separator is true; the last of duplicate keys wins. A line whose first word is not a pair is a sentence, not pairs.
+Knows pairs. Must not know the meaning of a key. Values stay text, since `007` is not a number; a word without a
+separator is true; the last of duplicate keys is used. A line whose first word is not a pair is treated as prose and not
+parsed.
 """
 
 import re
@@ -19,18 +20,18 @@ _REST_OF_QUOTED: Final = re.compile(r'([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
 
 
 class KeyValueRuleModel(RuleModel):
-    """Pairs with separators of your own."""
+    """Pairs with user-defined separators."""
 
     format: Literal["key_value"]
     pair_separator: str | None = None
-    """What stands between pairs; default a blank."""
+    """The separator between pairs; default: a space."""
 
     key_value_separator: str | None = None
-    """What stands between key and value; default `=`."""
+    """The separator between key and value; default `=`."""
 
 
 class KeyValueFormat(FormatNode, frozen=True, kw_only=True, tag="key_value"):
-    """Pairs with separators of the user's choice; blanks around keys and values do not count."""
+    """Pairs with user-defined separators; white space around keys and values is ignored."""
 
     pair_separator: str = " "
     key_value_separator: str = "="
@@ -52,8 +53,8 @@ def _compile(model: KeyValueRuleModel, part: Part) -> KeyValueFormat | None:
 
 
 class _Line:
-    """One line of pairs. Each separator is looked for once and remembered: the work grows with the line, whatever it
-    holds."""
+    """Parse one line of pairs. Remembers the next position of each separator, so that the time is proportional to the
+    line."""
 
     def __init__(self, line: str, pairs: str, inner: str) -> None:
         self._line = line
@@ -81,7 +82,7 @@ class _Line:
         return fields or EMPTY
 
     def _value(self, position: int) -> tuple[str, int] | None:
-        """The value and where its pair ends."""
+        """The value, and the end of its pair."""
         start = self._skip(position) if not self._pairs.isspace() else position
         if not self._line.startswith('"', start):
             stop = self._pair_from(position)

@@ -1,7 +1,8 @@
 """The format `logfmt`: `key=value key="quoted value" flag`.
 
-It knows pairs. It must not know what a key means. Values stay text, since `007` is not a number; a word without a
-separator is true; the last of duplicate keys wins. A line whose first word is not a pair is a sentence, not logfmt.
+Knows pairs. Must not know the meaning of a key. Values stay text, since `007` is not a number; a word without a
+separator is true; the last of duplicate keys is used. A line whose first word is not a pair is treated as prose and not
+parsed.
 """
 
 import re
@@ -16,7 +17,7 @@ from logboom.pipeline.parse.lines import EMPTY, NO_FIRST_PAIR, NO_VALUE, text_li
 
 _QUOTED: Final = r'"(?P<quoted>[^"\\]*(?:\\.[^"\\]*)*)"'
 _KEY: Final = r"""[^\s="'`|,;(){}<>]+"""
-"""Anything but blanks, quotes, brackets and what separates parts of a line: `a|b=1` is not a pair."""
+"""Characters of a key: not white space, quotes, brackets or separators in a line, so that `a|b=1` is not a pair."""
 _PAIR: Final = re.compile(
     rf'(?:(?P<key>{_KEY})(?P<is>=(?:{_QUOTED}|(?P<plain>[^\s"]\S*)?))|(?P<flag>[^\s="]+))(?P<end>\s+|$)', re.DOTALL
 )

@@ -1,7 +1,7 @@
-"""The format `pattern`: an expression of the user's own with named groups, through RE2 over whole columns.
+"""The format `pattern`: a user-defined expression with named groups, applied with RE2 to whole columns.
 
-It knows expressions and the types of their groups. It must not know what a field means. An empty group is an absent
-one; where several groups have one name the first that is not empty wins.
+Knows expressions and the types of their groups. Must not know the meaning of a field. An empty group is treated as
+absent; if several groups have the same name, the first that is not empty is used.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from logboom.pipeline.parse.lines import EMPTY, NO_VALUE, text_lines
 
 
 class PatternRuleModel(RuleModel):
-    """An expression of your own, RE2 with `%{NAME}`."""
+    """A user-defined expression: RE2 with `%{NAME}`."""
 
     format: Literal["pattern"]
     pattern: Texts | None = None
@@ -28,20 +28,20 @@ class PatternRuleModel(RuleModel):
 
 
 class PatternFormat(FormatNode, frozen=True, kw_only=True, tag="pattern"):
-    """RE2 expressions, all `%{NAME}` already replaced; the first that matches the whole line gives the fields."""
+    """RE2 expressions without `%{NAME}`; the first that matches the whole line provides the fields."""
 
     expressions: tuple[str, ...]
     fields: tuple[tuple[PatternField, ...], ...]
-    """By expression: its named groups."""
+    """The named groups of each expression."""
     label: str = "pattern"
-    """What the reason of a line that nothing matches names."""
+    """The name in the reason for a line without a match."""
 
     def read_rows(self, values: pa.Array) -> list[Row]:
         return _read(text_lines(values), self)
 
 
 def compile_patterns(label: str, patterns: tuple[str, ...], own: Mapping[str, str], part: Part) -> PatternFormat | None:
-    """The format of expressions that stand at `part`, with the file's `own` names for `%{NAME}`."""
+    """The format with the expressions in the key `part`, and the file's `own` definitions of `%{NAME}`."""
     expanded = []
     for index, pattern in enumerate(patterns):
         try:
@@ -54,7 +54,7 @@ def compile_patterns(label: str, patterns: tuple[str, ...], own: Mapping[str, st
 
 
 def own_patterns(label: str, patterns: tuple[str, ...]) -> PatternFormat:
-    """The format of expressions of this program, which are right."""
+    """The format with the expressions of a known program, which are valid."""
     return _format_of(label, [compile_line(pattern, {}) for pattern in patterns])
 
 
@@ -93,7 +93,7 @@ def _read(lines: pa.Array, form: PatternFormat) -> list[Row]:
 
 
 def _group_lists(groups: pa.Array, fields: tuple[PatternField, ...]) -> list[list[Any]]:
-    """A list of values per field, typed."""
+    """A list of values per field, with the field's type."""
     lists = []
     for field in fields:
         values = pc.struct_field(groups, field.group).to_pylist()
@@ -114,7 +114,7 @@ def _rows(groups: pa.Array, fields: tuple[PatternField, ...]) -> list[Fields]:
 
 
 def _integer(text: str) -> Any:
-    """What is not a whole number stays as it was written."""
+    """Convert to integers; other texts are kept as written."""
     try:
         return int(text) if text else None
     except ValueError:

@@ -1,6 +1,6 @@
-r"""Ready-made formats: the lines of well-known programs, as patterns over the library with their times and names.
+r"""Built-in formats for the lines of well-known programs: patterns that use the library, with their times and names.
 
-It knows layouts and where they come from. A program that needs no more than patterns is one entry here.
+Knows layouts and their sources. A program that needs only patterns is one entry here.
 """
 
 from functools import lru_cache, partial
@@ -12,10 +12,10 @@ from logboom.pipeline.parse.formats.pattern import PatternFormat, compile_patter
 
 
 class Layout(NamedTuple):
-    """What `format: NAME` is short for; what a rule itself says wins over it."""
+    """The defaults of `format: NAME`; settings of the rule itself have priority."""
 
     patterns: tuple[str, ...]
-    """The first that matches a whole line gives its fields."""
+    """The first that matches the whole line provides the fields."""
     time_formats: tuple[str, ...]
     mapping: tuple[tuple[str, tuple[str, ...]], ...] = ()
     severity_scale: Literal["otel", "http"] = "otel"
@@ -93,7 +93,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         ),
         ("%y%m%d %H%M%S",),
     ),
-    # The layouts people meet: Hadoop and Spark, Kafka, Logback's default, Spring Boot, log4j's TTCC with a date.
+    # Common layouts: Hadoop and Spark, Kafka, Logback's default, Spring Boot, log4j's TTCC with a date.
     "log4j": Layout(
         (
             rf"\[{_JAVA_TIME}\] {_JAVA_LEVEL} +(?P<body>.*?)(?: \((?P<component>[\w.$]+)\))?",
@@ -164,7 +164,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
 
 
 _TIMES_OF_ONES_OWN: Final = ("hdfs", "klog", "redis")
-"""Their times are not recognised where nothing says how they are written, as nothing does of the time of a body."""
+"""Formats whose times are only recognised with an explicit time format, which the time of a body does not have."""
 
 
 def _format_type(name: str, layout: Layout) -> FormatType[RuleModel]:

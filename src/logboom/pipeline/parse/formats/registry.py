@@ -1,4 +1,4 @@
-"""The formats there are: what the modules of this package hold in `FORMATS`. Knows no particular one."""
+"""All formats: the content of `FORMATS` in the modules of this package. Must not know any particular one."""
 
 from collections.abc import Mapping
 from functools import lru_cache, reduce
@@ -15,7 +15,7 @@ from logboom.pipeline.parse.formats.base import Format, FormatType
 
 @lru_cache(maxsize=1)
 def format_types() -> Mapping[str, FormatType[Any]]:
-    """By name, in the order of the names.
+    """The formats by name, sorted.
 
     >>> "json" in format_types()
     True
@@ -28,7 +28,7 @@ def format_types() -> Mapping[str, FormatType[Any]]:
 
 
 def read_format(tree: object) -> Format:
-    """The node of a format from its plain data in a written plan; ValueError if there is no such format."""
+    """Decode a format's node from plain data in a stored plan; ValueError if the format does not exist."""
     nodes = dict.fromkeys(kind.node for kind in format_types().values())
     any_node: Any = reduce(or_, nodes)
     node: Format = msgspec.convert(tree, type=any_node)

@@ -1,7 +1,8 @@
-r"""The formats `syslog_rfc3164`, as programs really write it, with or without PRI, and `syslog_rfc5424`.
+r"""The formats `syslog_rfc3164`, with the variants that programs use, with or without PRI, and `syslog_rfc5424`.
 
-It knows the two headers. It must not know severities of anything else. A line needs a PRI or a time in front to be RFC
-3164; the program's name becomes the service, its number `process.pid`, the PRI `syslog.facility` and the severity.
+Knows the two headers. Must not know severities of anything else. A line needs a PRI or a time at its start to be RFC
+3164. The program's name becomes the service, its process number `process.pid`, the PRI `syslog.facility` and the
+severity.
 """
 
 import re
@@ -27,8 +28,8 @@ _BSD_TIME: Final = (
     r"|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)"
 )
 _HOST: Final = r"(?:[^\s:\[\]]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f.]+)"
-# macOS writes in parentheses behind the number which other process or service a line is about: `launchd[1] (com.x): `.
-# A name, perhaps with dashes in front (`-- root`) or a version behind (`syslogd 1.4.1`), then a number in brackets.
+# macOS adds in parentheses, after the number, which other process or service a line is about: `launchd[1] (com.x): `.
+# The name may have dashes before it (`-- root`) or a version after it (`syslogd 1.4.1`), then a number in brackets.
 _TAG: Final = r"(?:-- ?)?[\w./()@+,$#&*-]+(?: [0-9][\w.-]*)?"
 _RFC3164: Final = (
     rf"(?s)\A(?:{_PRI})?(?:{_BSD_TIME}:? +)?"
@@ -134,7 +135,7 @@ def _add_priority(found: Fields, pri: str) -> str | None:
 
 
 def structured_data(text: str) -> dict[str, dict[str, Any]]:
-    """Elements by id, parameters by name; a parameter that is there several times is a list (RFC 5424, 6.3.3)."""
+    """Elements by id, parameters by name; a repeated parameter is a list (RFC 5424, 6.3.3)."""
     elements: dict[str, dict[str, Any]] = {}
     for element in _SD_ELEMENT.finditer(text):
         params = elements.setdefault(element[1], {})

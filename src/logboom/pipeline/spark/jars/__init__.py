@@ -31,11 +31,11 @@ PACKAGES: Final = "spark.jars.packages"
 _TIMEOUT_S: Final = 600
 _ERROR_LINES: Final = 5
 _DOWNLOADED: Final = re.compile(r"(?:\[INFO\] )?Downloaded from \S+: \S*?(?P<name>[^/\s]+) \(")
-"""How Maven tells of a file in batch mode."""
+"""How Maven reports a file in batch mode."""
 
 
 class JarsError(LogboomError):
-    """The connector's jars cannot be had; the text says what to do."""
+    """The connector's jars are not available; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Coordinate:
 
     @property
     def file_name(self) -> str:
-        """What Maven calls the copy."""
+        """Maven's name for the copy."""
         return f"{self.artifact}-{self.version}.jar"
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Coordinate:
 
 def coordinates() -> tuple[Coordinate, ...]:
     """The artifacts that pom.xml pins."""
-    from xml.etree import ElementTree  # what only asks where the copies lie is spared the import
+    from xml.etree import ElementTree  # imported here, because finding the copies does not need it
 
     root = ElementTree.parse(POM).getroot()  # noqa: S314 - our own file
     found = root.findall("m:dependencies/m:dependency", _NAMESPACE)
@@ -71,8 +71,8 @@ def _text(entry: "Element", tag: str) -> str:
 
 
 def cache_dir() -> Path:
-    """Where the copies lie: in the virtual environment, else in the user's cache; another pom, another directory.
-    Symbolic links are followed, as in `pyspark_dir`."""
+    """Directory of the copies: in the virtual environment, else in the user's cache. It differs for each version of the
+    pom. Symbolic links are resolved, as in `pyspark_dir`."""
     version = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
     if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
         return Path(sys.prefix).resolve() / "share" / "logboom" / f"spark-jars-{version}"
@@ -81,14 +81,14 @@ def cache_dir() -> Path:
 
 
 def cached_jars() -> tuple[Path, ...] | None:
-    """The copies, or None until all of them are there."""
+    """The copies; None if they are not complete."""
     paths = tuple(cache_dir() / coordinate.file_name for coordinate in coordinates())
     return paths if all(path.is_file() for path in paths) else None
 
 
 def fetch_jars(on_file: Callable[[str], None] | None = None) -> tuple[Path, ...]:
-    """The copies, fetched by Maven where they are not there yet; JarsError if that fails. `on_file` is told the name
-    of every file that Maven downloads."""
+    """The copies, fetched by Maven if needed; JarsError if that fails. `on_file` is called with the name of every file
+    that Maven downloads."""
     if (cached := cached_jars()) is not None:
         return cached
     maven = shutil.which("mvn")
@@ -100,7 +100,7 @@ def fetch_jars(on_file: Callable[[str], None] | None = None) -> tuple[Path, ...]
         _copy_dependencies(maven, Path(scratch), on_file)
         target.mkdir(exist_ok=True)
         for coordinate in coordinates():
-            # A second process may be doing the same: each rename puts a whole file there.
+            # A second process may do the same: each file is put in place by an atomic rename.
             Path(scratch, coordinate.file_name).replace(target / coordinate.file_name)
     fetched = cached_jars()
     assert fetched is not None
@@ -128,17 +128,17 @@ def _copy_dependencies(maven: str, directory: Path, on_file: Callable[[str], Non
 
 
 def spark_settings(*, local: bool = False) -> dict[str, str]:
-    """The setting that gives Spark the connector: our copies, else Spark's own download (`--packages`).
+    """The setting that adds the connector: our copies, else Spark's own download (`--packages`).
 
-    `local`: the driver's JVM runs all tasks, so the copies are part of its class path, from which an archive of classes
-    can hold them. Any other master has to be handed them.
+    `local`: all tasks run in the driver's JVM, so the copies are on its class path, where a class archive can include
+    them. For other masters they must be shipped.
     """
     try:
         jars = fetch_jars()
     except JarsError:
         if shutil.which("mvn") is not None:
             raise
-        # Spark resolves what the connector needs by itself, without the pins of pom.xml.
+        # Spark resolves the connector's dependencies by itself, without the pins of pom.xml.
         return {PACKAGES: str(coordinates()[0])}
     if local:
         return {CLASS_PATH: os.pathsep.join(str(path) for path in jars)}

@@ -10,7 +10,7 @@ def _tell(name: str) -> None:
 
 
 def main() -> int:
-    """Prints where the jars are; 1 and one sentence where they cannot be had."""
+    """Print the directory of the jars; exit code 1 and one sentence if they are not available."""
     try:
         jars = fetch_jars(_tell if "--progress" in sys.argv[1:] else None)
     except JarsError as error:
