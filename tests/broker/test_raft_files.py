@@ -367,6 +367,9 @@ def test_a_member_votes_and_leads_on_a_disk_that_is_full_also_after_a_restart() 
             perform(again, persist(term=term, vote=1))
             perform(again, persist(*entries(last + 1, term)))
             again.close()
+            _, written = opened(each)
+            assert (written.hard_state.term, written.hard_state.vote) == (term, 1)
+            assert written.entries[-1].index == last + 1
         disk = each
 
 

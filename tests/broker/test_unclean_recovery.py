@@ -106,6 +106,8 @@ def test_who_asks_for_anybody_gets_the_longest_log(tmp_path: Path, asked_at: int
 
 
 def test_a_stream_may_choose_to_lose_rather_than_to_wait(tmp_path: Path) -> None:
+    """`stays` and `until` fail if a broker leads too early, or none with the longest log."""
+
     async def body() -> None:
         async with cluster_of(tmp_path, 3, minimum=1) as cluster:
             await left_behind(cluster, unclean=True)

@@ -77,6 +77,7 @@ def under_foreign_load(
 @pytest.mark.slow
 @pytest.mark.parametrize("commands", [java, aiokafka])
 def test_other_clients_lose_nothing_either(tmp_path: Path, commands: Commands) -> None:
+    """`under_foreign_load` compares what was acknowledged to each client with what the log has at the end."""
     with under_foreign_load(commands, tmp_path) as (cluster, load):
         trouble(cluster, load)
 

@@ -123,6 +123,8 @@ async def flips(cluster: Cluster, case: Case, chance: Random) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_bit_that_flipped_while_a_broker_was_down(tmp_path: Path, case: Case) -> None:
+    """`flips` asserts after each start that the damage is found and repaired, and that nothing else is read."""
+
     async def body() -> None:
         settings = {"scrubber": {"interval_ms": 1_000}, "metadata_snapshot_records": 5}
         async with cluster_of(tmp_path, 3, **settings) as cluster:

@@ -213,6 +213,7 @@ def test_every_fault_at_every_operation(history: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", sorted(FAULTS.keys() - BRIEF))
 @pytest.mark.parametrize("history", HISTORIES)
 def test_every_other_fault_at_every_operation(history: str, kind: str) -> None:
+    """As above, with the other kinds of faults: `play_all` checks the log after each."""
     play_all(history, kind)
 
 

@@ -311,3 +311,4 @@ def test_where_there_is_no_call_for_write_back_nothing_happens(disk: OsDisk, mon
     for system_call in (refused, None):
         monkeypatch.setattr(write_out, "_SYNC_FILE_RANGE", system_call)
         file.write_out(0, 1, wait=True)
+        assert file.size() == 0

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import re
 import statistics
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,9 @@ FUNCTION_P95_MAX_LINES = 56
 CLASS_MAX_METHODS = 25
 INTERFACES = {"AbstractEventLoop": asyncio.AbstractEventLoop, "Transport": asyncio.Transport}
 """Of the standard library, with many methods; only those that a class adds to its interface count."""
+
+EXPECTING = re.compile(r"pytest\.(raises|warns|fail)|(.*\.)?_?(check|assert|expect|must|require)\w*")
+"""Calls by which a reader sees what a test expects."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -117,6 +121,24 @@ def test_broad_excepts_give_their_reason() -> None:
         if "except Exception" in line and len(line.partition("BLE001")[2].strip(" #-:")) < 10
     ]
     assert bare == []
+
+
+def asserts(test: Function) -> bool:
+    return any(
+        isinstance(node, ast.Assert) or (isinstance(node, ast.Call) and EXPECTING.fullmatch(ast.unparse(node.func)))
+        for node in ast.walk(test)
+    )
+
+
+def test_tests_without_an_assertion_say_what_they_prove() -> None:
+    silent = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for node in tree_of(path).body
+        if isinstance(node, Function) and node.name.startswith("test_")
+        if not asserts(node) and not ast.get_docstring(node)
+    ]
+    assert silent == []
 
 
 def test_classes_do_one_thing() -> None:

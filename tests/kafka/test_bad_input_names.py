@@ -100,6 +100,7 @@ async def refused_everywhere(path: Path, warnings_logged: list[dict[str, Any]], 
 def test_a_name_that_cannot_be_is_refused_everywhere(
     tmp_path: Path, warnings_logged: list[dict[str, Any]], case: str
 ) -> None:
+    """`refused_everywhere` asserts the error of each API, and that no stream or file was made."""
     run(lambda: refused_everywhere(tmp_path, warnings_logged, case))
 
 

@@ -127,6 +127,8 @@ CASES: dict[str, tuple[Make, ErrorCode, str]] = {
 def test_a_bad_batch_is_refused_by_name_and_nothing_of_it_is_stored(
     tmp_path: Path, warnings_logged: list[dict[str, Any]]
 ) -> None:
+    """`refuse` asserts the error code, the message and that the log end has not moved, for each case."""
+
     async def body() -> None:
         async with unharmed(tmp_path, warnings_logged, max_partitions=200) as node, node.client() as client:
             for number, case in enumerate(CASES):

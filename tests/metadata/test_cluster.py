@@ -360,14 +360,11 @@ def run(seed: int) -> None:
     machine.the_log_and_its_snapshot_give_the_same_image()
 
 
-def _run_all(seeds: range) -> None:
-    for seed in seeds:
-        run(seed)
-
-
 @pytest.mark.parametrize("first", range(0, 400, 100))
 def test_whoever_leads_has_every_committed_record(first: int) -> None:
-    _run_all(range(first, first + 100))
+    """`run` asserts it after each step of a random run."""
+    for seed in range(first, first + 100):
+        run(seed)
 
 
 def _nobody_leaves_after_a_crash(after: Assignment, lost: frozenset[BrokerId]) -> Assignment:
@@ -403,7 +400,7 @@ def _anybody_leads(after: Assignment, wish: assignment.PartitionUpdate, rules: a
 def test_the_machine_finds_a_broken_rule(monkeypatch: pytest.MonkeyPatch, rule: str, fault: object) -> None:
     monkeypatch.setattr(assignment, rule, fault)
     with pytest.raises(AssertionError):
-        _run_all(range(300))
+        list(map(run, range(300)))
 
 
 # --- commands one by one ----------------------------------------------------------------------------------------

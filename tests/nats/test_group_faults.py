@@ -110,6 +110,7 @@ def settle(cluster: ClusterBrokers) -> None:
 
 @on_a_loop
 async def test_brokers_and_the_server_are_killed(tmp_path: Path) -> None:
+    """`under_load` compares all that was published with what the streams have."""
     with NatsServer(tmp_path) as server, ClusterBrokers(tmp_path, f"nats.servers={server.url}") as cluster:
 
         def kill_a_leader() -> None:
@@ -133,6 +134,7 @@ async def test_brokers_and_the_server_are_killed(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_brokers_and_servers_of_a_cluster_are_killed(tmp_path: Path) -> None:
+    """`under_load` compares all that was published with what the streams have."""
     with (
         nats_cluster(tmp_path) as servers,
         ClusterBrokers(

@@ -190,7 +190,8 @@ def test_a_sides_own_words_are_no_proof() -> None:
     ],
 )
 def test_a_key_is_replaced_one_broker_after_the_other(dials: tuple[bytes, ...], listens: tuple[bytes, ...]) -> None:
-    shaken(dialler(key=dials[0]), listener(None, *listens))
+    dialled, accepted = shaken(dialler(key=dials[0]), listener(None, *listens))
+    assert (dialled.other, accepted.other) == (introduction(2), introduction(1))
 
 
 def test_a_key_that_only_the_other_side_uses_is_refused() -> None:

@@ -120,6 +120,7 @@ class Lives:
 def test_whatever_is_cut_short_each_area_comes_back_as_it_was_saved_last_or_would_have_been(
     steps: list[tuple[str, list[tuple[str, bytes | None]], tuple[int, bool] | None, bool]], between_full: int
 ) -> None:
+    """`Lives.begin` asserts for each new driver that every area has a state that it may have."""
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patched:
         patched.setattr(bucket_mirror, "_BUNDLES_BETWEEN_FULL", between_full)
         lives = Lives(Path(root))

@@ -131,13 +131,20 @@ def test_of_two_name_nodes_that_say_they_are_active_one_is_asked_until_it_does_n
 
 def test_a_name_node_that_sends_to_data_nodes_while_it_is_on_standby_is_left() -> None:
     """As Hadoop's do: the data node is refused, with what the name node would have said."""
-    with name_node(lambda *_: STANDBY) as refusing, name_node(lambda *_: (201, {})) as taking:
+    taken: list[str] = []
+
+    def take(command: str, path: str, options: dict[str, str]) -> Answer:
+        taken.append(path)
+        return 201, {}
+
+    with name_node(lambda *_: STANDBY) as refusing, name_node(take) as taking:
         places = {"standby": f"http://{refusing}/webhdfs/v1/x", "active": f"http://{taking}/webhdfs/v1/x"}
         with (
             name_node(lambda *_: (200, {"Location": places["standby"]})) as first,
             name_node(lambda *_: (200, {"Location": places["active"]})) as second,
         ):
             WebHdfs(f"webhdfs://{first},{second}/x").create("/x", b"1")
+    assert taken == ["/x"]
 
 
 def test_what_both_have_not_at_once_is_made_once() -> None:

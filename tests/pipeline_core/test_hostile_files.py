@@ -62,7 +62,8 @@ def ended(directory: Path, transform: Mapping[str, Any]) -> list[dict[str, Any]]
     ids=["or", "and", "brackets", "in"],
 )
 def test_a_condition_of_thousands_of_parts_is_evaluated(tmp_path: Path, condition: str) -> None:
-    """It was accepted, and then ended the batch: each part was called inside the one behind it."""
+    """`ended` asserts one row for each line. Such a condition once passed the check and then failed the batch, because
+    the generated calls of its parts were nested."""
     ended(tmp_path, {"type": "filter", "condition": condition})
 
 

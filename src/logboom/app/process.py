@@ -160,7 +160,7 @@ def run_node(config: NodeConfig, announce: Callable[[Ready], None]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_live(config, log, announce))
-        except BaseException as error:
+        except BaseException as error:  # raised again; a bug is logged before
             if isinstance(error, Exception) and not isinstance(error, LogboomError | OSError):
                 # Its trace is nowhere else: what a broker met in production seldom comes again where somebody looks.
                 log.critical("this node ends on an internal error", exc_info=error)

@@ -273,7 +273,7 @@ def pipeline_process(text: str, bootstrap: str, data: Path | None, *arguments: s
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 yield PipelineProcess(process, file.parent)
-            except BaseException:
+            except BaseException:  # Ctrl-C too: the process must not outlive the measurement
                 process.terminate()
                 raise
         if process.returncode != 0:

@@ -67,7 +67,7 @@ def up(
         cluster_nodes.hold_ports(folder, folder.places)
         if not folder.founded:
             found_in(folder, node_ids[0], checked.broker, checked.log)
-    except BaseException:
+    except BaseException:  # an interrupt, too: the folder's lock is released
         folder.close()
         raise
     server = cluster_nodes.embedded_nats(checked, folder, free_port=free_ports)

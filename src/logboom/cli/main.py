@@ -133,5 +133,5 @@ def _text_of(error: Exception) -> str:
     """What an error says; errors of Java ask their JVM for it, which may have ended by now."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - whatever its text needs
+    except Exception:  # noqa: BLE001 - reading a Java error fails in many ways without its JVM
         return "its text is gone"

@@ -38,7 +38,7 @@ def serve_processes(
         cluster_nodes.hold_ports(folder, places)
         if not folder.founded and not config.broker.join:
             found_in(folder, node_ids[0], config.broker, config.log)
-    except BaseException:
+    except BaseException:  # an interrupt, too: the folder's lock is released
         folder.close()
         raise
     shared = [f"broker.failure_domain={config.broker.failure_domain or socket.gethostname()}"]

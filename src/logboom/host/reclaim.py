@@ -58,7 +58,7 @@ class Reclaimer:
         fd = self._kept_open(path)
         try:
             yield
-        except BaseException:
+        except BaseException:  # whatever the body raises, the descriptor is closed
             if fd is not None:
                 os.close(fd)
             raise

@@ -26,7 +26,7 @@ def hold_port(host: str, port: int) -> socket.socket:
     try:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind((host, port))
-    except BaseException:
+    except BaseException:  # an interrupt, too: the socket is closed
         held.close()
         raise
     return held

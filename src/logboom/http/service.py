@@ -84,7 +84,7 @@ class HttpService:
         self._loop = self._start_loop("http")
         try:
             self.address = await run_on(self._loop.loop, partial(self._server.start, self._config.listen))
-        except BaseException:
+        except BaseException:  # a cancelled start, too: its thread ends
             await self.stop()
             raise
 

@@ -102,7 +102,7 @@ class Table:
         table = cls(bootstrap, stream, **more)
         try:
             table._start()
-        except BaseException:
+        except BaseException:  # an interrupt, too: its thread ends
             table.close()
             raise
         return table

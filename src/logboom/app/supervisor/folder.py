@@ -86,7 +86,7 @@ class Folder:
         except BlockingIOError:
             os.close(lock)
             raise FolderError(f"{path} is in use: its nodes run already; `logboom cluster status` shows them") from None
-        except BaseException:
+        except BaseException:  # an interrupt, too: the next start must not find the folder locked
             os.close(lock)
             raise
         return cls(path, lock, places_of(listing), founded=bool(listing["founded"]))

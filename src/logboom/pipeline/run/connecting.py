@@ -32,7 +32,7 @@ def try_sinks(plan: Plan, environ: Mapping[str, str]) -> Iterator[tuple[Sink, st
         )
         try:
             connect(sink, context)
-        except Exception as error:  # noqa: BLE001 - a sink may fail in any way, and the others are to be tried
+        except Exception as error:  # noqa: BLE001 - sinks raise many types, and the other sinks must be checked
             yield sink, str(error) or type(error).__name__
 
 

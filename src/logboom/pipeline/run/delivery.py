@@ -168,7 +168,7 @@ class Delivery:
     def _attempt(self, rows: DataFrame, batch: int) -> Exception | None:
         try:
             self.on_delivered(self.writer.deliver(rows, batch))
-        except Exception as error:  # noqa: BLE001 - the outermost loop of a sink, which may fail in any way
+        except Exception as error:  # noqa: BLE001 - outermost: sinks raise many types, and each is retried
             return error
         return None
 

@@ -177,7 +177,7 @@ def held_parts(reader: ArchiveReader, asked: Replay, log: Mapping[Origin, LogPar
         try:
             for parts in pool.map(partial_of(_in_file, reader, asked, log), reader.files()):
                 _add(found, parts.items())
-        except BaseException:
+        except BaseException:  # an interrupt, too: files whose reading has not begun are not read
             pool.shutdown(cancel_futures=True)
             raise
     return found

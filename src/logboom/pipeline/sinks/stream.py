@@ -114,7 +114,7 @@ class RemoteStreamWriter(BaseWriter):
         self._letters.begin(batch)
         try:
             return self._delivered(rows, batch)
-        except Exception as error:  # noqa: BLE001 - of Spark or a client, which may repeat what it was given
+        except Exception as error:  # noqa: BLE001 - Spark and clients raise many types, and may name credentials
             secrets = [self._context.secret(ref) for _, ref in self._sink.secret_refs]
             raise self._letters.failed(PipelineError(without_secrets(cause_of(error), secrets))) from None
 

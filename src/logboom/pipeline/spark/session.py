@@ -211,7 +211,7 @@ def warm_up(session: "SparkSession") -> None:
 def _do_nothing(session: "SparkSession") -> None:
     try:
         session.range(1).mapInArrow(_same, "id bigint").collect()
-    except Exception:  # noqa: BLE001 - whatever is wrong, the first job of the pipeline meets it too, and tells
+    except Exception:  # noqa: BLE001 - the first job of the pipeline fails in the same way, and reports it
         return
 
 

@@ -45,7 +45,7 @@ def regex_fault(tree: Tree, name: str, node: Any, children: list[Any]) -> str | 
         groups = tree.static(_RE2J_PATTERN, "compile")(pattern).groupCount()
     except PatternError as error:
         return f"the pattern {error}"
-    except Exception as error:  # noqa: BLE001 - py4j's, whose class depends on who installed which handler of errors
+    except Exception as error:  # noqa: BLE001 - py4j raises different classes, depending on its error handler
         return f"the pattern is not an RE2 expression: {_reason(error)}"
     return _argument_fault(tree, name, children, groups)
 

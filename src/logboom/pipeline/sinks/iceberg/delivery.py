@@ -52,7 +52,7 @@ def try_table(sink: IcebergSink, context: SinkContext) -> None:
     tables = Tables(sink, context)
     try:
         tables.look()
-    except Exception as error:  # noqa: BLE001 - of pyiceberg, a cloud's client or the network
+    except Exception as error:  # noqa: BLE001 - pyiceberg and cloud clients raise many types
         raise PipelineError(tables.said(error)) from None
 
 
@@ -138,14 +138,14 @@ class IcebergDelivery(BaseWriter):
             return self._delivered(rows, batch)
         except PipelineError as error:
             raise self._letters.failed(error) from None
-        except Exception as error:  # noqa: BLE001 - of pyiceberg, a cloud's client or the network: without credentials
+        except Exception as error:  # noqa: BLE001 - pyiceberg and cloud clients raise many types
             raise self._letters.failed(PipelineError(self._tables.said(error))) from None
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
         """No records if the table has the batch, even if the answer was lost; otherwise all without a dead letter."""
         try:
             is_there = self._seen(self._tables.load()).batch >= batch
-        except Exception:  # noqa: BLE001 - the catalog is away: nobody can tell
+        except Exception:  # noqa: BLE001 - without the catalog, assume that the table lacks the batch
             is_there = False
         return rows.limit(0) if is_there else self._letters.left(rows, batch)
 

@@ -68,7 +68,7 @@ class PostgresqlTarget:
         except psycopg.Error as error:
             self._drop(connection)
             raise meaning(error) from error
-        except BaseException:
+        except BaseException:  # the state of the connection is unknown, so it is not used again
             self._drop(connection)
             raise
         return BulkResponse(repeats=len(items) - inserted)
