@@ -17,7 +17,7 @@ OF_ONE_OBJECT = {
     "broker/partition/read_cache.py: key[0] is owner",
     "kafka/connection/inflight.py: entry is queue[0]",
     "kafka/connection/inflight.py: handler is not self._changing",
-    "kafka/connection/turn.py: waits_for is not state.waits_for",
+    "kafka/connection/io_cycle.py: waits_for is not state.waits_for",
     "kafka/fetch/fetch.py: role.failure is not fetch.failure",
     "kafka/fetch/fetch.py: role.leads is not fetch.led",
     "kafka/fetch/partition_fetch.py: last is self.last_segment",

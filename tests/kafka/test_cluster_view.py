@@ -19,7 +19,7 @@ from logboom.broker.groups.service import OFFSETS_STREAM
 from logboom.broker.peers import NoPeers
 from logboom.groups import partition_of_group
 from logboom.kafka.apis import describe_cluster, find_coordinator, metadata
-from logboom.kafka.handlers import turns
+from logboom.kafka.handlers import paced_work
 from logboom.kafka.wire.messages import make, milliseconds, nested
 from logboom.metadata.assignment import PartitionChange
 from logboom.metadata.records import BrokerUnregistered, PartitionsChanged, StreamDeleted
@@ -191,7 +191,7 @@ def test_many_that_wait_for_one_leader_are_not_answered_in_one_turn_of_the_loop(
     described_in = [0]
     """How many were in each turn, or in two of them."""
     describe = metadata._describe
-    monkeypatch.setattr(turns, "AT_ONCE", 10)
+    monkeypatch.setattr(paced_work, "AT_ONCE", 10)
 
     def noted(*args: Any) -> Any:
         if not described_in[-1]:
@@ -217,7 +217,7 @@ def test_many_that_wait_for_one_leader_are_not_answered_in_one_turn_of_the_loop(
             replies = await asyncio.gather(*asked)
             assert {one.topics[0].partitions[0].leader_id for one in replies} == {3}
             assert sum(described_in) == len(many)
-            assert max(described_in) <= 2 * turns.AT_ONCE
+            assert max(described_in) <= 2 * paced_work.AT_ONCE
 
     run(body)
 

@@ -17,7 +17,7 @@ from logboom.pipeline.sinks.bulk import writer as bulk_writer
 from logboom.pipeline.sinks.bulk.progress import write_progress
 from logboom.pipeline.sinks.file.appending import LineFiles
 from logboom.pipeline.sinks.parquet.archive import Archive
-from logboom.pipeline.sinks.repeats.letters import BatchLetters
+from logboom.pipeline.sinks.repeats.batch_dead_letters import BatchLetters
 
 
 class _Fails:

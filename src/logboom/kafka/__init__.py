@@ -7,14 +7,14 @@ The way of a request. All of it runs on one event loop, which never waits: what 
     connection.frames      cuts them into frames; a frame gets memory as its bytes arrive, not as it announces them
       | frames
     backlog                requests of one connection that have arrived whole and have not begun
-      | one, or a run      connection.turn begins them in order, as far as states and limits allow
+      | one, or a run      connection.io_cycle begins them in order, as far as states and limits allow
     connection.dispatch    header -> client and route; body -> an entity of kio, by a reader compiled from kio's
       |                    schema that trusts no length (wire.reading)
     handlers, apis         one handler per API: entity -> calls on the broker -> reply
       | reply              at once, as a DeferredReply that the broker's completion sets, or from a coroutine
     connection.inflight    encodes it, and keeps it until the replies to all earlier requests are there: clients match
       |                    replies to requests by their order
-    socket                 connection.turn writes all that is ready, once per turn of the loop
+    socket                 connection.io_cycle writes all that is ready, once per turn of the loop
 
 Two APIs have most of the traffic and shortcuts on this way. A produce request that differs from an earlier one in its
 records alone is recognised by comparing bytes, is not parsed, and is appended together with those after it

@@ -34,7 +34,7 @@ The rooms, lower ones first; a room imports only rooms above it in this list:
   that route it onward. `event`: the columns of an event and its JSON form.
 - `findings`: the problems and warnings that compiling a file has found so far.
 - `normalise`, `parse`, `mask`, `reshape`, `seal`, `route`: the work on rows, pure functions over Arrow batches. `sql`:
-  what SQL a condition may use. `enrich`: tables, their versions, and rows found in them. `keyed`, `templates`:
+  what SQL a condition may use. `enrich`: tables, their versions, and rows found in them. `stateful`, `templates`:
   decisions on an event that need other events, including those of earlier batches.
 - `state`: the common parts of transforms with a state; `dedupe`: repeats by their fingerprints; `aggregate`: metrics of
   events in windows.

@@ -42,8 +42,8 @@ from logboom.broker.replication.context import ReplicationContext
 from logboom.broker.replication.fetch_response import FetchResponse
 from logboom.broker.replication.fetch_session import FetchSession, Has, has_of
 from logboom.broker.replication.shared_reads import ON_LOOP_BYTES, ReadOf, SharedReads
-from logboom.broker.replication.standing import StandingFetches
 from logboom.broker.replication.throttle import ReplicationThrottle
+from logboom.broker.replication.waiting_fetches import WaitingFetches
 from logboom.records import read_header
 from logboom.replication.leadership import FollowerFetched
 from logboom.replication.reconciliation import divergence
@@ -77,7 +77,7 @@ class FetchServing:
         self._throttle = throttle
         self._log = context.log
         self._reads = SharedReads()
-        self._standing = StandingFetches(self._reads, context.counters)
+        self._standing = WaitingFetches(self._reads, context.counters)
         self._sessions: dict[tuple[BrokerId, bool], FetchSession] = {}
         """By broker, and whether the session is for its observers."""
         self._disk_reads = asyncio.Semaphore(context.config.now.replica_disk_reads)

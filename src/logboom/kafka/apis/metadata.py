@@ -13,7 +13,7 @@ leader, up to `LEADER_WAIT_S`. Told at once that there is none, librdkafka 2.16 
 request of its own failed with the leader, and Java's clients after a backoff that doubles up to a second: either stands
 still for up to a second more than the cluster. What else was asked on that connection is worked on meanwhile, but
 answered after this. Requests for all streams do not wait: they come from tools. Thousands may wait for one leader, so
-they are answered over several turns of the loop (`handlers.turns`).
+they are answered over several turns of the loop (`handlers.paced_work`).
 """
 
 import asyncio

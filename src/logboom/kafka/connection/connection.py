@@ -2,9 +2,9 @@
 
 The way of a request:
 
-    bytes -> `frames.FrameReader` -> the backlog -> `turn.ConnectionTurn`, which decides when it begins ->
+    bytes -> `frames.FrameReader` -> the backlog -> `turn.IoCycle`, which decides when it begins ->
     `dispatch.RequestDispatcher`, which finds and calls its handler -> `inflight.InflightQueue`, which waits for its
-    reply and for those of the requests before it -> `turn.ConnectionTurn.send`
+    reply and for those of the requests before it -> `turn.IoCycle.send`
 
 What may happen when is in `state.ConnectionState`. A connection knows bytes and headers, and nothing of what a request
 says.
@@ -20,10 +20,10 @@ from logboom.kafka.connection.deadlines import PeerDeadline
 from logboom.kafka.connection.dispatch import RequestDispatcher
 from logboom.kafka.connection.frames import FrameReader
 from logboom.kafka.connection.inflight import InflightQueue
+from logboom.kafka.connection.io_cycle import IoCycle
 from logboom.kafka.connection.receive_budget import SHARE_EXCEEDED, ReceiveBudget
 from logboom.kafka.connection.state import ConnectionState, Event, Phase
 from logboom.kafka.connection.throttle import Throttle
-from logboom.kafka.connection.turn import ConnectionTurn
 
 if TYPE_CHECKING:
     from logboom.kafka.config import KafkaConfig
@@ -50,7 +50,7 @@ class Connection(asyncio.BufferedProtocol):
         now_ns = services.broker.clock.monotonic_ns
         self._inflight = InflightQueue(self, state, metrics, services.registry, now_ns)
         self._dispatcher = RequestDispatcher(services, self._inflight, self, self)
-        self._turn = ConnectionTurn(self, services, state, self._dispatcher, self._inflight, self._receive_budget, loop)
+        self._turn = IoCycle(self, services, state, self._dispatcher, self._inflight, self._receive_budget, loop)
         # Methods of its parts, bound here because some of them are called for every reply.
         self.schedule_turn = self._turn.schedule
         self.reply_ready = self._turn.reply_ready

@@ -1,7 +1,7 @@
 """From a frame to its handler: header, route, body, and the client's quotas.
 
 The dispatcher knows who the client of its connection is. It takes requests off the backlog and begins them; whether one
-may begin now is decided by `connection.turn`, and its reply goes to `connection.inflight`.
+may begin now is decided by `connection.io_cycle`, and its reply goes to `connection.inflight`.
 """
 
 from __future__ import annotations

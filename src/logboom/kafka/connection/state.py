@@ -24,11 +24,11 @@ Within its phase a connection may be paused, and is not read then:
                      the limits of one connection, or because
                      an earlier one changes what they read
 
-Beside these, a socket of which much was read is left alone until the next turn of the loop (`connection.turn`).
+Beside these, a socket of which much was read is left alone until the next turn of the loop (`connection.io_cycle`).
 
 A socket that is not read fills up, and TCP slows the peer down: that is how every one of these limits reaches the
 client. The first two are set by events and hold back every request. The others are found again in each turn of the
-connection (`connection.turn`), because they depend on the next request and on all other connections.
+connection (`connection.io_cycle`), because they depend on the next request and on all other connections.
 """
 
 from enum import Enum, auto

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from logboom.base.errors import LogboomError
 from logboom.kafka.errors import error_code
-from logboom.kafka.handlers.turns import Turns
+from logboom.kafka.handlers.paced_work import PacedWork
 
 if TYPE_CHECKING:
     from logboom.base.dynamic import Current
@@ -37,7 +37,7 @@ class ServerContext:
     fetches: FetchServices
     cluster: ClusterView
     metadata_cache: MetadataCache
-    leader_waits: Turns = field(default_factory=Turns)
+    leader_waits: PacedWork = field(default_factory=PacedWork)
     """Requests that wait for the next leader of a partition."""
 
 

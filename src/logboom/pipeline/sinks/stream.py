@@ -36,7 +36,7 @@ from logboom.pipeline.sinks.kafka_security import (
     security_of,
     spark_options,
 )
-from logboom.pipeline.sinks.repeats.letters import BatchLetters
+from logboom.pipeline.sinks.repeats.batch_dead_letters import BatchLetters
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

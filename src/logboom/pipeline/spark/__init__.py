@@ -11,7 +11,7 @@ What takes time in a short run, and how it is reduced:
 - Spark loads some 25,000 classes. `jvm_archive` keeps them in a file that later JVMs map instead.
 - Spark's Python workers are forked from one process that has imported the kernels (`run.daemon`). `session.warm_up`
   runs an empty job, so that this process starts while the first query is planned.
-- A class or Scala object of the JVM is looked up once (`jvm_classes`, and `jvm_view` for those of PySpark): by py4j's
+- A class or Scala object of the JVM is looked up once (`jvm_classes`, and `py4j_cache` for those of PySpark): by py4j's
   own way each use searches all jars.
 - `pipeline check` and `pipeline test` need no session: `catalyst` is Spark's analyser and expressions in a bare JVM,
   which is up in half a second.

@@ -20,7 +20,7 @@ from typing import Final
 
 from logboom.pipeline.errors import JvmEndedError
 from logboom.pipeline.spark.jvm import pyspark_dir, silence_py4j
-from logboom.pipeline.spark.scratch import Scratch, temporary_directory
+from logboom.pipeline.spark.temp_directories import Scratch, temporary_directory
 
 _IGNORING_SIGNALS: Final = ("/bin/sh", "-c", "trap '' TERM INT HUP; exec \"$@\"", "sh")
 _POLL_S: Final = 0.02
@@ -75,7 +75,7 @@ class SparkJvm:
         from pyspark.java_gateway import launch_gateway
         from pyspark.serializers import UTF8Deserializer, read_int
 
-        from logboom.pipeline.spark.jvm_view import remember_classes
+        from logboom.pipeline.spark.py4j_cache import remember_classes
 
         silence_py4j()
         while not self._connection_file.exists():

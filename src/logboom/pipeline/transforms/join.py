@@ -1,5 +1,5 @@
 """The transform `join`: events of two inputs that have the same key become one. The work is
-`logboom.pipeline.keyed.pairs`."""
+`logboom.pipeline.stateful.interval_join`."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -16,11 +16,11 @@ from logboom.base.units import GIB, MIB
 from logboom.pipeline.event.record_batch import whole_batch
 from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.findings import Part
-from logboom.pipeline.keyed import pairs
-from logboom.pipeline.keyed.columns import sizes_of, text_words, times_ms
 from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.stateful import EXIT, TAKEN, Advanced, Asked, BatchContext, State, StatefulTransform
 from logboom.pipeline.state.memory import SHARDS
+from logboom.pipeline.stateful import interval_join
+from logboom.pipeline.stateful.grouping import sizes_of, text_words, times_ms
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 from logboom.pipeline.transforms.dialled import Dialled, DialParts, fields_of, time_dial
 from logboom.pipeline.transforms.stateful_parts import (
@@ -126,10 +126,10 @@ class JoinTransform(StatefulTransform, frozen=True, kw_only=True, tag="join"):
         words = text_words(keys)
         rows = batch.select(LIVE_SCHEMA.names)
         for name, values in (
-            (pairs.KEY, words),
-            (pairs.SIDE, np.where(is_right, pairs.RIGHT, pairs.LEFT)),
-            (pairs.TIME, times_ms(batch, context.wall_ms)),
-            (pairs.SIZE, sizes_of(batch)),
+            (interval_join.KEY, words),
+            (interval_join.SIDE, np.where(is_right, interval_join.RIGHT, interval_join.LEFT)),
+            (interval_join.TIME, times_ms(batch, context.wall_ms)),
+            (interval_join.SIZE, sizes_of(batch)),
         ):
             rows = rows.append_column(name, pa.array(values))
         return Asked(rows.filter(pa.array(has_key)), words[has_key], exits)
@@ -138,15 +138,15 @@ class JoinTransform(StatefulTransform, frozen=True, kw_only=True, tag="join"):
         return any(fnmatchcase(edge, pattern) for pattern in self.right)
 
     def advance(self, state: State, asked: Sequence[pa.RecordBatch], context: BatchContext) -> Advanced:
-        rules = pairs.JoinRules(
+        rules = interval_join.JoinRules(
             window_ms=self.window_ms,
             matches_max=self.max_matches,
             prefix=self.into,
             events_max=max(1, self.max_events // SHARDS),
             bytes_max=self.max_bytes // SHARDS,
         )
-        rows = pa.Table.from_batches(asked) if asked else pairs.ROWS.empty_table()
-        joined = pairs.advance(rules, state, rows, context.wall_ms, ends=context.ends)
+        rows = pa.Table.from_batches(asked) if asked else interval_join.ROWS.empty_table()
+        joined = interval_join.advance(rules, state, rows, context.wall_ms, ends=context.ends)
         return Advanced(
             state=joined.state,
             made=self._leaving(joined),
@@ -156,14 +156,14 @@ class JoinTransform(StatefulTransform, frozen=True, kw_only=True, tag="join"):
             counts={what: count for what, count in (("early", joined.early), ("cut", joined.cut)) if count},
         )
 
-    def _leaving(self, joined: pairs.Joined) -> pa.RecordBatch | None:
+    def _leaving(self, joined: interval_join.Joined) -> pa.RecordBatch | None:
         pieces = []
         if joined.pairs is not None:
             exits = pa.array(np.zeros(joined.pairs.num_rows, np.int8))
             pieces.append(pa.Table.from_batches([joined.pairs]).append_column(EXIT, exits))
         if joined.alone.num_rows:
-            sides = joined.alone.column(pairs.SIDE).to_numpy()
-            exits = np.where(sides == pairs.RIGHT, 2, 1) * (0 if self.merged else 1)
+            sides = joined.alone.column(interval_join.SIDE).to_numpy()
+            exits = np.where(sides == interval_join.RIGHT, 2, 1) * (0 if self.merged else 1)
             pieces.append(joined.alone.select(LIVE_SCHEMA.names).append_column(EXIT, pa.array(exits.astype(np.int8))))
         return whole_batch(pa.concat_tables(pieces)) if pieces else None
 

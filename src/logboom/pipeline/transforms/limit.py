@@ -1,5 +1,5 @@
 """The transform `limit`: how much of each key may pass in a window of the clock. The work is
-`logboom.pipeline.keyed.volumes`."""
+`logboom.pipeline.stateful.volume_limit`."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
@@ -11,12 +11,12 @@ from pydantic import Field
 
 from logboom.base.settings import DurationMs, SizeBytes
 from logboom.pipeline.findings import Part
-from logboom.pipeline.keyed import volumes
-from logboom.pipeline.keyed.columns import Words, sizes_of, weights_of
 from logboom.pipeline.plan.dials import Dial
 from logboom.pipeline.plan.sampling import BITS, SPACE
 from logboom.pipeline.plan.stateful import Advanced, Asked, BatchContext, State, StatefulTransform, dropped_by
 from logboom.pipeline.state.memory import SHARDS
+from logboom.pipeline.stateful import volume_limit
+from logboom.pipeline.stateful.grouping import Words, sizes_of, weights_of
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 from logboom.pipeline.transforms.dialled import Dialled, DialParts
 from logboom.pipeline.transforms.stateful_parts import (
@@ -110,9 +110,9 @@ class LimitTransform(StatefulTransform, frozen=True, kw_only=True, tag="limit"):
         if not asked:
             return Advanced(state=state, remembered=_keys_in(state))
         most = self.events if self.events is not None else self.bytes or 0
-        cap = volumes.Cap(most, self.per_ms, max(1, self.max_keys // SHARDS))
+        cap = volume_limit.Cap(most, self.per_ms, max(1, self.max_keys // SHARDS))
         keys, sizes = asked_column(asked, _KEY).astype(np.uint64), asked_column(asked, _SIZE).astype(np.int64)
-        over, after = volumes.advance(cap, state[0] if state else None, keys, sizes, context.wall_ms)
+        over, after = volume_limit.advance(cap, state[0] if state else None, keys, sizes, context.wall_ms)
         exits = np.where(over, 1 if self.over == "divert" else dropped_by(0), 0).astype(np.int8)
         factors = np.ones(len(over))
         if self.over == "sample":

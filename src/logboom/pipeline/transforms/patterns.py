@@ -12,10 +12,10 @@ from pydantic import Field
 
 from logboom.pipeline.event.attributes import with_member
 from logboom.pipeline.findings import Part
-from logboom.pipeline.keyed.columns import text_words
 from logboom.pipeline.plan.dials import Dial
 from logboom.pipeline.plan.stateful import Advanced, Asked, BatchContext, State, StatefulTransform
 from logboom.pipeline.state.memory import SHARDS
+from logboom.pipeline.stateful.grouping import text_words
 from logboom.pipeline.templates.state import TemplateLimits, advance
 from logboom.pipeline.templates.words import first_lines, openings_of, values_in, without_values
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType

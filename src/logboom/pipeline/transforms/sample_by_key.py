@@ -1,5 +1,5 @@
 """The transform `sample` with a rate for each key, which depends on what comes: at most this many events a second, or a
-rate by which about so many stay. The work is `logboom.pipeline.keyed`."""
+rate by which about so many stay. The work is `logboom.pipeline.stateful`."""
 
 from collections.abc import Sequence
 from typing import Any, Final, Self
@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logboom.pipeline.keyed import seconds, targets
-from logboom.pipeline.keyed.columns import Mask, Weights, weights_of
 from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.stateful import Advanced, Asked, BatchContext, State, StatefulTransform, dropped_by
 from logboom.pipeline.state.memory import SHARDS
+from logboom.pipeline.stateful import target_rate, token_bucket
+from logboom.pipeline.stateful.grouping import Mask, Weights, weights_of
 from logboom.pipeline.transforms.dialled import exclude_dials, fields_of, time_dial, with_exclude
 from logboom.pipeline.transforms.stateful_parts import (
     answers_for,
@@ -98,11 +98,11 @@ class SampleByKey(StatefulTransform, frozen=True, kw_only=True, tag="sample_by_k
         weights = rows[_WEIGHT].astype(np.float64)
         share = max(1, self.max_keys // SHARDS)
         if self.per_second is not None:
-            bucket = seconds.Bucket(self.per_second, share)
-            return seconds.advance(bucket, before, keys, draws, weights, context.wall_ms)
+            bucket = token_bucket.Bucket(self.per_second, share)
+            return token_bucket.advance(bucket, before, keys, draws, weights, context.wall_ms)
         assert self.target_per_second is not None
-        target = targets.Target(self.target_per_second, self.over_ms, share)
-        stays, rates, after = targets.advance(target, before, keys, draws, context.wall_ms)
+        target = target_rate.Target(self.target_per_second, self.over_ms, share)
+        stays, rates, after = target_rate.advance(target, before, keys, draws, context.wall_ms)
         return stays, weights * rates, after, 0.0
 
     def answered(self, batch: pa.RecordBatch, answers: pa.RecordBatch) -> pa.RecordBatch:

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 
 from logboom.base.units import GIB, MIB
 from logboom.pipeline.findings import Part
-from logboom.pipeline.keyed.columns import Mask, Words, salted, text_words
 from logboom.pipeline.plan.dials import Dial
 from logboom.pipeline.plan.stateful import EXIT
 from logboom.pipeline.route.conditions import simple_condition
 from logboom.pipeline.route.sample_columns import true_rows
 from logboom.pipeline.route.values import simple_texts
 from logboom.pipeline.state.memory import SHARDS
+from logboom.pipeline.stateful.grouping import Mask, Words, salted, text_words
 
 HELD_EVENTS_MAX: Final = 100_000_000
 HELD_BYTES_MAX: Final = 1024 * GIB

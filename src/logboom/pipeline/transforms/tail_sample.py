@@ -1,5 +1,5 @@
 """The transform `tail_sample`: keeps or drops traces as a whole, once their events have come. The work is
-`logboom.pipeline.keyed.traces`."""
+`logboom.pipeline.stateful.tail_sampling`."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Final, Literal, Self
@@ -16,11 +16,11 @@ from logboom.base.units import GIB, MIB
 from logboom.pipeline.event.record_batch import whole_batch
 from logboom.pipeline.event.schema import LIVE_SCHEMA
 from logboom.pipeline.findings import Part
-from logboom.pipeline.keyed import traces
-from logboom.pipeline.keyed.columns import sizes_of, text_words, times_ms
 from logboom.pipeline.plan.dials import Dial, DialValues
 from logboom.pipeline.plan.stateful import EXIT, TAKEN, Advanced, Asked, BatchContext, State, StatefulTransform
 from logboom.pipeline.state.memory import SHARDS
+from logboom.pipeline.stateful import tail_sampling
+from logboom.pipeline.stateful.grouping import sizes_of, text_words, times_ms
 from logboom.pipeline.transforms.base import CommonFields, TransformModel, TransformType
 from logboom.pipeline.transforms.dialled import Dialled, DialParts, fields_of, time_dial
 from logboom.pipeline.transforms.stateful_parts import (
@@ -145,18 +145,18 @@ class TailSampleTransform(StatefulTransform, frozen=True, kw_only=True, tag="tai
             rare = text_words(texts_of(self.rare_by, batch))
         rows = batch.select(LIVE_SCHEMA.names)
         for name, values in (
-            (traces.TRACE, words),
-            (traces.ALONE, keys.is_null().to_numpy(zero_copy_only=False)),
-            (traces.KEEPS, keeps),
-            (traces.SIZE, sizes_of(batch)),
-            (traces.TIME, times_ms(batch, context.wall_ms)),
-            (traces.RARE, rare),
+            (tail_sampling.TRACE, words),
+            (tail_sampling.ALONE, keys.is_null().to_numpy(zero_copy_only=False)),
+            (tail_sampling.KEEPS, keeps),
+            (tail_sampling.SIZE, sizes_of(batch)),
+            (tail_sampling.TIME, times_ms(batch, context.wall_ms)),
+            (tail_sampling.RARE, rare),
         ):
             rows = rows.append_column(name, pa.array(values))
         return Asked(rows, words, np.full(batch.num_rows, TAKEN, np.int8))
 
     def advance(self, state: State, asked: Sequence[pa.RecordBatch], context: BatchContext) -> Advanced:
-        rules = traces.TailRules(
+        rules = tail_sampling.TailRules(
             name=self.name,
             wait_ms=self.wait_ms,
             rate=self.rate,
@@ -165,8 +165,8 @@ class TailSampleTransform(StatefulTransform, frozen=True, kw_only=True, tag="tai
             events_max=max(1, self.max_events // SHARDS),
             bytes_max=self.max_bytes // SHARDS,
         )
-        rows = pa.Table.from_batches(asked) if asked else traces.ROWS.empty_table()
-        decided = traces.advance(rules, state, rows, context.wall_ms, ends=context.ends)
+        rows = pa.Table.from_batches(asked) if asked else tail_sampling.ROWS.empty_table()
+        decided = tail_sampling.advance(rules, state, rows, context.wall_ms, ends=context.ends)
         made, dropped = None, 0
         if decided.rows is not None:
             kept = decided.rows.select(LIVE_SCHEMA.names).filter(pa.array(decided.stays))

@@ -17,9 +17,9 @@ from logboom.pipeline.sinks.bulk.partial_batch import PartialBatches
 from logboom.pipeline.sinks.bulk.progress import DeliveredOrigins, read_progress, write_progress
 from logboom.pipeline.sinks.bulk.requests import RequestSizeLimits
 from logboom.pipeline.sinks.bulk.task import REPORT_COLUMN, BulkTask, Report
-from logboom.pipeline.sinks.repeats.left import RECORD_SCHEMA, WithoutDone
 from logboom.pipeline.sinks.repeats.origins import marks_after
 from logboom.pipeline.sinks.repeats.ranges import Done
+from logboom.pipeline.sinks.repeats.undelivered import RECORD_SCHEMA, WithoutDone
 
 
 class Attempt(NamedTuple):

@@ -24,7 +24,7 @@ from logboom.pipeline.checkpoint.files import make_dir, sync_dir, write_durably
 from logboom.pipeline.sinks.base import durable_already
 from logboom.pipeline.sinks.file import FileSink
 from logboom.pipeline.sinks.file.lines import LinesReport, Piece
-from logboom.pipeline.sinks.repeats.fresh import Seen
+from logboom.pipeline.sinks.repeats.new_events import Seen
 
 _OPEN_FILES_MAX: Final = 64
 _COPY_BYTES: Final = 1 << 20

@@ -10,7 +10,7 @@ from logboom.pipeline.sinks.base import Delivered, SinkContext
 from logboom.pipeline.sinks.file import FileSink
 from logboom.pipeline.sinks.file.appending import LineFiles
 from logboom.pipeline.sinks.file.lines import REPORT_COLUMN, LinesReport, LineWriter
-from logboom.pipeline.sinks.repeats.letters import BatchLetters
+from logboom.pipeline.sinks.repeats.batch_dead_letters import BatchLetters
 
 
 def open_files(sink: FileSink, context: SinkContext) -> "FileDelivery":

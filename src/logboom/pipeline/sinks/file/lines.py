@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from logboom.base.units import MIB
 from logboom.pipeline.sinks.file import FileSink
 from logboom.pipeline.sinks.file.paths import filled, parts_of
-from logboom.pipeline.sinks.repeats.fresh import FreshEvents, FreshRows, PartReport, Seen
 from logboom.pipeline.sinks.repeats.grouping import grouped
+from logboom.pipeline.sinks.repeats.new_events import FreshEvents, FreshRows, PartReport, Seen
 
 REPORT_COLUMN: Final = "report"
 _PIECE_BYTES: Final = MIB

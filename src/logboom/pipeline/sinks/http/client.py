@@ -24,7 +24,7 @@ from logboom.base.units import MIB
 from logboom.pipeline.sinks.bulk.secrets import without_secrets
 from logboom.pipeline.sinks.bulk.target import GiveUpError, TryAgainError
 from logboom.pipeline.sinks.http.answers import HttpAnswer
-from logboom.pipeline.sinks.http.whole_head import ResponseWithWholeHead
+from logboom.pipeline.sinks.http.complete_head import ResponseWithWholeHead
 
 _ANSWER_MAX_BYTES: Final = 32 * MIB
 _CONNECT_MAX_S: Final = 10.0

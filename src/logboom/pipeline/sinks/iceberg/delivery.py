@@ -23,9 +23,9 @@ from logboom.pipeline.sinks.base import BaseWriter, Delivered, SinkContext
 from logboom.pipeline.sinks.bulk.secrets import without_secrets
 from logboom.pipeline.sinks.iceberg import IcebergSink
 from logboom.pipeline.sinks.iceberg.catalogs import needs_pyiceberg, open_catalog, prepare_files, try_files
-from logboom.pipeline.sinks.repeats.fresh import Seen
+from logboom.pipeline.sinks.repeats.batch_dead_letters import BatchLetters
 from logboom.pipeline.sinks.repeats.identity import delivery_id
-from logboom.pipeline.sinks.repeats.letters import BatchLetters
+from logboom.pipeline.sinks.repeats.new_events import Seen
 
 _KEPT_STATES: Final = 10
 _CONFLICTS_MAX: Final = 20

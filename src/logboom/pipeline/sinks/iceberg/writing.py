@@ -19,7 +19,7 @@ from logboom.pipeline.sinks.iceberg import IcebergColumn
 from logboom.pipeline.sinks.iceberg.catalogs import prepare_files
 from logboom.pipeline.sinks.iceberg.columns import with_columns
 from logboom.pipeline.sinks.iceberg.data_files import DataFileWriter
-from logboom.pipeline.sinks.repeats.fresh import FreshEvents, PartReport, Seen
+from logboom.pipeline.sinks.repeats.new_events import FreshEvents, PartReport, Seen
 
 REPORT_COLUMN: Final = "report"
 _BUFFER_MAX_BYTES: Final = 96 * MIB

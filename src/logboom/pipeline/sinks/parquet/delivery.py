@@ -14,8 +14,8 @@ from logboom.pipeline.sinks.parquet.archive import NOTHING, Archive
 from logboom.pipeline.sinks.parquet.compaction import QUIET_S, Compactor
 from logboom.pipeline.sinks.parquet.object_archive import ObjectArchive
 from logboom.pipeline.sinks.parquet.staging import REPORT_COLUMN, ArchiveWriter, Report
+from logboom.pipeline.sinks.repeats.batch_dead_letters import BatchLetters
 from logboom.pipeline.sinks.repeats.identity import delivery_id
-from logboom.pipeline.sinks.repeats.letters import BatchLetters
 
 _ALL: Final = 1_000_000
 

@@ -21,7 +21,7 @@ from logboom.pipeline.sinks.parquet import ParquetSink
 from logboom.pipeline.sinks.parquet.partitioning import by_directory
 from logboom.pipeline.sinks.parquet.stores import open_store
 from logboom.pipeline.sinks.parquet.writing import parquet_writer
-from logboom.pipeline.sinks.repeats.fresh import FreshEvents, PartReport, Seen
+from logboom.pipeline.sinks.repeats.new_events import FreshEvents, PartReport, Seen
 
 STAGED_SUFFIX: Final = ".staged"
 REPORT_COLUMN: Final = "report"

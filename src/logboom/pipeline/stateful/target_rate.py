@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from logboom.pipeline.keyed.columns import Mask, Weights, Words, found_at
 from logboom.pipeline.plan.sampling import BITS, SPACE
+from logboom.pipeline.stateful.grouping import Mask, Weights, Words, found_at
 
 STATE: Final = pa.schema([("key", pa.uint64()), ("per_second", pa.float64()), ("at_ms", pa.int64())])
 _FIRST_MS: Final = 1_000

@@ -67,7 +67,7 @@ class BatchLetters:
 
     def left(self, rows: DataFrame, batch: int) -> DataFrame:
         """The records of the batch that have no dead letter."""
-        from logboom.pipeline.sinks.repeats.left import RECORD_SCHEMA, WithoutDone
+        from logboom.pipeline.sinks.repeats.undelivered import RECORD_SCHEMA, WithoutDone
 
         if batch != self._batch or not self._done.ranges:
             return rows

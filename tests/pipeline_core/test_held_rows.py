@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from logboom.base.units import MIB
 from logboom.pipeline.event.schema import LIVE_SCHEMA
-from logboom.pipeline.keyed import pairs, traces
-from logboom.pipeline.keyed.held import TABLES_MAX
+from logboom.pipeline.stateful import interval_join as join
+from logboom.pipeline.stateful import tail_sampling as tail
+from logboom.pipeline.stateful.held_rows import TABLES_MAX
 
 NOON_MS = 1_795_176_000_000
-TRACES = traces.TailRules(name="tail", wait_ms=3_000, rate=4, slower_ms=None, rare=0, events_max=10**6, bytes_max=10**9)
-JOIN = pairs.JoinRules(window_ms=3_000, matches_max=100, prefix="other", events_max=10**6, bytes_max=10**9)
+TRACES = tail.TailRules(name="tail", wait_ms=3_000, rate=4, slower_ms=None, rare=0, events_max=10**6, bytes_max=10**9)
+JOIN = join.JoinRules(window_ms=3_000, matches_max=100, prefix="other", events_max=10**6, bytes_max=10**9)
 
 
 def events(count: int, start: int, **columns: Any) -> pa.Table:
@@ -42,12 +43,12 @@ def traced(rows: list[tuple[int, bool]], start: int, times: list[int] | None = N
         count,
         start,
         **{
-            traces.TRACE: pa.array([trace + 1 for trace, _ in rows], pa.uint64()),
-            traces.ALONE: pa.array([False] * count, pa.bool_()),
-            traces.KEEPS: pa.array([keeps for _, keeps in rows], pa.bool_()),
-            traces.SIZE: pa.array([100] * count, pa.int64()),
-            traces.TIME: pa.array(times or [NOON_MS] * count, pa.int64()),
-            traces.RARE: pa.array([0] * count, pa.uint64()),
+            tail.TRACE: pa.array([trace + 1 for trace, _ in rows], pa.uint64()),
+            tail.ALONE: pa.array([False] * count, pa.bool_()),
+            tail.KEEPS: pa.array([keeps for _, keeps in rows], pa.bool_()),
+            tail.SIZE: pa.array([100] * count, pa.int64()),
+            tail.TIME: pa.array(times or [NOON_MS] * count, pa.int64()),
+            tail.RARE: pa.array([0] * count, pa.uint64()),
         },
     )
 
@@ -66,7 +67,7 @@ TRACED = st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=12)
 def test_every_event_of_a_trace_leaves_once_in_time_and_with_the_others(
     batches: list[tuple[int, list[tuple[int, bool]]]], events_max: int
 ) -> None:
-    rules = traces.TailRules(
+    rules = tail.TailRules(
         name="tail", wait_ms=3_000, rate=4, slower_ms=None, rare=0, events_max=events_max, bytes_max=10**9
     )
     state: tuple[pa.Table, ...] = ()
@@ -77,8 +78,8 @@ def test_every_event_of_a_trace_leaves_once_in_time_and_with_the_others(
         table = traced(rows, came)
         arrived |= dict.fromkeys(ids(table), now_ms)
         came += len(rows)
-        decided = traces.advance(rules, state, table, now_ms, ends=number == len(batches))
-        again = traces.advance(rules, state, table, now_ms, ends=number == len(batches))
+        decided = tail.advance(rules, state, table, now_ms, ends=number == len(batches))
+        again = tail.advance(rules, state, table, now_ms, ends=number == len(batches))
         assert ids(again.rows) == ids(decided.rows)
         assert all(one.equals(other) for one, other in zip(again.state, decided.state, strict=True))
         left.update(ids(decided.rows))
@@ -91,10 +92,12 @@ def test_every_event_of_a_trace_leaves_once_in_time_and_with_the_others(
             by_trace = defaultdict(set)
             keeps: dict[int, bool] = defaultdict(bool)
             for row, stay in zip(
-                decided.rows.select([traces.TRACE, traces.KEEPS]).to_pylist(), decided.stays.tolist(), strict=True
+                decided.rows.select([tail.TRACE, tail.KEEPS]).to_pylist(),
+                decided.stays.tolist(),
+                strict=True,
             ):
-                by_trace[row[traces.TRACE]].add(stay)
-                keeps[row[traces.TRACE]] |= row[traces.KEEPS]
+                by_trace[row[tail.TRACE]].add(stay)
+                keeps[row[tail.TRACE]] |= row[tail.KEEPS]
             assert all(len(fates) == 1 for fates in by_trace.values())
             assert all(by_trace[trace] == {True} for trace, kept in keeps.items() if kept)
     assert left == Counter(dict.fromkeys(arrived, 1))
@@ -102,57 +105,58 @@ def test_every_event_of_a_trace_leaves_once_in_time_and_with_the_others(
 
 def test_weights_of_decided_traces_estimate_how_many_there_were() -> None:
     count = 60_000
-    decided = traces.advance(TRACES, (), traced([(n, n % 50 == 0) for n in range(count)], 0), NOON_MS, ends=True)
+    decided = tail.advance(TRACES, (), traced([(n, n % 50 == 0) for n in range(count)], 0), NOON_MS, ends=True)
     assert float(decided.weights[decided.stays].sum()) == pytest.approx(count, rel=0.03)
     assert Counter(decided.weights[decided.stays].tolist())[1.0] == count // 50
 
 
 def test_late_events_follow_a_trace_that_a_rule_kept() -> None:
-    first = traces.advance(TRACES, (), traced([(1, True), (1, False)], 0), NOON_MS)
-    second = traces.advance(TRACES, first.state, traced([], 2), NOON_MS + 3_000)
+    first = tail.advance(TRACES, (), traced([(1, True), (1, False)], 0), NOON_MS)
+    second = tail.advance(TRACES, first.state, traced([], 2), NOON_MS + 3_000)
     assert (ids(second.rows), second.stays.tolist(), second.held) == (["web:0:0", "web:0:1"], [True, True], 0)
-    third = traces.advance(TRACES, second.state, traced([(1, False)], 2), NOON_MS + 4_000)
+    third = tail.advance(TRACES, second.state, traced([(1, False)], 2), NOON_MS + 4_000)
     assert (ids(third.rows), third.stays.tolist(), third.weights.tolist()) == (["web:0:2"], [True], [1.0])
-    assert traces.advance(TRACES, third.state, traced([(1, False)], 3), NOON_MS + 400_000).held == 1
+    assert tail.advance(TRACES, third.state, traced([(1, False)], 3), NOON_MS + 400_000).held == 1
 
 
 def test_slow_traces_and_the_first_of_rare_services_stay() -> None:
-    rules = traces.TailRules(
+    rules = tail.TailRules(
         name="tail", wait_ms=1_000, rate=0, slower_ms=2_000, rare=2, events_max=10**6, bytes_max=10**9
     )
     rows = traced(
         [(number // 2, False) for number in range(20)], 0, [NOON_MS + 100 * n for n in range(19)] + [NOON_MS + 9_000]
     )
     rows = rows.set_column(
-        rows.schema.get_field_index(traces.RARE), traces.RARE, pa.array([7] * 10 + [0] * 10, pa.uint64())
+        rows.schema.get_field_index(tail.RARE), tail.RARE, pa.array([7] * 10 + [0] * 10, pa.uint64())
     )
-    decided = traces.advance(rules, (), rows, NOON_MS)
-    decided = traces.advance(rules, decided.state, traced([], 20), NOON_MS + 1_000)
+    decided = tail.advance(rules, (), rows, NOON_MS)
+    decided = tail.advance(rules, decided.state, traced([], 20), NOON_MS + 1_000)
     assert decided.rows is not None
-    kept = np.unique(decided.rows.column(traces.TRACE).to_numpy()[decided.stays]).tolist()
+    kept = np.unique(decided.rows.column(tail.TRACE).to_numpy()[decided.stays]).tolist()
     assert kept == [1, 2, 10]  # two of those of the service, and the slow one
     more = traced([(30, False)], 20)
-    more = more.set_column(more.schema.get_field_index(traces.RARE), traces.RARE, pa.array([7], pa.uint64()))
-    again = traces.advance(rules, decided.state, more, NOON_MS + 2_000, ends=True)
+    more = more.set_column(more.schema.get_field_index(tail.RARE), tail.RARE, pa.array([7], pa.uint64()))
+    again = tail.advance(rules, decided.state, more, NOON_MS + 2_000, ends=True)
     assert again.stays.tolist() == [False]
-    later = traces.advance(rules, decided.state, more, NOON_MS + 62_000, ends=True)
+    later = tail.advance(rules, decided.state, more, NOON_MS + 62_000, ends=True)
     assert later.stays.tolist() == [True]
 
 
 def test_what_waits_is_bounded_in_bytes_and_the_oldest_traces_go_first() -> None:
-    rules = traces.TailRules(
+    rules = tail.TailRules(
         name="tail", wait_ms=60_000, rate=1, slower_ms=None, rare=0, events_max=10**6, bytes_max=1_000
     )
-    first = traces.advance(rules, (), traced([(number, False) for number in range(6)], 0), NOON_MS)
+    first = tail.advance(rules, (), traced([(number, False) for number in range(6)], 0), NOON_MS)
     assert (first.held, first.early) == (6, 0)
-    second = traces.advance(rules, first.state, traced([(number, False) for number in range(10, 20)], 6), NOON_MS + 1)
+    second = tail.advance(rules, first.state, traced([(number, False) for number in range(10, 20)], 6), NOON_MS + 1)
     assert (second.held, second.early, ids(second.rows)) == (10, 6, [f"web:0:{number}" for number in range(6)])
 
 
 # --- pairs ----------------------------------------------------------------------------------------------------------
 
 SIDED = st.lists(
-    st.tuples(st.integers(0, 3), st.sampled_from([pairs.LEFT, pairs.RIGHT]), st.integers(0, 9_000)), max_size=10
+    st.tuples(st.integers(0, 3), st.sampled_from([join.LEFT, join.RIGHT]), st.integers(0, 9_000)),
+    max_size=10,
 )
 
 
@@ -162,10 +166,10 @@ def sided(rows: list[tuple[int, int, int]], start: int) -> pa.Table:
         len(rows),
         start,
         **{
-            pairs.KEY: pa.array([key for key, _, _ in rows], pa.uint64()),
-            pairs.SIDE: pa.array([side for _, side, _ in rows], pa.int64()),
-            pairs.TIME: pa.array([NOON_MS + time for _, _, time in rows], pa.int64()),
-            pairs.SIZE: pa.array([100] * len(rows), pa.int64()),
+            join.KEY: pa.array([key for key, _, _ in rows], pa.uint64()),
+            join.SIDE: pa.array([side for _, side, _ in rows], pa.int64()),
+            join.TIME: pa.array([NOON_MS + time for _, _, time in rows], pa.int64()),
+            join.SIZE: pa.array([100] * len(rows), pa.int64()),
         },
     )
 
@@ -182,7 +186,7 @@ def met(batch: pa.RecordBatch | None) -> set[tuple[int, int]]:
 def test_events_meet_as_in_a_loop_over_all_of_them(
     batches: list[tuple[int, list[tuple[int, int, int]]]], events_max: int
 ) -> None:
-    rules = pairs.JoinRules(window_ms=3_000, matches_max=100, prefix="other", events_max=events_max, bytes_max=10**9)
+    rules = join.JoinRules(window_ms=3_000, matches_max=100, prefix="other", events_max=events_max, bytes_max=10**9)
     state: tuple[pa.Table, ...] = ()
     now_ms, expired, gone = NOON_MS, 0, 0
     seen: list[tuple[int, int, int, int]] = []
@@ -191,8 +195,8 @@ def test_events_meet_as_in_a_loop_over_all_of_them(
     alone: list[str] = []
     for number, (waited_ms, rows) in enumerate([*batches, (1, [])]):
         now_ms += waited_ms
-        joined = pairs.advance(rules, state, sided(rows, len(seen)), now_ms, ends=number == len(batches))
-        again = pairs.advance(rules, state, sided(rows, len(seen)), now_ms, ends=number == len(batches))
+        joined = join.advance(rules, state, sided(rows, len(seen)), now_ms, ends=number == len(batches))
+        again = join.advance(rules, state, sided(rows, len(seen)), now_ms, ends=number == len(batches))
         assert met(again.pairs) == met(joined.pairs)
         assert all(one.equals(other) for one, other in zip(again.state, joined.state, strict=True))
         state = joined.state
@@ -205,7 +209,7 @@ def test_events_meet_as_in_a_loop_over_all_of_them(
             for right in waiting
             if (left in new or right in new)
             and seen[left][0] == seen[right][0]
-            and (seen[left][1], seen[right][1]) == (pairs.LEFT, pairs.RIGHT)
+            and (seen[left][1], seen[right][1]) == (join.LEFT, join.RIGHT)
             and abs(seen[left][2] - seen[right][2]) <= 3_000
         }
         assert (met(joined.pairs), joined.cut) == (wanted, 0)
@@ -224,34 +228,34 @@ def test_events_meet_as_in_a_loop_over_all_of_them(
 
 
 def test_a_key_that_all_have_is_bounded() -> None:
-    rules = pairs.JoinRules(window_ms=3_000, matches_max=3, prefix="other", events_max=10**6, bytes_max=10**9)
-    rows = [(1, side, 0) for side in (pairs.LEFT, pairs.RIGHT) for _ in range(2_000)]
-    joined = pairs.advance(rules, (), sided(rows, 0), NOON_MS)
+    rules = join.JoinRules(window_ms=3_000, matches_max=3, prefix="other", events_max=10**6, bytes_max=10**9)
+    rows = [(1, side, 0) for side in (join.LEFT, join.RIGHT) for _ in range(2_000)]
+    joined = join.advance(rules, (), sided(rows, 0), NOON_MS)
     by_side = list(zip(*met(joined.pairs), strict=True))
     assert all(max(Counter(side).values()) <= 3 for side in by_side)
     assert joined.cut == 2_000 * 2_000 - len(met(joined.pairs))
-    joined = pairs.advance(rules, joined.state, sided(rows, 4_000), NOON_MS + 1)
+    joined = join.advance(rules, joined.state, sided(rows, 4_000), NOON_MS + 1)
     assert len(met(joined.pairs)) <= 3 * 2 * 4_000
 
 
 def test_pairs_that_no_array_could_hold_are_not_made_and_counted() -> None:
     """Whoever writes a thousand large records of one key on both sides would end every attempt at the batch."""
-    rows = sided([(1, side, 0) for side in (pairs.LEFT, pairs.RIGHT) for _ in range(50)], 0)
-    large = pa.array([pairs.PAIRS_MAX_BYTES // 8] * 100, pa.int64())
-    rows = rows.set_column(rows.schema.get_field_index(pairs.SIZE), pairs.SIZE, large)
-    joined = pairs.advance(JOIN, (), rows, NOON_MS, ends=True)
+    rows = sided([(1, side, 0) for side in (join.LEFT, join.RIGHT) for _ in range(50)], 0)
+    large = pa.array([join.PAIRS_MAX_BYTES // 8] * 100, pa.int64())
+    rows = rows.set_column(rows.schema.get_field_index(join.SIZE), join.SIZE, large)
+    joined = join.advance(JOIN, (), rows, NOON_MS, ends=True)
     assert (len(met(joined.pairs)), joined.cut) == (4, 2_496)
     assert (joined.alone.num_rows, joined.met) == (0, 100)
 
 
 def test_very_many_of_one_key_take_memory_within_bounds() -> None:
-    rules = pairs.JoinRules(window_ms=3_000, matches_max=10_000, prefix="other", events_max=10**6, bytes_max=10**9)
-    rows = sided([(1, side, 0) for side in (pairs.LEFT, pairs.RIGHT) for _ in range(30_000)], 0)
-    large = pa.array([pairs.PAIRS_MAX_BYTES // 8] * 60_000, pa.int64())
-    rows = rows.set_column(rows.schema.get_field_index(pairs.SIZE), pairs.SIZE, large)
+    rules = join.JoinRules(window_ms=3_000, matches_max=10_000, prefix="other", events_max=10**6, bytes_max=10**9)
+    rows = sided([(1, side, 0) for side in (join.LEFT, join.RIGHT) for _ in range(30_000)], 0)
+    large = pa.array([join.PAIRS_MAX_BYTES // 8] * 60_000, pa.int64())
+    rows = rows.set_column(rows.schema.get_field_index(join.SIZE), join.SIZE, large)
     tracemalloc.start()
     try:
-        joined = pairs.advance(rules, (), rows, NOON_MS)
+        joined = join.advance(rules, (), rows, NOON_MS)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -260,7 +264,7 @@ def test_very_many_of_one_key_take_memory_within_bounds() -> None:
 
 
 def test_a_joined_event_has_both_and_the_greater_weight() -> None:
-    rows = sided([(1, pairs.LEFT, 0), (1, pairs.RIGHT, 5)], 0)
+    rows = sided([(1, join.LEFT, 0), (1, join.RIGHT, 5)], 0)
     rows = rows.set_column(LIVE_SCHEMA.names.index("weight"), "weight", pa.array([2.0, 10.0]))
     rows = rows.set_column(LIVE_SCHEMA.names.index("body"), "body", pa.array(["GET /", 'no "tea"']))
     rows = rows.set_column(
@@ -268,7 +272,7 @@ def test_a_joined_event_has_both_and_the_greater_weight() -> None:
         "attributes",
         pa.array(['{"a":1,"other":{"b":2},"c":"other"}', '{"x":{"y":1}}']),
     )
-    found = pairs.advance(JOIN, (), rows, NOON_MS).pairs
+    found = join.advance(JOIN, (), rows, NOON_MS).pairs
     assert found is not None
     row = found.to_pylist()[0]
     attributes = json.loads(row["attributes"])

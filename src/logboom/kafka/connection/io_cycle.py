@@ -51,7 +51,7 @@ class TurnOwner(OpenConnection, Protocol):
         """Flush what was written, and close."""
 
 
-class ConnectionTurn:
+class IoCycle:
     """One connection's turns; `attach` it to the transport first."""
 
     __slots__ = (

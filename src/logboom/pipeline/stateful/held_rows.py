@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from logboom.pipeline.keyed.columns import Mask
+from logboom.pipeline.stateful.grouping import Mask
 
 TABLES_MAX: Final = 12
 """If there are more tables, they are merged, the smallest first."""

@@ -20,8 +20,8 @@ from logboom.pipeline.event.attributes import with_member
 from logboom.pipeline.event.json import event_texts
 from logboom.pipeline.event.record_batch import whole_batch
 from logboom.pipeline.event.schema import LIVE_SCHEMA
-from logboom.pipeline.keyed.columns import Longs, Mask, Words, ranks, weights_of
-from logboom.pipeline.keyed.held import Waits, rows_where, still_held
+from logboom.pipeline.stateful.grouping import Longs, Mask, Words, ranks, weights_of
+from logboom.pipeline.stateful.held_rows import Waits, rows_where, still_held
 
 KEY: Final = "key_word"
 """Input column: the hash of the key."""
@@ -37,7 +37,7 @@ PAIRS_MAX_BYTES: Final = 256 * MIB
 """Limit of the size of a shard's pairs in one batch. As JSON they take up to six times that, and an Arrow array is
 limited to 2 GiB."""
 _PAIRS_MAX: Final = PAIRS_MAX_BYTES // 128
-"""The number of the smallest pairs within that limit: an event counts at least 64 bytes (`columns.sizes_of`)."""
+"""The number of the smallest pairs within that limit: an event counts at least 64 bytes (`grouping.sizes_of`)."""
 _NUMBER, _ARRIVED = "number", "arrived_ms"
 _COUNTER: Final = pa.schema([("next", pa.int64()), ("waits_from", pa.int64())])
 _MET: Final = pa.schema([("number", pa.int64())])

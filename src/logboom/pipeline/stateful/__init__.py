@@ -6,8 +6,9 @@ origins, and the batch time. Output: a result for each row, and the new state. T
 so a repeated batch has the same result. States are small frozen tables. Rows that wait for a later batch are also a
 table, and count as held. Every state has a size limit, and evictions at this limit are counted.
 
-`columns` has common functions: hashes of texts, ranks and sums within groups. `volumes` implements `limit`, `seconds`
-and `targets` implement `sample` by key, `traces` implements `tail_sample`, `pairs` implements `join`.
+`grouping` has common functions: hashes of texts, ranks and sums within groups. `volume_limit` implements `limit`,
+`token_bucket` and `target_rate` implement `sample` by key, `tail_sampling` implements `tail_sample`, `interval_join`
+implements `join`; `held_rows` stores their waiting rows.
 
 Knows Arrow and an event's columns. Must not know the graph, Spark, clocks, or where a state is kept.
 """

@@ -22,7 +22,7 @@ from logboom.broker.replication.fetch_session import FetchSession
 from logboom.broker.replication.shared_reads import ON_LOOP_BYTES, ReadOf, SharedReads
 
 
-class StandingFetches:
+class WaitingFetches:
     """The requests of followers that wait for something new. Life: that of the broker."""
 
     __slots__ = ("_counters", "_reads", "_waiting")

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from logboom.pipeline.keyed.columns import Longs, Mask, Words, found_at, sums_before, totals
+from logboom.pipeline.stateful.grouping import Longs, Mask, Words, found_at, sums_before, totals
 
 STATE: Final = pa.schema([("key", pa.uint64()), ("window_ms", pa.int64()), ("used", pa.int64())])
 OTHERS: Final = np.uint64(1)

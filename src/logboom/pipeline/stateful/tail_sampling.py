@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from logboom.pipeline.event.schema import LIVE_SCHEMA
-from logboom.pipeline.keyed.columns import Longs, Mask, Weights, Words, found_at, salted, weights_of
-from logboom.pipeline.keyed.held import Waits, rows_where, still_held
 from logboom.pipeline.plan.sampling import BITS, SPACE
+from logboom.pipeline.stateful.grouping import Longs, Mask, Weights, Words, found_at, salted, weights_of
+from logboom.pipeline.stateful.held_rows import Waits, rows_where, still_held
 
 TRACE: Final = "trace_word"
 """Input column: the hash of the trace."""

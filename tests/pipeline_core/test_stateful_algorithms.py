@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.pipeline.keyed import seconds, targets, volumes
-from logboom.pipeline.keyed.columns import ranks, sums_before, text_words
 from logboom.pipeline.plan.sampling import xxh64
+from logboom.pipeline.stateful import target_rate, token_bucket, volume_limit
+from logboom.pipeline.stateful.grouping import ranks, sums_before, text_words
 
 WORDS = st.lists(st.integers(0, 5), max_size=40)
 BATCHES = st.lists(st.tuples(st.integers(1, 5_000), WORDS), min_size=1, max_size=8)
@@ -59,12 +59,12 @@ def test_sums_and_ranks_are_those_of_a_loop(groups: list[int], data: st.DataObje
 def test_of_each_key_and_window_the_first_events_up_to_the_cap_pass(
     batches: list[tuple[int, list[int]]], most: int, size: int
 ) -> None:
-    cap = volumes.Cap(most=most, window_ms=4_000, keys_max=100)
+    cap = volume_limit.Cap(most=most, window_ms=4_000, keys_max=100)
     state, now_ms, passed = None, NOON_MS, Counter[tuple[int, int]]()
     for waited_ms, keys in batches:
         now_ms += waited_ms
         window = now_ms // 4_000
-        over, state = volumes.advance(cap, state, words(keys), np.full(len(keys), size, np.int64), now_ms)
+        over, state = volume_limit.advance(cap, state, words(keys), np.full(len(keys), size, np.int64), now_ms)
         for key, is_over in zip(keys, over.tolist(), strict=True):
             assert is_over == (passed[window, key] >= most)
             passed[window, key] += 0 if is_over else size
@@ -72,18 +72,18 @@ def test_of_each_key_and_window_the_first_events_up_to_the_cap_pass(
 
 
 def test_keys_that_there_is_no_room_for_share_a_cap() -> None:
-    cap = volumes.Cap(most=2, window_ms=60_000, keys_max=3)
+    cap = volume_limit.Cap(most=2, window_ms=60_000, keys_max=3)
     keys, ones = words(range(100)), np.ones(100, np.int64)
-    over, state = volumes.advance(cap, None, keys, ones, NOON_MS)
+    over, state = volume_limit.advance(cap, None, keys, ones, NOON_MS)
     assert int((~over).sum()) == 3 + 2
     assert state.num_rows == 4
-    over, state = volumes.advance(cap, state, keys, ones, NOON_MS)
+    over, state = volume_limit.advance(cap, state, keys, ones, NOON_MS)
     assert int((~over).sum()) == 3
     assert state.num_rows == 4
-    over, again = volumes.advance(cap, state, keys, ones, NOON_MS)
+    over, again = volume_limit.advance(cap, state, keys, ones, NOON_MS)
     assert over.all()
     assert again is state
-    over, _ = volumes.advance(cap, state, keys, ones, NOON_MS + 60_000)
+    over, _ = volume_limit.advance(cap, state, keys, ones, NOON_MS + 60_000)
     assert int((~over).sum()) == 3 + 2
 
 
@@ -96,20 +96,22 @@ def test_weights_by_second_sum_to_the_input_and_no_key_is_faster(
     batches: list[tuple[int, list[int]]], per_second: float, keys_max: int
 ) -> None:
     """But for what was owed to keys that were forgotten, which is counted; a forgotten one begins anew."""
-    bucket = seconds.Bucket(per_second=per_second, keys_max=keys_max)
+    bucket = token_bucket.Bucket(per_second=per_second, keys_max=keys_max)
     state, now_ms, started, forgotten = None, NOON_MS, 0, 0.0
     came, weight, kept = Counter[int](), defaultdict[int, float](float), Counter[int]()
     for waited_ms, keys in batches:
         now_ms += waited_ms
         drawn = draws(len(keys), started)
         started += len(keys)
-        stays, weights, state, lost = seconds.advance(bucket, state, words(keys), drawn, np.ones(len(keys)), now_ms)
+        stays, weights, state, lost = token_bucket.advance(
+            bucket, state, words(keys), drawn, np.ones(len(keys)), now_ms
+        )
         forgotten += lost
         came.update(keys)
         for key, stay, one in zip(keys, stays.tolist(), weights.tolist(), strict=True):
             weight[key] += one if stay else 0
             kept[key] += stay
-        assert sum(weight.values()) + seconds.owed_by(state) + forgotten == pytest.approx(came.total())
+        assert sum(weight.values()) + token_bucket.owed_by(state) + forgotten == pytest.approx(came.total())
     took_s = (now_ms - NOON_MS) / 1_000
     if keys_max == 100:
         assert forgotten == 0
@@ -118,25 +120,27 @@ def test_weights_by_second_sum_to_the_input_and_no_key_is_faster(
 
 def test_of_a_second_the_kept_events_weigh_what_came_by_what_is_kept() -> None:
     keys = words([1] * 1_000 + [2] * 30 + [3] * 100)
-    bucket = seconds.Bucket(per_second=100, keys_max=100)
-    stays, weights, _, _ = seconds.advance(bucket, None, keys, draws(len(keys), 0), np.ones(len(keys)), NOON_MS)
+    bucket = token_bucket.Bucket(per_second=100, keys_max=100)
+    stays, weights, _, _ = token_bucket.advance(bucket, None, keys, draws(len(keys), 0), np.ones(len(keys)), NOON_MS)
     for key, kept, weight in ((1, 100, 10.0), (2, 30, 1.0), (3, 100, 1.0)):
         mine = stays & (keys == words([key])[0])
         assert (int(mine.sum()), set(weights[mine].tolist())) == (kept, {weight})
 
 
 def test_an_idle_hour_is_no_burst_of_an_hour() -> None:
-    bucket = seconds.Bucket(per_second=10, keys_max=100)
+    bucket = token_bucket.Bucket(per_second=10, keys_max=100)
     keys = words([1] * 100_000)
-    _, _, state, _ = seconds.advance(bucket, None, keys[:50], draws(50, 0), np.ones(50), NOON_MS)
-    stays, _, _, _ = seconds.advance(bucket, state, keys, draws(len(keys), 50), np.ones(len(keys)), NOON_MS + 3_600_000)
+    _, _, state, _ = token_bucket.advance(bucket, None, keys[:50], draws(50, 0), np.ones(50), NOON_MS)
+    stays, _, _, _ = token_bucket.advance(
+        bucket, state, keys, draws(len(keys), 50), np.ones(len(keys)), NOON_MS + 3_600_000
+    )
     assert int(stays.sum()) <= 600
 
 
 def test_the_keys_of_buckets_are_bounded() -> None:
-    bucket = seconds.Bucket(per_second=1, keys_max=50)
+    bucket = token_bucket.Bucket(per_second=1, keys_max=50)
     keys = words(range(1_000))
-    stays, _, state, _ = seconds.advance(bucket, None, keys, draws(1_000, 0), np.ones(1_000), NOON_MS)
+    stays, _, state, _ = token_bucket.advance(bucket, None, keys, draws(1_000, 0), np.ones(1_000), NOON_MS)
     assert stays.all()
     assert state.num_rows == 50
 
@@ -146,13 +150,13 @@ def test_the_keys_of_buckets_are_bounded() -> None:
 
 def test_a_target_is_held_and_totals_are_estimated() -> None:
     """Three keys of very different rates, one of which grows tenfold half-way."""
-    target = targets.Target(per_second=100, over_ms=10_000, keys_max=100)
+    target = target_rate.Target(per_second=100, over_ms=10_000, keys_max=100)
     state, kept, weight, came = None, defaultdict[int, list[int]](list), defaultdict[int, float](float), Counter[int]()
     for second in range(120):
         counts = {1: 2_000, 2: 50, 3: 300 if second < 60 else 3_000}
         keys = np.concatenate([np.full(count, key) for key, count in counts.items()])
         drawn = np.random.default_rng(second).integers(0, 1 << 64, len(keys), np.uint64)
-        stays, rates, state = targets.advance(target, state, words(keys), drawn, NOON_MS + 1_000 * second)
+        stays, rates, state = target_rate.advance(target, state, words(keys), drawn, NOON_MS + 1_000 * second)
         for key, count in counts.items():
             mine = stays & (keys == key)
             came[key] += count
@@ -166,10 +170,10 @@ def test_a_target_is_held_and_totals_are_estimated() -> None:
 
 
 def test_a_key_that_went_quiet_is_forgotten() -> None:
-    target = targets.Target(per_second=10, over_ms=1_000, keys_max=100)
+    target = target_rate.Target(per_second=10, over_ms=1_000, keys_max=100)
     nothing = np.zeros(0, np.uint64)
-    _, _, state = targets.advance(target, None, words([1] * 1_000), draws(1_000, 0), NOON_MS)
+    _, _, state = target_rate.advance(target, None, words([1] * 1_000), draws(1_000, 0), NOON_MS)
     assert state.num_rows == 1
     for second in range(1, 20):
-        _, _, state = targets.advance(target, state, nothing, nothing, NOON_MS + 1_000 * second)
+        _, _, state = target_rate.advance(target, state, nothing, nothing, NOON_MS + 1_000 * second)
     assert state.num_rows == 0

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from logboom.pipeline.keyed.columns import Mask, Weights, Words, found_at, ranks
+from logboom.pipeline.stateful.grouping import Mask, Weights, Words, found_at, ranks
 
 STATE: Final = pa.schema(
     [("key", pa.uint64()), ("tokens", pa.float64()), ("owed", pa.float64()), ("at_ms", pa.int64())]

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from logboom.pipeline.spark.jvm_view import remember_classes
+from logboom.pipeline.spark.py4j_cache import remember_classes
 
 _METHOD, _FIELD = "!ym", "!yi5"
 

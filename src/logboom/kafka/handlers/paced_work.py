@@ -12,7 +12,7 @@ AT_ONCE: Final = 50
 """How many continue in one turn of the loop: an answer takes one or two tenths of a millisecond of processor time."""
 
 
-class Turns:
+class PacedWork:
     """See the module. Life: that of the server. On the loop."""
 
     def __init__(self) -> None:
