@@ -76,6 +76,14 @@ class Cluster:
     def coordinator(self, group_id: str, seen_by: int) -> int:
         return self.assignments(seen_by)[partition_of_group(group_id, PARTITIONS)].leader
 
+    def minima(self, seen_by: int) -> set[int]:
+        """`min.insync.replicas` of the offsets, as the leaders among their partitions have it."""
+        leaders = [
+            self.brokers[one.leader].replicas.find(OFFSETS_STREAM, index)
+            for index, one in enumerate(self.assignments(seen_by))
+        ]
+        return {partition.config.min_insync_replicas for partition in leaders}
+
     async def in_sync(self, brokers: int, seen_by: int) -> None:
         """Wait until every partition of the offsets has so many replicas in sync."""
         await until(lambda: {len(one.isr) for one in self.assignments(seen_by)} == {brokers})
@@ -109,8 +117,11 @@ async def three_brokers(path: Path) -> AsyncIterator[Cluster]:
     try:
         await cluster.start(1)
         await cluster.brokers[1].catalog.create_stream("clicks", config={"min.insync.replicas": "1"})
+        await cluster.commit(GROUPS[0], 1, seen_by=1)
+        assert cluster.minima(seen_by=1) == {1}, "the default of streams, which is 2, would keep it from committing"
         await cluster.start(2, 3)
         await cluster.in_sync(3, seen_by=1)
+        await until(lambda: cluster.minima(seen_by=1) == {2})
         await until(lambda: Counter(one.leader for one in cluster.assignments(1)) == {1: 2, 2: 2, 3: 2})
         await cluster.agree()
         yield cluster
@@ -128,6 +139,19 @@ def test_the_offsets_of_the_first_broker_get_replicas_when_others_come(tmp_path:
             await cluster.check(5, seen_by=3)
             listed = [group.group_id for broker in cluster.brokers.values() for group in broker.groups.overview()]
             assert sorted(listed) == sorted(GROUPS), "each by one broker"
+
+    simulated.run(body)
+
+
+def test_groups_go_on_when_their_offsets_go_back_to_one_replica(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with three_brokers(tmp_path) as cluster:
+            for index in range(PARTITIONS):
+                await cluster.brokers[1].cluster_admin.reassign(OFFSETS_STREAM, index, [1])
+            await until(lambda: {one.replicas for one in cluster.assignments(1)} == {(BrokerId(1),)})
+            for group_id in GROUPS:
+                await cluster.commit(group_id, 7, seen_by=1)
+            await cluster.check(7, seen_by=1)
 
     simulated.run(body)
 

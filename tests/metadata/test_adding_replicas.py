@@ -13,8 +13,9 @@ from logboom.metadata.assignment import Assignment
 from logboom.metadata.leadership import IsrProposal, change_isr, rebalance
 from logboom.metadata.membership import drain, fence, register, unfence
 from logboom.metadata.placement import start
-from logboom.metadata.reassignment import add_replicas
+from logboom.metadata.reassignment import add_replicas, fit_minimum, reassign
 from logboom.metadata.records import Placed
+from logboom.metadata.stream_config import MINIMUM
 
 PARTITIONS = 6
 
@@ -24,7 +25,12 @@ def alone() -> Image:
     image = cluster(1)
     placed = tuple(Placed.of(start((BROKERS[0],), image.brokers)) for _ in range(PARTITIONS))
     return apply_all(
-        image, (StreamCreated(name=StreamName(NAME), id=STREAM, partitions=PARTITIONS, config={}, placed=placed),)
+        image,
+        (
+            StreamCreated(
+                name=StreamName(NAME), id=STREAM, partitions=PARTITIONS, config={}, placed=placed, internal=True
+            ),
+        ),
     )
 
 
@@ -39,10 +45,10 @@ def assignments(image: Image) -> tuple[Assignment, ...]:
     return image.by_id[STREAM].assignments
 
 
-def caught_up(image: Image) -> Image:
-    """Every replica is in sync."""
+def caught_up(image: Image, *brokers: BrokerId) -> Image:
+    """Every replica is in sync, or those on these brokers."""
     for index, one in enumerate(assignments(image)):
-        isr = {broker: image.brokers[broker].epoch for broker in one.replicas}
+        isr = {broker: image.brokers[broker].epoch for broker in brokers or one.replicas}
         wanted = IsrProposal(STREAM, PartitionIndex(index), one.leader_epoch, one.partition_epoch, isr)
         image = apply_all(image, change_isr(image, one.leader, image.brokers[one.leader].epoch, wanted, minimum_of))
     return image
@@ -72,6 +78,33 @@ def test_replicas_come_as_brokers_do() -> None:
     load = Counter(broker for one in assignments(image) for broker in one.replicas)
     assert load[BROKERS[0]] == load[BROKERS[1]] == PARTITIONS
     assert [load[one] for one in BROKERS[2:]] == [2, 2, 2]
+
+
+def fitted(image: Image, wanted: int = 2) -> str:
+    """The minimum of in-sync replicas after the upkeep of an internal stream."""
+    image = apply_all(image, fit_minimum(image, NAME, wanted))
+    assert fit_minimum(image, NAME, wanted) == (), "it is as it should be"
+    return image.by_id[STREAM].overrides.get(MINIMUM, "1")
+
+
+def test_the_minimum_of_an_internal_stream_follows_its_replicas() -> None:
+    image = joined(alone(), *BROKERS[1:3])
+    assert fitted(image) == "1"
+    image = apply_all(image, add_replicas(image, NAME, 3, minimum_of))
+    assert fitted(image) == "1", "nobody else is in sync yet"
+    image = caught_up(image, BROKERS[0], BROKERS[1])
+    assert fitted(image) == "2", "two are in sync"
+    image = caught_up(image)
+    assert (fitted(image), fitted(image, wanted=1), fitted(image, wanted=3)) == ("2", "1", "2")
+    image = apply_all(image, fit_minimum(image, NAME, 2))
+    for index in range(PARTITIONS):
+        image = apply_all(image, reassign(image, NAME, index, [1], minimum_of))
+    assert fitted(image) == "1", "one of one must be enough as soon as one is to stay"
+    two = joined(alone(), BROKERS[1])
+    two = caught_up(apply_all(two, add_replicas(two, NAME, 3, minimum_of)))
+    assert fitted(two) == "1", "of two replicas either may be missing"
+    with pytest.raises(UnknownStreamError):
+        fit_minimum(image, "other", 2)
 
 
 def test_only_brokers_that_can_keep_them_get_replicas() -> None:

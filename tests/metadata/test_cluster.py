@@ -19,7 +19,6 @@ from logboom.base.errors import (
     FencedLeaderEpochError,
     IneligibleReplicaError,
     InvalidAssignmentError,
-    InvalidConfigError,
     InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidUpdateVersionError,
@@ -43,27 +42,21 @@ from logboom.base.ids import (
     StreamName,
 )
 from logboom.metadata import (
-    CreateStream,
     Image,
-    MetadataLimits,
     MetadataRecord,
     Stream,
     StreamCreated,
     apply_all,
     assignment,
-    change_config,
-    create_stream,
     decode,
     encode,
 )
-from logboom.metadata import image as metadata_image
 from logboom.metadata.assignment import Assignment, Election, ordered
 from logboom.metadata.leadership import (
     IsrProposal,
     LogEnd,
     change_isr,
     elect,
-    forget_eligible,
     rebalance,
     recover,
     recovery_candidates,
@@ -80,8 +73,7 @@ from logboom.metadata.membership import (
 )
 from logboom.metadata.placement import Load, place, start
 from logboom.metadata.reassignment import cancel, check_replicas, reassign
-from logboom.metadata.records import BrokerUnregistered, Placed
-from logboom.metadata.stream_config import MINIMUM
+from logboom.metadata.records import Placed
 
 STREAM = StreamId(UUID(int=1))
 NAME = "orders"
@@ -429,58 +421,6 @@ def test_a_process_is_refused_whose_directory_knows_nothing_of_the_process_befor
         assert register(image, replace(next_one, earlier=earlier), minimum_of)
 
 
-def test_whom_a_lower_minimum_makes_dispensable_is_not_elected() -> None:
-    """Broker 3 left the ISR while it was below the minimum of 2, so nothing was committed without it. Once the minimum
-    is 1, broker 1 commits alone. (Found by reading: broker 3 was elected when broker 1 died, without those records.)"""
-    image = cluster(3, replicas=3, minimum=2)
-    for broker in BROKERS[1:3]:
-        image = apply_all(image, fence(image, broker, minimum_of))
-    assert (the_partition(image).isr, the_partition(image).elr) == ((1,), (3,))
-    assert forget_eligible(image, image, minimum_of) == ()
-    image = apply_all(image, change_config(image, NAME, {MINIMUM: "1"}))
-    image = apply_all(image, forget_eligible(image, image, minimum_of))
-    assert (the_partition(image).leader, the_partition(image).elr) == (1, ())
-    image = apply_all(image, unfence(image, BROKERS[2], image.brokers[BROKERS[2]].epoch, minimum_of))
-    image = apply_all(image, fence(image, BROKERS[0], minimum_of))
-    assert (the_partition(image).leader, the_partition(image).elr) == (NO_BROKER, (1,))
-
-
-def test_who_may_be_elected_stays_so_where_nobody_leads() -> None:
-    image = cluster(3, replicas=3, minimum=2)
-    for broker in (BROKERS[1], BROKERS[2], BROKERS[0]):
-        image = apply_all(image, fence(image, broker, minimum_of))
-    image = apply_all(image, change_config(image, NAME, {MINIMUM: "1"}))
-    assert forget_eligible(image, image, minimum_of) == ()
-    image = apply_all(image, unfence(image, BROKERS[2], image.brokers[BROKERS[2]].epoch, minimum_of))
-    assert the_partition(image).leader == 3, "nothing was committed without it"
-
-
-def test_a_broker_that_was_removed_is_not_registered_again_by_a_request_from_before() -> None:
-    """Found by `logboom sim run --nodes 3 --seconds 60 --seed 690010`, with requests that arrive a second time: the id
-    was taken by a process that had ended, and a new broker was refused under it."""
-    image, late = cluster(4, replicas=3), registration(BROKERS[3])
-    image = apply_all(image, fence(image, late.id, minimum_of))
-    image = apply_all(image, unregister(image, late.id, minimum_of))
-    for known in (image, apply_all(Image(), image.snapshot())):
-        with pytest.raises(UnknownBrokerError, match="was removed from this cluster"):
-            register(known, late, minimum_of)
-        fresh = replace(late, directory_id=DirectoryId("fresh"), incarnation="b")
-        there = apply_all(known, register(known, fresh, minimum_of))
-        assert there.brokers[late.id].directory_id == "fresh"
-        with pytest.raises(DuplicateBrokerError):
-            register(there, late, minimum_of)
-        assert apply_all(Image(), there.snapshot()) == there
-
-
-def test_removed_brokers_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_image, "REMOVED_MAX", 2)
-    image = cluster(4, replicas=1)
-    for broker in BROKERS[:3]:
-        image = apply_all(image, (BrokerUnregistered(id=broker),))
-    assert list(image.removed) == list(BROKERS[1:3])
-    assert apply_all(Image(), image.snapshot()) == image
-
-
 def test_a_single_node_leads_on_in_a_new_epoch_after_every_start() -> None:
     image = cluster(1, replicas=1)
     for start_number in range(3):
@@ -619,23 +559,6 @@ def test_replicas_that_cannot_be(replicas: list[int]) -> None:
         reassign(image, NAME, 0, replicas, minimum_of)
     with pytest.raises(NoReassignmentInProgressError):
         cancel(image, NAME, 0, minimum_of)
-
-
-def test_a_minimum_above_the_replicas_is_refused_wherever_it_is_asked_for() -> None:
-    """It would refuse every record, and look like a broken cluster."""
-    image = cluster(4)
-    limits = MetadataLimits(partitions_max=10, streams_max=10, quotas_max=1)
-    above = CreateStream(name="s", partitions=1, replication_factor=2, config={MINIMUM: "3"})
-    with pytest.raises(InvalidConfigError, match=r"is above the number of replicas, 2: .* Set it to 2"):
-        create_stream(image, above, STREAM, limits)
-    image = apply_all(image, create_stream(image, replace(above, config={MINIMUM: "2"}), STREAM, limits))
-    with pytest.raises(InvalidConfigError, match="above the number of replicas, 2"):
-        change_config(image, "s", {MINIMUM: "3"})
-    with pytest.raises(InvalidAssignmentError, match=r"min\.insync\.replicas=2 is above the number of replicas, 1"):
-        reassign(image, "s", 0, (1,), minimum_of)
-    assert change_config(image, "s", {"retention.ms": "1"}), "other settings are changed as before"
-    image = apply_all(image, reassign(image, "s", 0, (1, 2, 3), minimum_of))
-    assert change_config(image, "s", {MINIMUM: "3"}), "what it is going to have counts"
 
 
 def test_the_broker_knows_that_its_lease_is_over_before_the_controller_does() -> None:

@@ -164,6 +164,11 @@ class GroupsConfig(Settings):
     """Partitions of `__consumer_offsets`; fixed once it was created (`offsets.topic.num.partitions`)."""
     offsets_replication_factor: Annotated[int, Field(ge=1, le=32), Static("offsets.topic.replication.factor")] = 3
     """Replicas of each partition of `__consumer_offsets`, or as many as there are brokers when it is created."""
+    # With 1, a commit may be on one disk alone, and be lost with it. With three replicas the second one costs little:
+    # if two of three brokers are down, there is no controller either.
+    offsets_min_insync_replicas: Annotated[int, Field(ge=1, le=32), Dynamic()] = 2
+    """`min.insync.replicas` of `__consumer_offsets`, but at most one less than its partitions have replicas: with one
+    or two replicas it is 1."""
     offsets_commit_timeout_ms: Annotated[
         DurationMs, Field(ge=1, le=_INT32_MAX), Static("offsets.commit.timeout.ms")
     ] = 5 * SECOND_MS

@@ -66,6 +66,7 @@ BROKERS_OWN: Final[Mapping[str, Any]] = MappingProxyType(
             "max_compaction_lag_ms",
             "min_cleanable_dirty_ratio",
             "min_compaction_lag_ms",
+            "min_insync_replicas",
             "observers",
             "retention_bytes",
             "retention_messages",

@@ -13,8 +13,8 @@ from logboom.metadata.assignment import Assignment, Eligibility, PartitionUpdate
 from logboom.metadata.image import Image
 from logboom.metadata.membership import MinimumOf, partitions_changed
 from logboom.metadata.placement import Load, widen
-from logboom.metadata.records import PartitionsChanged
-from logboom.metadata.stream_config import minimum_fault
+from logboom.metadata.records import PartitionsChanged, StreamConfigChanged
+from logboom.metadata.stream_config import MINIMUM, minimum_fault
 
 
 def check_replicas(image: Image, replicas: Sequence[int]) -> Replicas:
@@ -55,8 +55,9 @@ def reassign(
     """
     target = check_replicas(image, replicas)
     before = _existing(image, name, index)
-    fault = minimum_fault(image.by_name[StreamName(name)].overrides, len(target))
-    if fault is not None:
+    stream = image.by_name[StreamName(name)]
+    fault = minimum_fault(stream.overrides, len(target))
+    if fault is not None and not stream.internal:  # of an internal stream the minimum follows (`fit_minimum`)
         raise InvalidAssignmentError(fault)
     # A replica that an earlier reassignment was adding and this one does not want is removed like the others, not at
     # once: it may be in the ISR, and lead. It stays in `adding` too, which tells it from those from before both.
@@ -87,6 +88,23 @@ def add_replicas(
         if adding:
             changes.append(decide(index, before, PartitionUpdate(replicas=replicas, adding=adding), rules))
     return tuple(partitions_changed(stream, (change for change in changes if change is not None)))
+
+
+def fit_minimum(image: Image, name: str, wanted: int) -> tuple[StreamConfigChanged, ...]:
+    """Let an internal stream have `min.insync.replicas` of `wanted`, or one less than the replicas of its partitions,
+    so that any one of them may be missing; of one or two replicas it is 1. No record where nothing changes.
+
+    It is raised once as many are in sync: the stream must not stop because replicas are still being copied. Raises
+    UnknownStreamError.
+    """
+    _existing(image, name, 0)
+    stream = image.by_name[StreamName(name)]
+    now = int(stream.overrides.get(MINIMUM, "1"))
+    fitting = min((max(1, min(wanted, len(one.target) - 1)) for one in stream.assignments), default=now)
+    in_sync = min((len(set(one.isr) & set(one.target)) for one in stream.assignments), default=0)
+    if fitting == now or in_sync < fitting > now:
+        return ()
+    return (StreamConfigChanged(id=stream.id, config={**stream.overrides, MINIMUM: str(fitting)}),)
 
 
 def cancel(image: Image, name: str, index: int, minimum_of: MinimumOf) -> tuple[PartitionsChanged, ...]:

@@ -1,7 +1,7 @@
 """The controller's upkeep of partitions: what nobody requests and everybody expects.
 
     internal streams   get the replicas that are configured as soon as there are brokers for them: the first broker has
-                       created them with one
+                       created them with one; and the minimum of in-sync replicas that goes with these
     observers          are as many as streams ask for, on brokers that are not drained: checked when the image changed
     eligible replicas  are forgotten where `min.insync.replicas` was lowered for all streams: leaders then commit
                        without them
@@ -18,7 +18,8 @@ from logboom.broker.control.context import ControlContext, InOrder
 from logboom.broker.control.controller_loop import ControllerLoop
 from logboom.metadata.leadership import forget_eligible, rebalance
 from logboom.metadata.observers import observe_all
-from logboom.metadata.reassignment import add_replicas
+from logboom.metadata.reassignment import add_replicas, fit_minimum
+from logboom.metadata.stream_config import MINIMUM
 
 _INTERVAL_S: Final = 2.0
 _LEADERS_PER_COMMIT: Final = 100
@@ -45,6 +46,7 @@ class Upkeep:
     async def _work(self) -> None:
         if any(stream.internal for stream in self._context.image):
             await self._in_order(self._add_replicas)
+            await self._in_order(self._fit_minima)
         if self._context.image.version != self._observed_version:
             await self._in_order(self._observe)
         await self._in_order(self._forget_eligible)
@@ -64,6 +66,21 @@ class Upkeep:
                 context.log.info("replicas added", stream=name, partitions=sum(len(one.changes) for one in records))
                 widened += 1
         return widened
+
+    async def _fit_minima(self) -> int:
+        """Of how many internal streams `min.insync.replicas` changes."""
+        context, wanted = self._context, self._context.config.now.groups.offsets_min_insync_replicas
+        records = [
+            record
+            for stream in context.image
+            if stream.internal and stream.assignments
+            for record in fit_minimum(context.image, stream.name, wanted)
+        ]
+        await context.commit(records)
+        for record in records:
+            name, minimum = context.image.by_id[record.id].name, record.config[MINIMUM]
+            context.log.info("minimum of in-sync replicas changed", stream=name, min_insync_replicas=int(minimum))
+        return len(records)
 
     async def _observe(self) -> int:
         """How many partitions get other observers."""
