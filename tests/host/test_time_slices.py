@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.scheduling import has_time_slices, scheduling_of
 from tests.support.server import BrokerProcess
+from tests.support.waiting import WAIT_S
 
 from logboom.host import shorten_time_slices, time_slices
 
@@ -19,7 +20,8 @@ needs_slices = pytest.mark.skipif(not has_time_slices(), reason="no time slices 
 def told_by(program: str) -> object:
     """What a program in a process of its own says, as JSON."""
     command = [sys.executable, "-c", f"{FIRST}\n{program}"]
-    return json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True, timeout=60).stdout)
+    done = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True, timeout=WAIT_S)
+    return json.loads(done.stdout)
 
 
 @needs_slices
