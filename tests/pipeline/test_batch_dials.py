@@ -40,8 +40,8 @@ def test_a_control_stream_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
         assert dials.values() == {}
         assert control.refresh().declared is not None
     assert told == [
-        "the dial sampled stands at 50 (before: 10)",
-        "the dial sampled stands at 10 (before: 50)",
+        "the dial sampled is now 50 (before: 10)",
+        "the dial sampled is now 10 (before: 50)",
     ]
 
 

@@ -188,7 +188,7 @@ def test_a_bucket_that_is_away_is_waited_for(broker: BrokerProcess, s3: S3Server
     with place.router() as router:
         until(lambda: place.count("ledger/*.json") >= 1 or not router.alive(), "a batch")
         s3.kill9()
-        until(lambda: "starts again in" in router.log_text() or not router.alive(), "a query fails")
+        until(lambda: "restarts in" in router.log_text() or not router.alive(), "a query fails")
         assert router.alive(), router.log_text()[-3_000:]
         committed = place.count("router/commits/*")
         s3.start()

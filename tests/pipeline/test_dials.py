@@ -232,7 +232,7 @@ def test_a_strangers_flood_of_the_dials_stops_no_event_and_no_change(broker: Bro
         told = ok("pipeline", "dial", "history", "flooded", "--json", bootstrap=bootstrap).json_lines
         assert [one["by"] for one in told][-1] == "ann"
         assert len(told) <= 200
-        until(lambda: "the dial noise stands at 4" in _after_more(bootstrap, lines, router), "the change holds")
+        until(lambda: "the dial noise is now 4" in _after_more(bootstrap, lines, router), "the change holds")
         assert router.sigterm() == 0
     said = router.log_text()
     assert said.count("is not a change of a dial") + said.count("which the pipeline does not have") <= 5

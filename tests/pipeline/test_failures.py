@@ -204,7 +204,9 @@ def test_a_checkpoint_whose_disk_is_full_is_waited_for(
         filler = small_disk / "filler"
         _fill(filler)
         publish(broker.kafka, "full-web", [b"meanwhile"] * 20, 1)
-        told = f"the disk of the checkpoint {small_disk / 'checkpoint'} is full: make room there, and it goes on"
+        told = (
+            f"the disk of the checkpoint {small_disk / 'checkpoint'} is full: free some space there, and it continues"
+        )
         until(lambda: sum(told in line for line in running.said.lines) > 1, "the sentence, and once more")
         filler.unlink()
         until(lambda: running.delivered() == 25, "what came meanwhile")

@@ -90,7 +90,7 @@ def test_a_full_disk_of_temporary_files_is_told_in_a_sentence(
 ) -> None:
     fill_disk(small_disk / "filler")
     monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
-    with pytest.raises(JvmEndedError, match=f"there is no room for Spark's temporary files in {small_disk} "):
+    with pytest.raises(JvmEndedError, match=f"there is no space for Spark's temporary files in {small_disk} "):
         SparkJvm({}, silent=True)
 
 
@@ -119,4 +119,4 @@ def test_a_jvm_that_is_killed_while_its_session_is_made_is_told_as_that() -> Non
     done = subprocess.run(
         [sys.executable, "-c", STARTS_A_SESSION], stdout=subprocess.PIPE, text=True, timeout=WAIT_S, check=False
     )
-    assert done.stdout == "Spark's JVM was killed (the kernel does so where memory runs out)\n"
+    assert done.stdout == "Spark's JVM was killed (the kernel does this when memory runs out)\n"

@@ -63,4 +63,6 @@ def test_where_spark_cannot_fetch_it_either_a_sentence_says_what_to_do(tmp_path:
         timeout=WAIT_S,
         check=False,
     )
-    assert "Spark cannot fetch its Kafka connector, and there is no Maven to do it" in done.stdout, done.stderr[-2_000:]
+    assert "Spark cannot download its Kafka connector, and Maven, which could, is not installed" in done.stdout, (
+        done.stderr[-2_000:]
+    )

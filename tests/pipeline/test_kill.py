@@ -196,9 +196,7 @@ class Lives:
 
 
 def _restarts_told(router: RouterProcess) -> int:
-    told = (
-        "Spark's JVM was killed (the kernel does so where memory runs out); nothing is lost: the run starts Spark anew"
-    )
+    told = "Spark's JVM was killed (the kernel does this when memory runs out); nothing is lost: the run restarts Spark"
     return router.log_text().count(told)
 
 

@@ -72,10 +72,10 @@ def test_an_edited_file_is_taken_between_two_batches(
             "pipeline", "reload", str(file), bootstrap=bootstrap
         )
         router.process.send_signal(signal.SIGHUP)
-        until(lambda: "goes on as it was" in router.log_text(), "the refusal of a file that does not check")
+        until(lambda: "continues unchanged" in router.log_text(), "the refusal of a file that does not check")
         part.write_text(MORE.replace("reloaded-more", "reloaded-gone"))
         told = refused("pipeline", "reload", str(file), bootstrap=bootstrap)
-        assert "goes on as it was: the stream reloaded-gone does not exist" in told
+        assert "continues unchanged: the stream reloaded-gone does not exist" in told
         publish(bootstrap, "reloaded-web", _lines(10, 20), 2)
         until(lambda: len(_bodies(bootstrap, "reloaded-one")) == 20, "a batch as before", every_s=1)
 
@@ -87,7 +87,7 @@ def test_an_edited_file_is_taken_between_two_batches(
 
         file.write_text(FILE.replace("by: [event_id]", "by: [body]"))
         told = refused("pipeline", "reload", str(file), bootstrap=bootstrap)
-        assert "cannot go on with the state of once (30 remembered, 0 events held)" in told
+        assert "cannot continue with the state of once (30 remembered, 0 events held)" in told
         dropping = ("pipeline", "reload", str(file), "--drop-state", "once")
         assert "goes on with" in ok(*dropping, bootstrap=bootstrap).out
         # No batch was done since, so the checkpoint has the state still that was given up: nobody is asked again.

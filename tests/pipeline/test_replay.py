@@ -125,7 +125,7 @@ def test_an_archive_goes_on_behind_the_output_that_it_holds(broker: BrokerProces
     archived = ArchiveReader(str(tmp_path / "archive"))
     texts = [json_values(events) for file in archived.files() for events in archived.batches(file, LIVE_SCHEMA.names)]
     assert told.json["loaded_bytes"] >= sum(len(text.as_py()) for part in texts for text in part) > 0
-    assert "has a sink of type stream, which cannot be read back, and no archive 'errors'" in refused(
+    assert "has a sink of type stream, which cannot be read back, and not an archive 'errors'" in refused(
         *call, "--sink", "errors", "--archive", "errors", bootstrap=past.bootstrap
     )
 
@@ -191,12 +191,12 @@ def test_an_archive_that_the_log_has_no_room_for_goes_through_it_slice_by_slice(
     told = ok(*counting, bootstrap=past.bootstrap)
     assert (told.json["from_log"], told.json["from_archive"]) == (0, 20)
     assert "it is read from an archive alone: " in told.err
-    assert "and once would forget between archive and log" in told.err
+    assert "and once would lose its state between archive and log" in told.err
     replayed, said = past.replay(past.plan, sink="errors", room_bytes=1)
     stream = replayed.sources[0].streams[0]
-    assert [told for told in said.lines if "events of the archive wait" in told] == [
-        f"10 events of the archive wait in {stream}, 10 more come behind them",
-        f"10 events of the archive wait in {stream}",
+    assert [told for told in said.lines if "events of the archive are loaded" in told] == [
+        f"10 events of the archive are loaded into {stream}, 10 more will follow",
+        f"10 events of the archive are loaded into {stream}",
     ]
     total = ledger(tmp_path / replayed.checkpoint)["total"]
     assert (total["records_in"], total["dropped"]["once"]) == ({"archived": 20}, 18), "one of each service stays"
@@ -233,7 +233,7 @@ def test_an_archive_in_an_object_store_goes_once_more_into_a_sink(
         s3.kill9()
         with RouterProcess(file, bootstrap, *call, command="replay") as router:
             assert router.wait() == 1
-            assert "the archive cannot be brought into _cloud.replay." in router.log_text()
+            assert "the archive cannot be copied to _cloud.replay." in router.log_text()
         (begun,) = (tmp_path / "checkpoints" / "cloud" / "replays").iterdir()
         s3.start()
         with RouterProcess(file, bootstrap, "--resume", begun.name, command="replay") as router:
@@ -255,7 +255,7 @@ def test_an_archive_goes_into_a_new_pipeline(broker: BrokerProcess, tmp_path: Pa
     assert "the pipeline new has no output 'reed' (did you mean 'read'?)" in wrong
 
     replayed, said = past.replay(compile_pipeline(NEW, str(file)))
-    assert "20 events of the archive wait in _new.replay.r1.-archived" in said.lines
+    assert "20 events of the archive are loaded into _new.replay.r1.-archived" in said.lines
     rest = _events(broker, "new-rest")
     assert sorted(event["body"] for event in rest) == sorted(f"{number} of [email]" for number in range(0, 20, 2))
     assert {event["attributes"]["team"] for event in rest} == {"team of shop", "team of cart"}
@@ -320,7 +320,7 @@ def test_a_replay_that_is_killed_goes_on_without_a_loss(
         router.kill9(group=True)
     with RouterProcess(file, bootstrap, *again, command="replay") as router:
         assert router.wait() == 0, router.log_text()[-3_000:]
-        assert source == "log" or "events of the archive wait" in router.log_text(), "of the second slice, or all"
+        assert source == "log" or "events of the archive are loaded" in router.log_text(), "of the second slice, or all"
     marked = [event for event in _events(broker, f"{name}-errors") if "logboom.replay" in event["attributes"]]
     assert {event["event_id"] for event in marked} == written
     assert {event["attributes"]["logboom.replay"] for event in marked} == {begun().name}
@@ -340,7 +340,7 @@ def test_a_replay_goes_on_with_another_jvm(broker: BrokerProcess, tmp_path: Path
         (jvm,) = (pid for pid in descendants(router.process.pid) if pid != router.process.pid and os.getsid(pid) == pid)
         os.kill(jvm, signal.SIGKILL)
         assert router.wait() == 0, router.log_text()[-3_000:]
-        assert router.log_text().count("nothing is lost: the run starts Spark anew in 1 s, with the same batch") == 1
+        assert router.log_text().count("nothing is lost: the run restarts Spark in 1 s, with the same batch") == 1
     (begun,) = replays.iterdir()
     events = _events(broker, "ended-errors")
     assert {event["attributes"]["logboom.replay"] for event in events} == {begun.name}

@@ -66,7 +66,7 @@ def test_what_has_a_record_is_sent_and_what_has_none_keeps_no_other_back(broker:
     assert done.sent == tuple(letter.id for letter in letters[:3])
     assert list(done.left.values()) == [
         "the event has no original record: it was created by load",
-        "the event has no id that names a record",
+        "the event's id does not contain a record's position",
         "the stream no longer holds the record held-web/0/99",
     ]
     again = [message for message in records(broker.kafka, "held-web") if message.offset() >= 3]

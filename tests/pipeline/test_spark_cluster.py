@@ -153,7 +153,9 @@ def test_what_yarn_and_kubernetes_need_is_asked_for_before_spark_starts() -> Non
     assert wanted in str(missing_for("k8s://https://10.0.0.1:6443", {}, {}))
     assert missing_for("k8s://https://10.0.0.1:6443", image, {}) is None
     cluster = {"spark.submit.deployMode": "cluster"}
-    assert "the driver runs where `run` does" in str(missing_for("yarn", cluster, {"HADOOP_CONF_DIR": "/etc/hadoop"}))
+    assert "the driver runs on the machine of `run`" in str(
+        missing_for("yarn", cluster, {"HADOOP_CONF_DIR": "/etc/hadoop"})
+    )
 
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://10.0.0.1:6443"])

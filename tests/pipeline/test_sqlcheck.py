@@ -56,8 +56,8 @@ FAULTS = {
     "~ attributes['a b'] < 0": "write CAST(attributes['a b'] AS ...)",
     "reflect('java.lang.System', 'getenv', 'HOME') = 'x'": "reflect() cannot be used here",
     "`java_method`/**/('java.lang.Math', 'random') = 'x'": "java_method() cannot be used here",
-    "monotonically_increasing_id() = 1": "it gives another value when a batch is replayed",
-    "from_utc_timestamp(time, 'Nowhere/X') > time": "'Nowhere/X' is not a time zone, so that it fails on every record",
+    "monotonically_increasing_id() = 1": "its value differs when a batch is replayed",
+    "from_utc_timestamp(time, 'Nowhere/X') > time": "'Nowhere/X' is not a time zone, so it fails for every record",
     "to_utc_timestamp(time, 'Berlin') > time": "to_utc_timestamp: 'Berlin' is not a time zone",
     "hour(convert_timezone('Europe/Berlin', 'Mars', time)) = 1": "convert_timezone: 'Mars' is not a time zone",
     "hour(convert_timezone('Europe/Berlin', 'UTC', time)) = 1 AND from_utc_timestamp(time, '+02:00') > time": None,
@@ -86,17 +86,19 @@ FAULTS = {
     "nullif(" * 11
     + "service"
     + ", 'x')" * 11
-    + " = 'a'": "evaluates a part of it 2,048 times, and 100 times is the most",
-    "regexp_extract(" * 8 + "body" + ", '(a)')" * 8 + " = 'a'": "evaluates a part of it 6,561 times",
-    "right(" * 7 + "body" + ", 5)" * 7 + " = 'a'": "evaluates a part of it 128 times",
-    "body LIKE ANY (" + ", ".join(f"'%{number}_'" for number in range(101)) + ")": "evaluates a part of it 101 times",
+    + " = 'a'": "evaluates one of its parts 2,048 times, and 100 times is the limit",
+    "regexp_extract(" * 8 + "body" + ", '(a)')" * 8 + " = 'a'": "evaluates one of its parts 6,561 times",
+    "right(" * 7 + "body" + ", 5)" * 7 + " = 'a'": "evaluates one of its parts 128 times",
+    "body LIKE ANY ("
+    + ", ".join(f"'%{number}_'" for number in range(101))
+    + ")": "evaluates one of its parts 101 times",
     " OR ".join(
         ["nullif(" * 6 + "service" + ", 'x')" * 6 + " = 'a'"] * 20
     ): "parts as it is evaluated, of 319 that are",
     "CASE " * 12
     + "body"
     + " WHEN 'a' THEN 'b' WHEN 'c' THEN 'd' END" * 12
-    + " = 'a'": "has more than 2,000 parts beside",
+    + " = 'a'": "has more than 2,000 additional parts",
     "nullif(" * 6 + "service" + ", 'x')" * 6 + " = right(regexp_extract(body, '(a)'), 5)": None,
     "nullif(" * 4 + "service" + ", 'x')" * 4 + " = 'a' AND (weight BETWEEN 1 AND 2) BETWEEN false AND true": None,
     "weight > 1 AND body LIKE '" + "(" * 3_000 + "'": None,

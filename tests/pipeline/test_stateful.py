@@ -121,7 +121,7 @@ def test_windows_end_without_records_and_an_edit_does_not_lose_them_unseen(
     publish(broker.kafka, "counted-web", lines, 2)
     _run(spark, tmp_path, broker, COUNTED)
     assert ledger(tmp_path / "checkpoints" / "counted")["total"]["remembered"]["load"] > 0
-    with pytest.raises(PipelineError, match=r"cannot go on with the state of load .*--drop-state load"):
+    with pytest.raises(PipelineError, match=r"cannot continue with the state of load .*--drop-state load"):
         _run(spark, tmp_path, broker, COUNTED.replace("window: 2s", "window: 3s"))
 
     file = tmp_path / "pipeline.yaml"

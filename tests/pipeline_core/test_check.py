@@ -255,10 +255,10 @@ def test_an_absent_key_variable_is_a_warning(tmp_path: Path) -> None:
     [
         ("%{INT:n:integer}", "unknown type 'integer' of field 'n' (known here: string, int, float)"),
         ("([a", "is not an RE2 expression: missing ]: [a"),
-        ("(?P<a>x) (?P<a>y)", "gives the field 'a' twice"),
-        ("%{WORD:a}(?: %{INT:b}| %{WORD:a})?", "gives the field 'a' twice"),
-        (r"\((?P<a>[()|]+)\|(?P<a>y)", "gives the field 'a' twice"),
-        (r"(?P<a>\Q)|(\E)(?P<a>y)", "gives the field 'a' twice"),
+        ("(?P<a>x) (?P<a>y)", "has the field 'a' twice"),
+        ("%{WORD:a}(?: %{INT:b}| %{WORD:a})?", "has the field 'a' twice"),
+        (r"\((?P<a>[()|]+)\|(?P<a>y)", "has the field 'a' twice"),
+        (r"(?P<a>\Q)|(\E)(?P<a>y)", "has the field 'a' twice"),
     ],
 )
 def test_a_pattern_of_lines_that_cannot_do_what_it_says(pattern: str, message: str) -> None:

@@ -251,10 +251,10 @@ def test_all_problems_are_reported_at_once_with_their_lines() -> None:
         ),
         (
             "p.yaml:12: transforms.parsed.rules[2].pattern: pattern is not an RE2 expression: "
-            "look-around and atomic groups are not part of RE2"
+            "RE2 does not support look-around and atomic groups"
         ),
         "p.yaml:13: transforms.parsed.rules[3].map.bdy: unknown field 'bdy' (did you mean 'body'?)",
-        "p.yaml:13: transforms.parsed.rules[3].columns: format csv needs the names of its columns, each once",
+        "p.yaml:13: transforms.parsed.rules[3].columns: format csv needs the names of its columns, without duplicates",
         "p.yaml:14: transforms.parsed.rules[4].columns: goes with format csv, not with json",
         "p.yaml:15: transforms.a.inputs: is its own input: a -> b -> a",
         "p.yaml:17: transforms.masked.fields[0]: unknown field 'bdy' (did you mean 'body'?)",
@@ -341,7 +341,7 @@ def test_what_the_checker_says_joins_the_listing() -> None:
         ("  x: {type: parse, inputs: [s], rules: [{format: csv, columns: [a], delimiter: ab}]}", "one character"),
         ("  x: {type: parse, inputs: [s], rules: [{format: json, severity: {texts: {a: 99}}}]}", "99 is not a severi"),
         ("  x: {type: parse, inputs: [s], rules: [{format: json, defaults: {body: a}}]}", "unknown field 'body'"),
-        ("  x: {type: parse, inputs: [s], rules: [{format: json, time_format: '%H:%M'}]}", "gives no date"),
+        ("  x: {type: parse, inputs: [s], rules: [{format: json, time_format: '%H:%M'}]}", "has no date"),
         ("  dead: {type: parse, inputs: [s], rules: [{format: json}]}", "'dead' is a reserved name"),
         ("  'a b': {type: parse, inputs: [s], rules: [{format: json}]}", "'a b' is not a valid name"),
     ],

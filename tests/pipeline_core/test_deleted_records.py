@@ -35,7 +35,7 @@ def test_what_was_deleted_is_told_once_and_counted_in_its_batches(tmp_path: Path
     assert deleted.before(2) == {"web": 10, "apps": 2}, "the batch is done again"
     assert deleted.before(3) == {"web": 5}
     assert [call.args[0].partition(" before")[0] for call in told.call_args_list] == [
-        "the stream app-2 was deleted: it was read up to offset 1 of partition 0, and what came behind is lost",
+        "the stream app-2 was deleted: it was read up to offset 1 of partition 0, and later records are lost",
         "web/0: the log has deleted 15 records, from offset 10 to 24,",
         "app-1/0: the log has deleted 2 records, from offset 5 to 6,",
     ]

@@ -53,9 +53,9 @@ def test_a_pattern_of_the_file_may_have_groups_without_a_name() -> None:
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        (r"(?P<x>a)(?P<x>b)", "gives the field 'x' twice"),
-        (r"(?P<x>a(?P<x>b))", "gives the field 'x' twice"),
-        (r"(?:a|(?P<x>b)) %{WORD:x}", "gives the field 'x' twice"),
+        (r"(?P<x>a)(?P<x>b)", "has the field 'x' twice"),
+        (r"(?P<x>a(?P<x>b))", "has the field 'x' twice"),
+        (r"(?:a|(?P<x>b)) %{WORD:x}", "has the field 'x' twice"),
         (r"(?P<x>\C)", r"has \\C"),
         (r"(?P<x>(?:a{1000}){1000})", "is not an RE2 expression"),
         (r"(?P<x>(?:(?:\pL{100}){10}){10})", "is not an RE2 expression"),

@@ -90,7 +90,7 @@ def test_the_next_archive_is_asked_where_one_has_a_gap() -> None:
     assert found.archive == "long"
     unfit = ArchiveState(name="other", unfit="it is the sink that gets the events")
     told = lines(choose(FROM_MS, {FIRST: CUT}, [short, unfit]))
-    assert "the archive other cannot stand in: it is the sink that gets the events" in told
+    assert "the archive other cannot be used instead: it is the sink that gets the events" in told
     most = choose(FROM_MS, {FIRST: CUT}, [archive({}, "none"), short, unfit], partial=True)
     assert isinstance(most, Choice)
     assert most.archive == "short"
@@ -103,7 +103,7 @@ def test_a_transform_that_remembers_takes_all_from_the_archive() -> None:
     found = choose(FROM_MS, log, [archive({FIRST: full, SECOND: full})], "once")
     assert isinstance(found, Choice)
     assert (found.source, found.archive, found.seam) == ("archive", "archive", None)
-    assert "once would forget between archive and log" in found.why
+    assert "once would lose its state between archive and log" in found.why
     told = lines(choose(FROM_MS, log, [archive({FIRST: HELD})], "once"))
     assert "web/0 from offset 99 to 99, all of web/1 before offset 100" in told
     partial = choose(FROM_MS, log, [archive({FIRST: HELD})], "once", partial=True)
@@ -217,7 +217,7 @@ PLAN = compile_pipeline(FILE, "shop.yaml")
         ("archive", {"sink": "archive"}, "it is the sink that gets the events"),
         ("archive", {"sink": None}, "events come to parsed that do not come through kept"),
         ("archive", {"sink": "all", "route": "split.errors"}, None),
-        ("two", {"sink": "errors"}, "it has events of split.errors, split.unmatched, and does not say which came from"),
+        ("two", {"sink": "errors"}, "it has events of split.errors, split.unmatched, and does not store which event"),
     ],
 )
 def test_an_archive_stands_in_where_all_that_is_sent_came_through_it(

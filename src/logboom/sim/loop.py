@@ -90,7 +90,12 @@ class _Timer(asyncio.TimerHandle):
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """The event loop of one simulated process."""
+    """The event loop of one simulated process.
+
+    Most of its methods are those of asyncio's abstract class, which cannot be divided: asyncio, and the code under
+    test, call all of them on one object. The limit of 25 methods applies to those that it adds
+    (tests/house/test_style.py).
+    """
 
     def __init__(self, name: str, scheduler: Scheduler, network: Network) -> None:
         self.life = Life(name, scheduler)

@@ -82,7 +82,11 @@ class SimulatedConnection:
 
 
 class SimTransport(asyncio.Transport):
-    """One end of a connection, as asyncio's protocols know it."""
+    """One end of a connection, as asyncio's protocols know it.
+
+    As in `SimLoop`, the abstract class determines most of the methods, because a protocol calls them on one object. The
+    buffers are in `socket_buffers`, the network between the two ends is `SimulatedConnection`.
+    """
 
     peer: "SimTransport"
 

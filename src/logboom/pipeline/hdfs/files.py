@@ -1,8 +1,9 @@
-"""HDFS as a file system of Arrow.
+"""HDFS as a file system of Arrow, with the operations that archives and checkpoints use.
 
-Files that are written go to a temporary file here first, and are sent when they are closed: a request says how long it
-is. They get their name last, so that a file is there whole or not at all. Knows Arrow's interface and the client. Must
-not know archives.
+The other operations of Arrow's interface raise NotImplementedError, as Arrow's own file systems do for those that they
+do not support. A file is written to a local temporary file first and sent when it is closed, because the request
+contains its length. It is renamed last, so that it appears completely or not at all. Knows Arrow's interface and the
+client. Must not know archives.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from logboom.base.units import MIB
 from logboom.pipeline.hdfs.client import HdfsError, Status, WebHdfs
 
 _MEMORY_MAX: Final = 4 * MIB
-_NOT_HERE: Final = "is not asked of HDFS here"
+_NOT_SUPPORTED: Final = "archives and checkpoints do not use this operation of a file system"
 
 
 class HdfsHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
-    """What `pyarrow.fs.PyFileSystem` is made of."""
+    """Implements `pyarrow.fs.PyFileSystem`."""
 
     def __init__(self, client: WebHdfs) -> None:
         self._client = client
@@ -49,28 +50,28 @@ class HdfsHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no ty
         return [_info(one.path, one) for one in found]
 
     def create_dir(self, path: str, recursive: bool) -> None:
-        assert recursive, _NOT_HERE
+        assert recursive, _NOT_SUPPORTED
         self._client.make_directory(path)
 
     def delete_dir(self, path: str) -> None:
         self._client.delete(path, recursive=True)
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
-        raise NotImplementedError(_NOT_HERE)
+        raise NotImplementedError(_NOT_SUPPORTED)
 
     def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError(_NOT_HERE)
+        raise NotImplementedError(_NOT_SUPPORTED)
 
     def delete_file(self, path: str) -> None:
         self._client.delete(path)
 
     def move(self, source: str, target: str) -> None:
-        """Into a directory that is made where it is missing."""
+        """Rename. Creates the directory of the target if it does not exist."""
         self._client.make_directory(target.rpartition("/")[0])
         self._client.rename(source, target)
 
     def copy_file(self, source: str, target: str) -> None:
-        raise NotImplementedError(_NOT_HERE)
+        raise NotImplementedError(_NOT_SUPPORTED)
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         return self.open_input_file(path)
@@ -85,7 +86,7 @@ class HdfsHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no ty
         return pa.PythonFile(_Upload(self._client, path), mode="w")
 
     def open_append_stream(self, path: str, metadata: Mapping[str, str] | None = None) -> pa.NativeFile:
-        raise NotImplementedError(_NOT_HERE)
+        raise NotImplementedError(_NOT_SUPPORTED)
 
 
 class _Remote(io.RawIOBase):

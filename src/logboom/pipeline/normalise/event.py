@@ -103,7 +103,7 @@ def _times(rule: EventMapping, taken: SlotValues, origins: Origins, reasons: lis
         if value is None:
             continue
         if rule.time_formats and reasons[index] is None:
-            reasons[index] = f"the time {_short(value)} is not as {' or '.join(rule.time_formats)}"
+            reasons[index] = f"the time {_short(value)} does not have the format {' or '.join(rule.time_formats)}"
         taken.put_back("time", index)
     micros = pa.array(times.micros, mask=~times.read)
     return pc.coalesce(micros.cast(MICROSECONDS), origins.arrival)

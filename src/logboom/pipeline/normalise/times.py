@@ -130,7 +130,7 @@ def compile_time_format(text: str) -> TimeFormat:
     groups = set(re.findall(r"\(\?P<(\w+)>", expression))
     if "epoch" not in groups and not ({"day", "yearday"} & groups and ({"month", "name", "yearday"} & groups)):
         raise TimeFormatError(
-            f"time format {text!r} gives no date: it needs a month and a day, or %s; "
+            f"time format {text!r} has no date: it needs a month and a day, or %s; "
             f"or use one of {', '.join(FORMAT_NAMES)}"
         )
     return TimeFormat(rf"\A\s*{expression}\s*\z")
@@ -159,7 +159,7 @@ def _expression(text: str) -> str:
     expression = "".join(parts)
     names = re.findall(r"\(\?P<(\w+)>", expression)
     if len(names) != len(set(names)) or {"fraction", "millisecond"} <= set(names):
-        raise TimeFormatError(f"time format {text!r} gives one part of the time twice")
+        raise TimeFormatError(f"time format {text!r} has one part of the time twice")
     return expression.replace(r"\s+ *", r"\s*")
 
 

@@ -84,7 +84,7 @@ def _check_fields(expanded: Expanded) -> None:
         for other in groups[:index]:
             if names[group.name] == names[other.name] and not group.excludes(other):
                 raise PatternError(
-                    f"gives the field {names[group.name]!r} twice; only alternatives (a|b) may share a name"
+                    f"has the field {names[group.name]!r} twice; only alternatives (a|b) may share a name"
                 )
 
 
@@ -121,7 +121,7 @@ def check_re2(expression: str) -> None:
         reason = error.args[0]
         reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         if _LOOK_AROUND.search(expression):
-            reason = "look-around and atomic groups are not part of RE2"
+            reason = "RE2 does not support look-around and atomic groups"
         raise PatternError(f"is not an RE2 expression: {reason}") from None
 
 

@@ -15,7 +15,7 @@ _NO_URLS: Final = (
     "archive or the checkpoint s3://, gs://, abfss:// or webhdfs://"
 )
 _NO_RPC: Final = (
-    "whose own protocol takes a JVM, which executors have no way to: write webhdfs://NAMENODE:9870/PATH for an archive "
+    "whose own protocol needs a JVM, which executors do not have: write webhdfs://NAMENODE:9870/PATH for an archive "
     "or the checkpoint (swebhdfs:// over TLS), with the port of its HTTP"
 )
 
@@ -45,7 +45,7 @@ def path_fault(path: str, no_urls: str = _NO_URLS) -> str | None:
         is_hdfs = scheme[1].lower() == "hdfs" and no_urls == _NO_URLS
         return f"is a URL ({scheme[1]}:), {_NO_RPC if is_hdfs else no_urls}"
     if path.startswith("~"):
-        return "begins with '~', which stands for no home directory here; write the path whole"
+        return "begins with '~', which is not replaced by a home directory here; write the whole path"
     return None
 
 

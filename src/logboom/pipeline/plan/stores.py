@@ -62,7 +62,7 @@ def store_fault(store: StoreRef, owner: str = "archive") -> str | None:
     if parts.scheme in HDFS_SCHEMES:
         return _hdfs_fault(store.url, parts.netloc, parts.path, owner)
     if not parts.netloc or not parts.path.strip("/"):
-        return f"should be a bucket and a prefix, such as s3://BUCKET/PREFIX: the prefix is the {owner}'s alone"
+        return f"should be a bucket and a prefix, such as s3://BUCKET/PREFIX: only the {owner} may use the prefix"
     if not secret and parts.scheme in ("s3", "gs") and (not _BUCKET.fullmatch(parts.netloc) or ".." in parts.netloc):
         return (
             f"has a bucket {parts.netloc!r}, which is not a valid name of one: letters, digits, '-', '_' and '.', "
@@ -91,7 +91,7 @@ def _hdfs_fault(url: str, nodes: str, path: str, owner: str) -> str | None:
     for node in nodes.split(","):
         host, _, port = node.partition(":")
         if not is_host(host) or (port and not (port.isdecimal() and 0 < int(port) < 65_536)):
-            return f"has {node!r}, which is not HOST:PORT of a name node's HTTP"
+            return f"has {node!r}, which is not HOST:PORT of a name node's HTTP interface"
     return _prefix_fault(url, path)
 
 

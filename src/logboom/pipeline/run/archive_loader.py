@@ -186,11 +186,9 @@ class ArchiveLoader:
                     return None
                 # Spark wraps errors of tasks; an archive's files may just have been merged.
                 if attempt == _ATTEMPTS or "FileNotFoundError" not in str(error):
-                    raise PipelineError(
-                        f"the archive cannot be brought into {self.stream}: {cause_of(error)}"
-                    ) from error
+                    raise PipelineError(f"the archive cannot be copied to {self.stream}: {cause_of(error)}") from error
                 self._part = None
-                self.notify("files of the archive were merged while they were read: reading anew")
+                self.notify("files of the archive were merged while they were read: starting to read again")
         raise AssertionError("the last attempt returns or raises")
 
     def _kept(self) -> _Load:
@@ -223,8 +221,8 @@ class ArchiveLoader:
             lift_limit(spark)
         self._slices = self._slices[1:]
         self._left = sum(each.events for each in self._slices)
-        behind = f", {self._left:,} more come behind them" if self._left else ""
-        self.notify(f"{chosen.events:,} events of the archive wait in {self.stream}{behind}")
+        behind = f", {self._left:,} more will follow" if self._left else ""
+        self.notify(f"{chosen.events:,} events of the archive are loaded into {self.stream}{behind}")
         return load.after(chosen.upto, is_last=not self._slices)
 
     def _surveyed(self, spark: SparkSession, load: _Load) -> ArchivePart:
@@ -239,8 +237,8 @@ class ArchiveLoader:
         left, before = sum(each.events for each in self._slices), self._left
         if left < before:  # files that were merged still have the same events
             raise PipelineError(
-                f"{before - left:,} of the {before:,} events that were left of the archive are gone from it; "
-                "--resume goes on with what is there"
+                f"{before - left:,} of the {before:,} remaining events were deleted from the archive; "
+                "--resume continues with the others"
             )
         self._part, self._left = part, left
         return part

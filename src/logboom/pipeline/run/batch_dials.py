@@ -94,7 +94,7 @@ class BatchDials:
         for dial in self._dials:
             before, now = self._last.get(dial.name, dial.value), values.get(dial.name, dial.value)
             if before != now:
-                self._notify(f"the dial {dial.name} stands at {value_text(now)} (before: {value_text(before)})")
+                self._notify(f"the dial {dial.name} is now {value_text(now)} (before: {value_text(before)})")
         self._last = values
 
 

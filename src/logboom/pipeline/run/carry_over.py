@@ -49,12 +49,12 @@ def lost_state(memory: Memory, plan: Plan, dropped: Collection[str]) -> str | No
         if remembered.is_empty or name in dropped or forms.get(name) == remembered.form:
             continue
         what = f"{name} ({remembered.remembered:,} remembered, {remembered.held:,} events held)"
-        change = f"it says '{forms[name]}' now" if name in forms else "it is not there any more"
+        change = f"it is '{forms[name]}' now" if name in forms else "the transform was removed"
         lost.append(f"{what}: it was '{remembered.form}' in the file, and {change}")
         flags.append(f"--drop-state {name}")
     if not lost:
         return None
     return (
-        f"the edited pipeline cannot go on with the state of {'; of '.join(lost)}; put it back as it was, or give up "
-        f"what it remembers with {' '.join(flags)} (events that are held count as dropped by it)"
+        f"the edited pipeline cannot continue with the state of {'; of '.join(lost)}; undo the change, or drop the "
+        f"state with {' '.join(flags)} (held events then count as dropped)"
     )

@@ -189,7 +189,7 @@ def _record_of(letter: DeadLetter) -> tuple[str, int, int]:
         stream, partition, position = event_id.rsplit(":", 2)
         record = stream, int(partition), int(position.partition(".")[0])
     except (msgspec.DecodeError, KeyError, ValueError) as error:
-        raise _NoRecordError("the event has no id that names a record") from error
+        raise _NoRecordError("the event's id does not contain a record's position") from error
     if names.is_made(stream):
         raise _NoRecordError(f"the event has no original record: it was created by {stream.rpartition(':')[2]}")
     return record

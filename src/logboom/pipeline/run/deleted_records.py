@@ -62,7 +62,7 @@ class DeletedRecords:
     def _tell_of_stream(self, stream: str, ends: Mapping[int, int]) -> None:
         self._told_of_streams.add(stream)
         read = ", ".join(f"{end} of partition {partition}" for partition, end in sorted(ends.items()))
-        self._notify(f"the stream {stream} was deleted: it was read up to offset {read}, and what came behind is lost")
+        self._notify(f"the stream {stream} was deleted: it was read up to offset {read}, and later records are lost")
 
     def _source(self, stream: str) -> str | None:
         """The name of the source that reads a stream; None if that source stops after data loss."""

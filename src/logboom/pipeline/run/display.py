@@ -149,7 +149,7 @@ def balance_lines(snapshot: Snapshot) -> list[str]:
         *(_named("remembered by", ledger.remembered)),
         *(_named("noted", ledger.noted)),
         *(
-            f"  delivered to {name}: {sink.rows:,}, repeats left out {sink.repeats:,}, dead {sink.dead:,}"
+            f"  delivered to {name}: {sink.rows:,}, repeats skipped {sink.repeats:,}, dead {sink.dead:,}"
             for name, sink in snapshot.sinks.items()
         ),
     ]

@@ -104,12 +104,12 @@ class Reloading:
     def accept(self, plan: Plan) -> None:
         """The pipeline continues with this plan."""
         self._given_up, self._asked_to_drop = self.dropped, ()
-        self._tell(None, f"goes on with {plan.file} as it is now")
+        self._tell(None, f"continues with the edited {plan.file}")
 
     def refuse(self, problem: str) -> None:
         """The pipeline continues unchanged, also with state that earlier requests dropped."""
         self._asked_to_drop = ()
-        self._tell(problem, f"goes on as it was: {problem}")
+        self._tell(problem, f"continues unchanged: {problem}")
 
     def _is_due(self) -> bool:
         asked, self._is_asked = self._is_asked, False
@@ -140,7 +140,7 @@ def _not_reloadable(running: Plan, plan: Plan) -> str | None:
         ("bootstrap", running.bootstrap, plan.bootstrap),
     ):
         if before != now:
-            return f"the {what} is {now} in the file and {before} in the run: stop it and start it again"
+            return f"the {what} is {now} in the file and {before} in the run: stop the pipeline and start it again"
     return None
 
 
@@ -150,8 +150,8 @@ def ask_running(checkpoint: Path, timeout_s: float, drop_state: Sequence[str] = 
     request, answer = checkpoint / _REQUEST, checkpoint / _ANSWER
     if not is_locked(checkpoint / LOCK):
         raise PipelineError(
-            "the pipeline is not running on this machine: its next start takes the file as it is then; one that "
-            "runs on another takes it there, by the same command or by SIGHUP"
+            "the pipeline is not running on this machine: its next start loads the edited file. If it runs on "
+            "another machine, use this command or SIGHUP there"
         )
     name = secrets.token_hex(8)
     write_durably(request, msgspec.json.encode(_Request(id=name, drop_state=tuple(drop_state))))
@@ -164,6 +164,6 @@ def ask_running(checkpoint: Path, timeout_s: float, drop_state: Sequence[str] = 
         time.sleep(_POLL_S)
     request.unlink(missing_ok=True)
     raise PipelineError(
-        f"the run did not answer within {timeout_s:g} s; one with --once takes no other file, and others do so between "
-        "two batches"
+        f"the run did not answer within {timeout_s:g} s; a run with --once does not reload, and others reload "
+        "between two batches"
     )

@@ -141,7 +141,7 @@ def archive_of(plan: Plan, sink: str, into: Plan, at: str | None) -> ArchiveRef:
     found = next((one for one in plan.sinks if one.name == sink), None)
     archives = [one.name for one in plan.sinks if isinstance(one, ParquetSink)]
     if not isinstance(found, ParquetSink):
-        what = "no archive" if found is None else f"{_kind(found)}, which cannot be read back, and no archive"
+        what = "no archive" if found is None else f"{_kind(found)}, which cannot be read back, and not an archive"
         raise PipelineError(f"the pipeline {plan.name} has {what} {sink!r} ({hint(sink, archives)})")
     edges = [edge for node in into.transforms for edge in node.outputs]
     if at is None and into is plan:
@@ -152,7 +152,7 @@ def archive_of(plan: Plan, sink: str, into: Plan, at: str | None) -> ArchiveRef:
         candidates = (at,)
     if len(candidates) != 1:
         raise PipelineError(
-            f"events of the archive {sink} may go on in {into.name} as those of {', '.join(candidates)}: "
+            f"events of the archive {sink} may continue in {into.name} at {', '.join(candidates)}: "
             "choose with --at OUTPUT"
         )
     if candidates[0] not in edges:

@@ -114,16 +114,21 @@ def choose(
     if partial:
         most = max(fit, key=lambda archive: _older(archive, cut), default=None)
         if most is None or remembering is not None or not _older(most, cut):
-            return Choice(source="log", why="no archive is known to have more; what it has deleted is left out")
+            return Choice(source="log", why="no archive is known to have more; deleted records are left out")
         return _of_archive(most, cut, None)
-    missing += [f"the archive {archive.name} cannot stand in: {archive.unfit}" for archive in archives if archive.unfit]
+    missing += [
+        f"the archive {archive.name} cannot be used instead: {archive.unfit}" for archive in archives if archive.unfit
+    ]
     return Incomplete(lines=tuple(missing))
 
 
 def _of_archive(archive: ArchiveState, cut: Mapping[Origin, LogPart], remembering: str | None) -> Choice:
     named = _named(cut)
     if remembering is not None:
-        why = f"the log has deleted older records of {named}, and {remembering} would forget between archive and log"
+        why = (
+            f"the log has deleted older records of {named}, and {remembering} would lose its state between archive "
+            "and log"
+        )
         return Choice(source="archive", archive=archive.name, why=why)
     older = _older(archive, cut)
     if not older:

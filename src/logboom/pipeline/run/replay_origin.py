@@ -106,8 +106,8 @@ def _state(
                 raise
         except (OSError, pa.ArrowException) as error:
             raise PipelineError(
-                f"the archive {sink.name} cannot be looked at for what the log has deleted: {error}; "
-                "--from-log replays what the log has"
+                f"the archive {sink.name} cannot be searched for records that the log has deleted: {error}; "
+                "--from-log replays only the log's records"
             ) from error
     raise AssertionError("the last attempt returns or raises")
 
@@ -117,7 +117,7 @@ def why_unfit(plan: Plan, replayed: Plan, asked: Replay, archive: ParquetSink) -
     if archive.name == asked.sink:
         return "it is the sink that gets the events"
     if len(archive.inputs) > 1:
-        return f"it has events of {', '.join(archive.inputs)}, and does not say which came from where"
+        return f"it has events of {', '.join(archive.inputs)}, and does not store which event came from where"
     (at,) = archive.inputs
     besides = _reached_without(plan, at)
     named = [sink for sink in plan.sinks if sink.name in {one.name for one in replayed.sinks} and sink != archive]

@@ -74,7 +74,7 @@ class Restarts(msgspec.Struct, frozen=True, kw_only=True):
             return f"{times} times in a row before any batch; nothing is lost"
         return (
             f"{times} times in a row with {what} running, at last in the smallest possible pieces; nothing is lost: "
-            "the next start continues with the same batch, and may need more memory for it"
+            "the next start continues with the same batch, which may need more memory"
         )
 
     @property

@@ -185,7 +185,7 @@ class Runner:
                 raise PipelineError(f"{_disk_is_full(self._checkpoint)} and start it again; nothing is lost") from error
             if end is None:
                 raise
-            raise JvmEndedError(end, "; nothing is lost: the next start goes on with the same batch") from error
+            raise JvmEndedError(end, "; nothing is lost: the next start continues with the same batch") from error
         finally:
             # Stopping Spark takes seconds. A local JVM stops by itself when this process ends, so if all queries have
             # ended, that is enough. Otherwise a task could continue to write after the checkpoint's lock is released.
@@ -206,7 +206,7 @@ class Runner:
         if found.given_up_for is not None:
             raise PipelineError(f"{ended.end} {found.given_up_for}") from ended
         self._display.notify(
-            f"{ended.end}; nothing is lost: the run starts Spark anew in {found.pause_s:.0f} s, with the same batch"
+            f"{ended.end}; nothing is lost: the run restarts Spark in {found.pause_s:.0f} s, with the same batch"
         )
         return None if self.stopping.wait(found.pause_s) else found
 
@@ -375,7 +375,7 @@ class Runner:
         try:
             self._keeping.save(None)
         except StoreError as error:
-            self._display.notify(f"the last batches will run once more at the next start: {error}")
+            self._display.notify(f"the last batches will run again at the next start: {error}")
 
     def _run_once(self, router: Router, deliveries: list[Delivery]) -> None:
         query = router.start(once=True)
@@ -390,7 +390,7 @@ class Runner:
                     error = query.exception()
                     if is_last or error is None or not is_out_of_memory(error):
                         raise
-                    self._display.notify("a batch is taken again in smaller pieces: it had more than there is memory")
+                    self._display.notify("a batch is repeated in smaller pieces: it needed more memory than there is")
                     query = router.start(once=True)
         finally:
             _stop_queries(beside)
@@ -465,11 +465,11 @@ class Runner:
         error = ended.query.exception()
         cause = "it ended" if error is None else cause_of(error)
         if has_no_room:
-            cause = f"{_disk_is_full(self._checkpoint)} and it goes on"
+            cause = f"{_disk_is_full(self._checkpoint)} and it continues"
         if ended.name == "router" and ended.own_failures >= _FAILURES_MAX:
             raise PipelineError(f"the router failed {ended.own_failures} times in a row: {cause}")
         pause_s = min(_PAUSE_MIN_S * 2 ** (ended.failures - 1), _PAUSE_MAX_S)
-        self._display.notify(f"{ended.name} starts again in {pause_s:.0f} s: {cause}")
+        self._display.notify(f"{ended.name} restarts in {pause_s:.0f} s: {cause}")
         ended.restart_at = time.monotonic() + pause_s
 
     def _on_lag(self, query: str, records: int) -> None:
@@ -540,7 +540,7 @@ def check_work_dir(plan: Plan, session: SessionOptions) -> None:
 
 
 def _disk_is_full(checkpoint: Path) -> str:
-    return f"the disk of the checkpoint {checkpoint} is full: make room there,"
+    return f"the disk of the checkpoint {checkpoint} is full: free some space there,"
 
 
 def _stop_queries(queries: list[StreamingQuery]) -> None:

@@ -84,7 +84,7 @@ def held_by(
     for number, held in enumerate(found):
         if number == EVENTS_MAX:
             raise PipelineError(
-                f"{sink.name} has more than {EVENTS_MAX:,} events of that time: ask for less with --since"
+                f"{sink.name} has more than {EVENTS_MAX:,} events of that time: choose a shorter time with --since"
             )
         yield held
 

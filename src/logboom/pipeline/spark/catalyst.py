@@ -273,7 +273,7 @@ class Catalyst:
         answered = analysed
         for rule in _EVALUATING_RULES:
             answered = self.module(f"{_PACKAGE}.optimizer.{rule}").apply(answered)
-        assert answered.nodeName() == "LocalRelation", f"Spark did not evaluate {answered.toString()}"
+        assert answered.nodeName() == "LocalRelation", f"Spark did not fully evaluate {answered.toString()}"
         types = [attribute.dataType() for attribute in self.listed(answered.output())]
         return [
             [None if row.isNullAt(number) else _plain(row.get(number, kind)) for number, kind in enumerate(types)]

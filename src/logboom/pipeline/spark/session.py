@@ -49,8 +49,8 @@ _END_S: Final = 2.0
 """The JVM's sockets are closed a moment before its process ends."""
 _LOWEST_PRIORITY: Final = 19
 _NO_CONNECTOR: Final = (
-    "Spark cannot fetch its Kafka connector, and there is no Maven to do it; "
-    "install it with: apt-get install -y maven, then run: python -m logboom.pipeline.spark.jars"
+    "Spark cannot download its Kafka connector, and Maven, which could, is not installed; install it with: apt-get "
+    "install -y maven, then run: python -m logboom.pipeline.spark.jars"
 )
 """Texts in Spark's error when it could not download the connector."""
 
@@ -147,7 +147,7 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
         message = f"Spark does not start on the master {options.master}: {cause_of(error)}"
         is_without = PACKAGES in started.settings
         raise PipelineError(
-            _NO_CONNECTOR if is_without else f"{message}; --spark-log WARN shows what it says"
+            _NO_CONNECTOR if is_without else f"{message}; --spark-log WARN shows its messages"
         ) from error
     if threading.current_thread() is threading.main_thread():
         # A new SparkContext cancels all jobs on SIGINT; the caller decides how to handle signals.
@@ -197,7 +197,7 @@ def _said_of(code: int) -> str:
     "Spark's JVM ended with code 1"
     """
     if code == -signal.SIGKILL:
-        return "Spark's JVM was killed (the kernel does so where memory runs out)"
+        return "Spark's JVM was killed (the kernel does this when memory runs out)"
     if code in _OUT_OF_MEMORY:
         return "Spark's JVM ran out of memory (--spark spark.driver.memory=8g gives it more)"
     return f"Spark's JVM ended with code {code}"
@@ -227,8 +227,8 @@ def missing_for(master: str, settings: Mapping[str, str], environment: Mapping[s
     """
     if settings.get("spark.submit.deployMode") == "cluster":
         return (
-            "--spark spark.submit.deployMode=cluster: the driver runs where `run` does; to have it in the cluster, run "
-            "logboom in a container there"
+            "--spark spark.submit.deployMode=cluster: the driver runs on the machine of `run`; to run it in the "
+            "cluster, start logboom in a container there"
         )
     if master == "yarn" and not environment.keys() & set(_YARN_VARIABLES):
         return "--master yarn: set HADOOP_CONF_DIR to the directory of the cluster's configuration (yarn-site.xml)"

@@ -44,7 +44,7 @@ class Scratch:
                 self.remove()
                 if error.errno in _NO_ROOM:
                     raise JvmEndedError(_no_room(str(root))) from error
-                raise PipelineError(f"no directory for temporary files can be made in {root}: {error}") from error
+                raise PipelineError(f"no directory for temporary files can be created in {root}: {error}") from error
 
     def _make(self, root: Path) -> None:
         while True:
@@ -96,7 +96,7 @@ def temporary_directory() -> Path:
 
 
 def _no_room(directory: str) -> str:
-    return f"there is no room for Spark's temporary files in {directory} (TMPDIR names another directory)"
+    return f"there is no space for Spark's temporary files in {directory} (set TMPDIR to another directory)"
 
 
 def _remove_left(root: Path) -> None:

@@ -25,8 +25,9 @@ _COPIES: Final = {
 """How often the first argument is evaluated, by Spark or after `expression` and `regex` have expanded the function."""
 _PATTERNS_OF: Final = frozenset(("LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny"))
 _ADVICE: Final = (
-    "BETWEEN, nullif, right and regexp_substr evaluate what stands first in them twice, regexp_extract three times, "
-    "LIKE ANY and LIKE ALL for each pattern, CASE x WHEN for each branch; compute the inner ones with a reshape first"
+    "BETWEEN, nullif, right and regexp_substr evaluate their first argument twice, regexp_extract three times, "
+    "LIKE ANY and LIKE ALL once for each pattern, CASE x WHEN once for each branch; compute the inner expressions "
+    "with a reshape first"
 )
 
 
@@ -45,14 +46,14 @@ def written_fault(tree: Tree, node: Any, pieces: int) -> str | None:
     allowed = pieces + ADDED_PARTS_MAX
     if sum(1 for _ in islice(tree.walk(node), allowed + 1)) <= allowed:
         return None
-    return f"has more than {ADDED_PARTS_MAX:,} parts beside those that are written: {_ADVICE}"
+    return f"has more than {ADDED_PARTS_MAX:,} additional parts when it is expanded: {_ADVICE}"
 
 
 def copies_fault(tree: Tree, node: Any) -> str | None:
     """Why an evaluated expression would be too large; None if it is not."""
     size = _size(tree, node)
     if size.times > TIMES_MAX:
-        return f"evaluates a part of it {size.times:,} times, and {TIMES_MAX} times is the most: {_ADVICE}"
+        return f"evaluates one of its parts {size.times:,} times, and {TIMES_MAX} times is the limit: {_ADVICE}"
     if size.evaluated - size.written > ADDED_PARTS_MAX:
         return (
             f"has {size.evaluated:,} parts as it is evaluated, of {size.written:,} that are written, and at most "

@@ -105,8 +105,8 @@ ALLOWED: Final[Mapping[str, Rule]] = {
 _RANDOM: Final = "random values differ when a batch is replayed; use a hash of event_id instead"
 _CLOCK: Final = "the current time differs when a batch is replayed; compare with observed_time instead"
 _ROWS: Final = "aggregates, window functions and generators cannot be used on single records"
-_SESSION: Final = "it gives another value when a batch is replayed; use columns of the event instead"
-_SIZE: Final = "its result can be of any size, whatever the record's"
+_SESSION: Final = "its value differs when a batch is replayed; use columns of the event instead"
+_SIZE: Final = "its result can have any size, independent of the record's"
 _PRODUCT: Final = "its time is the product of the lengths of its arguments"
 _LAMBDA: Final = "its function may be called on its own results; use exists, filter or forall"
 _SKETCH: Final = "sketches and bitmaps belong to aggregates; there are none over single records"
@@ -130,11 +130,11 @@ REFUSED: Final[Mapping[str, str]] = {
         "collations sql_keywords",
     ),
     **_refused("it calls code of the JVM by its name", "java_method reflect try_reflect"),
-    **_refused("it does nothing but fail; write the condition itself", "assert_true raise_error"),
+    **_refused("it only raises an error; write the condition itself", "assert_true raise_error"),
     **_refused(_SIZE, "array_repeat range repeat sequence space"),
     **_refused(f"{_SIZE}; use concat", "format_string printf"),
     **_refused(_PRODUCT, "levenshtein"),
-    **_refused("merging the types of all elements takes the square of their number", "schema_of_variant"),
+    **_refused("merging the types of all elements takes time quadratic in their number", "schema_of_variant"),
     **_refused("it uses Java's regular expressions; use regexp_extract", "regexp_extract_all regexp_instr"),
     **_refused("it uses Java's regular expressions; use rlike", "regexp_count"),
     **_refused("it uses Java's regular expressions; parse the line as logfmt or key_value", "str_to_map"),
@@ -144,22 +144,20 @@ REFUSED: Final[Mapping[str, str]] = {
     **_refused(_LAMBDA, "zip_with"),
     **_refused(_PRODUCT, "array_except array_intersect array_union arrays_overlap array_distinct"),
     **_refused(
-        "arrays and maps of a record are only looked into here, with array_contains, element_at, exists or filter",
+        "arrays and maps of a record can only be searched here, with array_contains, element_at, exists or filter",
         "array_append array_insert array_prepend array_remove arrays_zip flatten map_concat map_from_arrays sort_array",
     ),
     **_refused(
-        "XML can hold entities that grow and names of files; use a pattern",
+        "XML can contain entities that expand and file names; use a pattern",
         "from_xml schema_of_xml to_xml xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long xpath_number "
         "xpath_short xpath_string",
     ),
-    **_refused("CSV belongs into a parse rule: format csv", "from_csv schema_of_csv to_csv"),
+    **_refused("parse CSV in a parse rule, with format csv", "from_csv schema_of_csv to_csv"),
     **_refused("Avro and Protobuf are not read here", "from_avro schema_of_avro to_avro from_protobuf to_protobuf"),
-    **_refused("secrets belong into a mask", "aes_decrypt aes_encrypt mask try_aes_decrypt"),
-    **_refused("texts are compared by their bytes here; use lower or upper", "collate collation"),
-    **_refused(
-        "it needs a schema that is a constant; use from_json or variant_get", "schema_of_json to_variant_object"
-    ),
-    **_refused("it cuts sentences by rules of a language; use rlike", "sentences"),
+    **_refused("use a mask for secrets", "aes_decrypt aes_encrypt mask try_aes_decrypt"),
+    **_refused("texts are compared byte by byte here; use lower or upper", "collate collation"),
+    **_refused("its schema must be a constant; use from_json or variant_get", "schema_of_json to_variant_object"),
+    **_refused("it splits sentences by the rules of a language; use rlike", "sentences"),
     **_refused("it only quotes a text for SQL", "quote"),
     **_refused(
         "intervals and times of a day are not columns of an event; write INTERVAL 1 HOUR, or use hour and minute",
@@ -168,7 +166,7 @@ REFUSED: Final[Mapping[str, str]] = {
         "try_make_interval try_to_time",
     ),
     **_refused(
-        "write the timestamp as a text and cast it",
+        "write the timestamp as text and cast it",
         "make_timestamp make_timestamp_ltz make_timestamp_ntz try_make_timestamp try_make_timestamp_ltz "
         "try_make_timestamp_ntz",
     ),

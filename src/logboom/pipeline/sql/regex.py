@@ -39,7 +39,7 @@ def regex_fault(tree: Tree, name: str, node: Any, children: list[Any]) -> str | 
         return "its pattern should be a constant text"
     if name == "split":
         fits = _LINEAR_SPLIT.fullmatch(pattern)
-        return None if fits else "splits at a plain text or at one class of characters alone; use regexp_extract"
+        return None if fits else "can only split at a plain text or at one character class; use regexp_extract"
     try:
         check_search(pattern)
         groups = tree.static(_RE2J_PATTERN, "compile")(pattern).groupCount()
@@ -60,9 +60,9 @@ def _argument_fault(tree: Tree, name: str, children: list[Any], groups: int) -> 
     if name == "regexp_replace":
         replacement = tree.text(children[2]) if len(children) == 3 else None
         if replacement is None:
-            return "takes a text, a pattern and a replacement, which is a constant"
+            return "takes a text, a pattern and a constant replacement"
         if any(int(number) > groups for number in re.findall(r"(?<!\\)\$([0-9]+)", replacement)):
-            return f"the pattern has {groups} groups, and the replacement names another one"
+            return f"the pattern has {groups} groups, and the replacement refers to another one"
     return None
 
 

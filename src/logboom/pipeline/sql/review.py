@@ -41,7 +41,7 @@ def review(tree: Tree, node: Any) -> str | None:
     except _RefusedError as refused:
         return str(refused)
     if growth > GROWTH_MAX:
-        return f"may make {growth:.0f} times as much text of a record as it has; at most {GROWTH_MAX} times is allowed"
+        return f"may create {growth:.0f} times the size of a record; the limit is {GROWTH_MAX} times"
     return None
 
 
@@ -60,7 +60,7 @@ class _Review:
         if kind in _LEAVES:
             # The parser treats every name in such a lambda as a parameter.
             if parameters is not None and kind != LITERAL and self._tree.names(node)[0] not in parameters:
-                raise _RefusedError("a function of an array may use its own parameters and constants alone")
+                raise _RefusedError("the lambda of an array function may only use its own parameters and constants")
             return 0.0 if kind == LITERAL else 1.0
         if kind in _NOT_HERE:
             raise _RefusedError(_NOT_HERE[kind])
@@ -94,9 +94,9 @@ class _Review:
 
     def _lambda(self, name: str, rule: Rule, node: Any, depth: int, parameters: frozenset[str] | None) -> float:
         if not rule.lambda_argument:
-            raise _RefusedError(f"{name} takes no function here")
+            raise _RefusedError(f"{name} cannot take a lambda here")
         if parameters is not None:
-            raise _RefusedError("a function of an array cannot have another one inside")
+            raise _RefusedError("the lambda of an array function cannot contain another one")
         body, *names = self._tree.children(node)
         self.size(body, depth + 1, frozenset(self._tree.names(each)[0] for each in names))
         return 0.0
@@ -115,12 +115,12 @@ class _Review:
                 if number is None and self._tree.text(child) is None:
                     raise _RefusedError(f"{name}: lengths and numbers of digits should be constants")
                 if number is not None and abs(number) > COUNT_MAX:
-                    raise _RefusedError(f"{name}: {number} is too much; at most {COUNT_MAX} is allowed")
+                    raise _RefusedError(f"{name}: {number} is too large; the limit is {COUNT_MAX}")
         if name in _TYPED:
             self._check_types(name, node, children)
         self._check_zones(name, children)
         if name in _DIVISIONS and self._tree.is_zero(children[-1]):
-            raise _RefusedError("divides by 0, which is null for every record, so no comparison with it is ever true")
+            raise _RefusedError("divides by 0, which is null for every record, so a comparison with it is never true")
         if name in REGEX_FUNCTIONS:
             fault = regex_fault(self._tree, name, node, children)
             if fault is not None:
@@ -131,7 +131,7 @@ class _Review:
         for zone in zones:
             text = self._tree.text(zone)
             if text is not None and not self._tree.is_time_zone(text):
-                raise _RefusedError(f"{name}: {text!r} is not a time zone, so that it fails on every record")
+                raise _RefusedError(f"{name}: {text!r} is not a time zone, so it fails for every record")
 
     def _check_types(self, name: str, node: Any, children: list[Any]) -> None:
         if name == "cast":
@@ -141,7 +141,7 @@ class _Review:
         if name == "from_json" and _DECIMAL.search(types):
             raise _RefusedError("from_json takes hours to make a decimal of 1e-999999999; take double, or variant_get")
         if _INTERVAL.search(types):
-            raise _RefusedError("texts are not read as intervals here; write INTERVAL 1 HOUR")
+            raise _RefusedError("texts cannot be converted to intervals here; write INTERVAL 1 HOUR")
 
     def _own_growth(self, name: str, children: list[Any]) -> float:
         """The additional growth because of a call's constants."""

@@ -37,7 +37,7 @@ class CsvFormat(FormatNode, frozen=True, kw_only=True, tag="csv"):
 
 def _compile(model: CsvRuleModel, part: Part) -> CsvFormat | None:
     if not model.columns or len(set(model.columns)) != len(model.columns):
-        part.problem("columns", "format csv needs the names of its columns, each once")
+        part.problem("columns", "format csv needs the names of its columns, without duplicates")
         return None
     delimiter = "," if model.delimiter is None else model.delimiter
     if len(delimiter) != 1 or delimiter in '"\r\n':

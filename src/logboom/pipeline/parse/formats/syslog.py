@@ -128,7 +128,7 @@ def _add_priority(found: Fields, pri: str) -> str | None:
         return None
     number = int(pri)
     if number > _PRI_MAX:
-        return f"has the priority {number}; {_PRI_MAX} is the highest there is"
+        return f"has the priority {number}; the highest valid one is {_PRI_MAX}"
     found["syslog.facility"] = FACILITIES[number >> 3]
     found["severity"] = SYSLOG_TEXTS[number & 7]
     return None
