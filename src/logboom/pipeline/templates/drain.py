@@ -3,7 +3,7 @@
 He, Zhu, Zheng, Lyu: "Drain: An Online Log Parsing Approach with Fixed Depth Tree", ICWS 2017. The levels of the
 tree are the number of words and the first word; at its leaves a line belongs to the template with which it shares most
 words, if these are at least `SIMILAR` of all, and opens the words that differ. The library drain3 does the same and
-pins old versions of packages that read objects out of JSON, so it is not used.
+pins old versions of packages that read objects out of JSON, so it is not used (docs/decisions/0032 compares both).
 
 Knows only words. A template keeps its id as it opens; the least recently used one makes room for a new one.
 """
