@@ -58,11 +58,12 @@ def test_a_batch_keeps_the_plan_it_was_pinned_to(tmp_path: Path) -> None:
     plans = BatchPlans(tmp_path, read_plan)
     assert plans.pinned(0) is None
     keys = {"env:SHOP_KEY": b"an old key of some length"}
-    plans.pin(0, _plan("old"), keys, {"out": {"0": 7}})
+    plans.pin(0, _plan("old"), keys, {"out": {"0": 7}}, is_last=True)
     pin = BatchPlans(tmp_path, read_plan).pinned(0)
     assert pin is not None
     assert (pin.plan, pin.plan_hash) == (_plan("old"), _plan("old").content_hash())
     assert (pin.ends, pin.generation, pin.keys) == ({"out": {"0": 7}}, 0, fingerprints(keys))
+    assert pin.is_last, "a batch that runs again lets go of what transforms hold, as it did before"
     assert plans.last_name() == "p"
     assert not any(b"key of some" in path.read_bytes() for path in tmp_path.rglob("*.*"))
 
@@ -74,7 +75,7 @@ def test_a_pin_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     path.write_text(json.dumps({"plan": json.loads(path.read_text())["plan"], "keys": {}}))
     pin = plans.pinned(3)
     assert pin is not None
-    assert (pin.ends, pin.generation) == (None, 0)
+    assert (pin.ends, pin.generation, pin.is_last) == (None, 0, False)
 
 
 def test_a_checkpoint_belongs_to_one_pipeline(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.run.dry_run import dry_run, record_batch
 from logboom.pipeline.run.runner import Runner, RunOptions
 
 pytestmark = [pytest.mark.spark, needs_java]
@@ -145,3 +146,57 @@ def test_windows_end_without_records_and_an_edit_does_not_lose_them_unseen(
     options = RunOptions(bootstrap=broker.kafka, once=True, drop_state=("load",))
     Runner(compile_pipeline(PLAIN, str(file)), options, Said()).run_in(spark)
     assert archive_ids(archive).total() == len(events)
+
+
+HELD = """
+name: held
+sources:
+  web: {type: stream, stream: held-web}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  tail: {type: tail_sample, inputs: [parsed], wait: 1h, keep: {all: "severity_number >= 0"}}
+  load: {type: aggregate, inputs: [tail], window: 1d, metrics: {n: {type: count}}}
+sinks:
+  events: {type: stream, inputs: [tail], stream: held-events}
+  metrics: {type: stream, inputs: [load], stream: held-metrics}
+"""
+
+
+def test_what_has_become_due_leaves_with_the_next_run_though_no_record_has_come(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """It stayed until there was a record: a run from a timer brought windows out a night late."""
+    text = COUNTED.replace("counted", "due")
+    make_stream(broker.kafka, "due-web", 1)
+    publish(broker.kafka, "due-web", [b'{"service": "a", "ms": 7}'] * 10, 1)
+    _run(spark, tmp_path, broker, text)
+
+    def ended() -> int:
+        _run(spark, tmp_path, broker, text)
+        return sum(
+            json.loads(message.value())["body"] == "requests" for message in records(broker.kafka, "due-metrics")
+        )
+
+    until(lambda: ended() == 1, "the window, by runs without records")
+    assert ledger(tmp_path / "checkpoints" / "due")["total"]["records_in"] == {"web": 10}
+
+
+def test_a_replay_ends_with_all_that_transforms_hold(spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
+    """Events of traces and windows that were still open stayed in the checkpoint of the replay, which was over."""
+    make_stream(broker.kafka, "held-web", 2)
+    lines = [json.dumps({"trace_id": f"{number // 4 + 1:032x}", "msg": "m"}).encode() for number in range(40)]
+    publish(broker.kafka, "held-web", lines, 2)
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(HELD)
+    plan = compile_pipeline(HELD, str(file))
+    for _ in range(2):  # the second, of a replay that is resumed behind its end, has nothing left to do
+        Runner(plan, RunOptions(bootstrap=broker.kafka, once=True, is_replay=True), Said()).run_in(spark)
+        assert len(records(broker.kafka, "held-events")) == 40
+        (metric,) = records(broker.kafka, "held-metrics")
+        assert json.loads(metric.value())["attributes"]["metric.value"] == 40
+    last = ledger(tmp_path / "checkpoints" / "held")
+    assert (last["ledger"]["held"], last["total"]["records_in"]) == ({"tail": 0, "load": 0}, {"web": 40})
+    sources = {"held-web": (plan.sources[0], 2)}
+    with dry_run(plan, {}) as counted:
+        assert counted.by_sink(record_batch(records(broker.kafka, "held-web"), sources)) == {}
+        assert counted.rest_by_sink() == {"events": 40, "metrics": 1}

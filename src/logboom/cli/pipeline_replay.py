@@ -293,6 +293,7 @@ class _Runs:
         options = RunOptions(
             bootstrap=admin.bootstrap,
             once=True,
+            is_replay=True,
             session=session,
             records_per_s=begun.events_per_s,
             turns_dials=False,
@@ -329,7 +330,7 @@ class _Runs:
 
     def finish(self) -> None:
         """Says how to go on where it was stopped; else deletes its streams, behind its end."""
-        from logboom.pipeline.plan.names import edge_stream
+        from logboom.pipeline.plan.names import edge_stream, tick_stream
 
         if self.stopped:
             note(f"interrupted; it goes on with --resume {self._begun.name}")
@@ -337,6 +338,7 @@ class _Runs:
         plans = [plan for plan, _ in self._parts]
         there = self._admin.partitions()
         own = [edge_stream(plan.name, edge) for plan in plans for node in plan.transforms for edge in node.outputs]
+        own += [tick_stream(plan.name) for plan in plans]
         self._admin.delete(stream for stream in (*own, *_loaded(self._loader)) if stream in there)
         self._admin.delete(_without_letters(plans, self._admin))
 

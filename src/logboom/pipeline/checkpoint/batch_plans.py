@@ -41,6 +41,7 @@ class _PinFile(msgspec.Struct, frozen=True):
     tables: dict[str, str] = {}
     dials: dict[str, Value] = {}
     wall_ms: int = 0
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class PinnedPlan:
     """The positions of changed dials, by name."""
     wall_ms: int = 0
     """The time when the batch began, in milliseconds since 1970; always later than that of the previous batch."""
+    is_last: bool = False
+    """Whether transforms emit all that they hold, since nothing comes after this batch."""
 
     @property
     def turned(self) -> Plan:
@@ -93,7 +96,9 @@ class BatchPlans:
         pin = read_checked(path, _PinFile, _ADVICE)
         kept = self._plans / f"{pin.plan}.plan"
         plan = self._read_plan(checked(kept, kept.read_bytes(), _ADVICE).decode())
-        return PinnedPlan(plan, pin.plan, pin.keys, pin.ends, pin.generation, pin.tables, pin.dials, pin.wall_ms)
+        return PinnedPlan(
+            plan, pin.plan, pin.keys, pin.ends, pin.generation, pin.tables, pin.dials, pin.wall_ms, pin.is_last
+        )
 
     def pin(
         self,
@@ -105,15 +110,19 @@ class BatchPlans:
         tables: Mapping[str, str] | None = None,
         dials: DialValues | None = None,
         wall_ms: int = 0,
+        *,
+        is_last: bool = False,
     ) -> None:
-        """Durably pins a batch to a plan, before any of its records is written; `ends`, `wall_ms` as in
+        """Durably pins a batch to a plan, before any of its records is written; `ends`, `wall_ms`, `is_last` as in
         `PinnedPlan`."""
         name = plan.content_hash()
         kept = self._plans / f"{name}.plan"
         if not kept.exists():
             write_durably(kept, with_checksum(plan.to_json().encode()))
         known_ends = {stream: dict(offsets) for stream, offsets in ends.items()}
-        pin = _PinFile(name, fingerprints(keys), known_ends, generation, dict(tables or {}), dict(dials or {}), wall_ms)
+        pin = _PinFile(
+            name, fingerprints(keys), known_ends, generation, dict(tables or {}), dict(dials or {}), wall_ms, is_last
+        )
         write_checked(self._batches / f"{batch}.json", pin)
         keep_last(self._batches, KEPT_BATCHES)
 

@@ -36,14 +36,15 @@ class StateStore:
         self._memories = directory / "memories"
         self._directories = Directories(directory / "exchange", directory / "segments")
 
-    def begin(self, layout: Layout, batch: int, wall_ms: int) -> StatefulBatch | None:
-        """The steps with a state of a batch; None if there are none and no state is stored."""
+    def begin(self, layout: Layout, batch: int, wall_ms: int, *, ends: bool = False) -> StatefulBatch | None:
+        """The steps with a state of a batch; None if there are none and no state is stored. `ends`: as in
+        `BatchContext`."""
         before = self.before(batch)
         if not layout.stateful() and not before.transforms:
             return None
         for node in layout.stateful():
             make_dir(self._directories.segments / node.name)
-        return StatefulBatch(layout, before, batch, wall_ms, self._directories)
+        return StatefulBatch(layout, before, batch, wall_ms, self._directories, ends=ends)
 
     def before(self, batch: int) -> Memory:
         """The memory with which the batch begins; PipelineError if it is no longer stored."""

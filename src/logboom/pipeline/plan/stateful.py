@@ -70,7 +70,8 @@ class BatchContext:
     watermark_after_us: int | None
     """The watermark including this batch's rows; equal to `watermark_us` in `ask`, where these are not known yet."""
     ends: bool = False
-    """Whether no batch follows, so that everything held should be emitted: true in tests of a pipeline's file."""
+    """Whether no batch follows, so that everything held should be emitted: true at the end of a replay, and of a test
+    in a pipeline's file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,8 @@ class BatchPlanner:
         self._notify = notify
         self._plans = BatchPlans(checkpoint / "pins", read_plan)
         self._clock = BatchClock()
+        self.is_last = False
+        """Whether nothing comes after the batches that are pinned from now on, so that all that is held leaves."""
 
     def choose(self, batch: int, outputs: Mapping[str, int]) -> PinnedPlan:
         """The plan for the batch, durably pinned. `outputs`: partitions of the output streams of the current plan."""
@@ -176,9 +178,9 @@ class BatchPlanner:
         tables = {} if self._tables is None else self._tables.current(self._plan.table_refs())
         dials = {} if self._dials is None else self._dials.values()
         wall_ms = self._clock.next(self._plans.wall_ms(batch - 1))
-        self._plans.pin(batch, self._plan, keys, ends, generation, tables, dials, wall_ms)
+        self._plans.pin(batch, self._plan, keys, ends, generation, tables, dials, wall_ms, is_last=self.is_last)
         name = self._plan.content_hash()
-        return PinnedPlan(self._plan, name, fingerprints(keys), ends, generation, tables, dials, wall_ms)
+        return PinnedPlan(self._plan, name, fingerprints(keys), ends, generation, tables, dials, wall_ms, self.is_last)
 
     def _written(self, batch: int, pin: PinnedPlan) -> Iterator[tuple[str, int]]:
         """The streams with their number of records of the batch, a few at a time."""

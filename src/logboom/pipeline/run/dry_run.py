@@ -62,9 +62,10 @@ class DryRun:
         self._states = StateStore(Path(directory) / "state")
         self._chunks = 0
 
-    def events(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The events that arrive at a sink of the plan, without dead and dropped records."""
-        stateful = self._states.begin(self._layout, self._chunks, int(time.time() * 1_000))
+    def events(self, batch: pa.RecordBatch, *, ends: bool = False) -> pa.RecordBatch:
+        """The events that arrive at a sink of the plan, without dead and dropped records. `ends`: with everything that
+        transforms hold."""
+        stateful = self._states.begin(self._layout, self._chunks, int(time.time() * 1_000), ends=ends)
         rows = self._flow.rows(batch, stateful)
         if stateful is not None:
             self._states.keep(stateful)
@@ -72,10 +73,14 @@ class DryRun:
         is_out = pa.compute.greater_equal(rows.column(AT), FINAL_FROM)
         return rows.filter(pa.compute.and_(is_out, pa.compute.is_null(rows.column("dead_reason"))))
 
-    def by_sink(self, batch: pa.RecordBatch) -> Counter[str]:
-        """Number of events that arrive at each sink."""
+    def rest_by_sink(self) -> Counter[str]:
+        """Number of events held by transforms that arrive at each sink after the last record."""
+        return self.by_sink(record_batch((), {}), ends=True) if self._layout.stateful() else Counter()
+
+    def by_sink(self, batch: pa.RecordBatch, *, ends: bool = False) -> Counter[str]:
+        """Number of events that arrive at each sink. `ends`: as in `events`."""
         found = Counter[str]()
-        for code, count in Counter(self.events(batch).column(AT).to_pylist()).items():
+        for code, count in Counter(self.events(batch, ends=ends).column(AT).to_pylist()).items():
             place = self._layout.place(code)
             readers = [sink.name for sink in self._layout.plan.sinks if place.edge in sink.inputs]
             found.update(dict.fromkeys([place.node] if place.kind == "direct" else readers, count))

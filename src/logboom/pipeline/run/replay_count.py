@@ -76,6 +76,7 @@ def count_replay(
             loaded += batch.column("value").nbytes if replay.reads_archive else 0
             found.update(run.by_sink(batch))
             told(records)
+        found.update(run.rest_by_sink())
     from_archive = records if replay.reads_archive else 0
     return ReplayCount(
         from_log=records - from_archive, from_archive=from_archive, by_sink=dict(found), loaded_bytes=loaded

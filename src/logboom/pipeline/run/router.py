@@ -126,6 +126,14 @@ class Router:
             .start()
         )
 
+    def start_last(self) -> StreamingQuery | None:
+        """Starts the query once more, for the batch with which all that transforms hold leaves; None if they hold
+        nothing. Nothing may come after it. LogUnreachableError if the log does not accept the record that starts it."""
+        if not self.ticks.tick_now():
+            return None
+        self._planner.is_last = True
+        return self.start(once=True)
+
     def _trigger(self, writer: DataStreamWriter, *, once: bool) -> DataStreamWriter:
         if once:
             return writer.trigger(availableNow=True)
@@ -189,7 +197,7 @@ class Router:
         # commit and returns one row of counts.
         try:
             keys = {**prepared.keys, **self._tables.paths(pinned.tables)}
-            stateful = self._states.begin(prepared.layout, batch, pinned.wall_ms)
+            stateful = self._states.begin(prepared.layout, batch, pinned.wall_ms, ends=pinned.is_last)
             records = raw.where(F.col("source") != TICK_SOURCE) if self.ticks.needed else raw
             counts = Flow(raw.sparkSession, prepared.layout, keys, stateful).sent(records, emitter)
         except DamagedError as error:

@@ -87,6 +87,8 @@ class RunOptions:
     before: Callable[[SparkSession, threading.Event], bool] | None = None
     """With `once`: called with the checkpoint's lock before the queries start, and again when they have processed
     everything, as long as it returns True. It must return soon after the event is set."""
+    is_replay: bool = False
+    """With `once`: nothing follows, so its last batch emits everything that transforms hold."""
     recompile: Recompile | None = None
     """Compiles the pipeline's file again, if the run may switch to another plan."""
     restarts: Restarts | None = None
@@ -138,6 +140,8 @@ class Runner:
         self._metrics = MetricsPage(self.progress, options.http)
         self._halt = threading.Event()
         """Set to end the queries of the current plan, for a stop or another plan."""
+        self._is_more = False
+        """Whether `before` will bring more records after this round."""
         self._changed: Plan | None = None
         self._admin = StreamAdmin(options.bootstrap)
         self._checkpoint = checkpoint_of(plan)
@@ -219,9 +223,9 @@ class Runner:
             self._reloading.open()
             try:
                 with lags_reported(spark, self._on_lag):
-                    before, is_more = self._options.before, True
-                    while is_more and not self.stopping.is_set():
-                        is_more = before is not None and before(spark, self.stopping)
+                    before, self._is_more = self._options.before, True
+                    while self._is_more and not self.stopping.is_set():
+                        self._is_more = before is not None and before(spark, self.stopping)
                         self._run_plans(spark, max(counts.values(), default=1))
                     self.progress.state("stopped")
                     self._keeping.close(ended=True)
@@ -378,20 +382,17 @@ class Runner:
             self._display.notify(f"the last batches will run again at the next start: {error}")
 
     def _run_once(self, router: Router, deliveries: list[Delivery]) -> None:
+        if not self._options.is_replay:
+            router.ticks.tick_now()  # what became due since the last run is emitted, even if no record has come
         query = router.start(once=True)
         # If the router has a rate limit, deliveries keep up with it; otherwise they wait until it is done.
         beside = [] if self._options.records_per_s is None else [each.start(once=False) for each in deliveries]
         try:
-            for is_last in (False, False, True):
-                try:
-                    self._await([_SupervisedQuery("router", query)], router)
-                    break
-                except PipelineError:
-                    error = query.exception()
-                    if is_last or error is None or not is_out_of_memory(error):
-                        raise
-                    self._display.notify("a batch is repeated in smaller pieces: it needed more memory than there is")
-                    query = router.start(once=True)
+            _read_all(router, query, self._await, self._display.notify)
+            if self._options.is_replay and not self._is_more and not self.stopping.is_set():
+                last = router.start_last()
+                if last is not None:
+                    _read_all(router, last, self._await, self._display.notify)
         finally:
             _stop_queries(beside)
         if not self.stopping.is_set():
@@ -541,6 +542,26 @@ def check_work_dir(plan: Plan, session: SessionOptions) -> None:
 
 def _disk_is_full(checkpoint: Path) -> str:
     return f"the disk of the checkpoint {checkpoint} is full: free some space there,"
+
+
+def _read_all(
+    router: Router,
+    query: StreamingQuery,
+    await_end: Callable[[list[_SupervisedQuery], Router], None],
+    notify: Callable[[str], None],
+) -> None:
+    """Wait until the router has processed everything that its query reads. A batch that needs more memory than there is
+    is repeated."""
+    for is_last in (False, False, True):
+        try:
+            await_end([_SupervisedQuery("router", query)], router)
+            return
+        except PipelineError:
+            error = query.exception()
+            if is_last or error is None or not is_out_of_memory(error):
+                raise
+            notify("a batch is repeated in smaller pieces: it needed more memory than there is")
+            query = router.start(once=True)
 
 
 def _stop_queries(queries: list[StreamingQuery]) -> None:

@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from logboom.pipeline.edge.streams import OWN_CONFIGS, StreamAdmin
+from logboom.pipeline.edge.streams import OWN_CONFIGS, LogUnreachableError, StreamAdmin
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.plan.stateful import StatefulTransform
@@ -22,6 +22,8 @@ from logboom.pipeline.state.memory import Memory
 TICK_SOURCE: Final = "-ticks"
 """No source of a file has this name."""
 _IDLE_S: Final = 5.0
+_TRY_MS: Final = 5_000
+_WAIT_MS: Final = 30_000
 _CONFIGS: Final[Mapping[str, str]] = OWN_CONFIGS | {"retention.ms": "86400000"}
 
 
@@ -60,9 +62,29 @@ class Ticks:
             return
         self._last = time.monotonic()
         if self._producer is None:
-            self._producer = Producer(
-                {"bootstrap.servers": self._admin.bootstrap, "message.timeout.ms": 5_000, "log_level": 0}
-            )
+            self._producer = self._made(_TRY_MS)
         with contextlib.suppress(KafkaException, BufferError):
             self._producer.produce(self.stream, b"", partition=0)
         self._producer.poll(0)
+
+    def tick_now(self) -> bool:
+        """Makes sure that a query that starts now has a batch, if a transform waits for time to pass; whether one does.
+        LogUnreachableError if the log does not accept the record."""
+        if not self._waiting:
+            return False
+        failures: list[KafkaError] = []
+        producer = self._made(_WAIT_MS)
+        producer.produce(
+            self.stream,
+            b"",
+            partition=0,
+            on_delivery=lambda error, _: None if error is None else failures.append(error),
+        )
+        if producer.flush(2 * _WAIT_MS / 1_000) or failures:
+            why = failures[0].str() if failures else f"no answer within {2 * _WAIT_MS / 1_000:.0f} s"
+            raise LogUnreachableError(f"{self.stream} at {self._admin.bootstrap} does not accept a record: {why}")
+        return True
+
+    def _made(self, timeout_ms: int) -> Producer:
+        settings = {"bootstrap.servers": self._admin.bootstrap, "message.timeout.ms": timeout_ms, "log_level": 0}
+        return Producer(settings)
