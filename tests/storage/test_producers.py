@@ -92,6 +92,16 @@ def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero() -> None:
         producers.check(header(0, epoch=2))
 
 
+def test_a_batch_below_those_that_are_remembered_is_never_told_to_be_there() -> None:
+    """This one was not: the producer was forgotten, and began in the middle. Clients count a duplicate as written."""
+    producers = table()
+    for number in range(WINDOW + 1):
+        assert send(producers, header(7 + number), offset=number) is None
+    for sequence in (6, 7):
+        with pytest.raises(OutOfOrderSequenceError):
+            producers.check(header(sequence))
+
+
 def test_an_unknown_producer_may_go_on_in_the_middle() -> None:
     # Its records may have been deleted by retention, or it was silent for long (KIP-360).
     assert table().check(header(500)) is None

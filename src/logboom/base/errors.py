@@ -244,16 +244,8 @@ class OutOfOrderSequenceError(LogboomError):
     """A sequence number that does not follow the last one (OUT_OF_ORDER_SEQUENCE_NUMBER)."""
 
 
-class DuplicateSequenceError(LogboomError):
-    """A batch written so long ago that its offset is not remembered (DUPLICATE_SEQUENCE_NUMBER)."""
-
-
 class InvalidProducerEpochError(LogboomError):
     """A newer producer has taken this id (INVALID_PRODUCER_EPOCH)."""
-
-
-class UnknownProducerError(LogboomError):
-    """A producer that never started here continues in the middle (UNKNOWN_PRODUCER_ID)."""
 
 
 # --- storage ----------------------------------------------------------------------------------------------------

@@ -87,6 +87,10 @@ class ProducerTable:
 
         InvalidProducerEpochError for an older epoch, OutOfOrderSequenceError for a sequence that does not follow. A
         producer that is not known, new or forgotten, may begin anywhere.
+
+        A batch below those that are remembered is out of order, too, as in Kafka (`ProducerAppendInfo.checkSequence`).
+        No broker of Kafka answers DUPLICATE_SEQUENCE_NUMBER, which clients count as success: since a producer may begin
+        anywhere, nothing shows that the batch was ever written.
         """
         state = self._producers.get(ProducerId(header.producer_id))
         if state is None:
