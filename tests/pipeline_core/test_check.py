@@ -112,10 +112,19 @@ def test_what_the_router_writes_for_itself_is_no_source(source: str, message: st
     assert any(message in line and line.startswith("p.yaml:2: sources.web") for line in problems(text))
 
 
-def test_a_sink_into_a_stream_of_the_router_is_refused() -> None:
-    (told,) = problems(with_sinks("type: stream, stream: _shop.events"))
-    what = "is an internal stream of this pipeline; choose another name"
-    assert told == f"p.yaml:5: sinks.s0.stream: '_shop.events' {what}"
+@pytest.mark.parametrize(
+    ("stream", "what"),
+    [
+        ("_shop.events", "an internal stream of this pipeline"),
+        ("_shop.-ticks", "an internal stream of this pipeline"),
+        ("__pipeline_dials", "an internal stream of this pipeline"),
+        ("shop.dead.events", "the stream of dead letters of 'events'"),
+        ("shop.dead.s0", "the stream of dead letters of 's0'"),
+    ],
+)
+def test_a_sink_into_a_stream_of_the_router_is_refused(stream: str, what: str) -> None:
+    (told,) = problems(with_sinks(f"type: stream, stream: {stream}"))
+    assert told == f"p.yaml:5: sinks.s0.stream: '{stream}' is {what}; choose another name"
 
 
 @pytest.mark.parametrize("pattern", ["([a", "*a", "(?P<x", "a{2,1}", "(?<x)"])

@@ -20,6 +20,7 @@ from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import Consumer, Expression, Node, Sink, StreamSource, Transform
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_INTERNAL: Final = "an internal stream of this pipeline"
 _PLAIN_PATTERN: Final = re.compile(r"(?:[A-Za-z0-9_.-]|[A-Za-z0-9_.)][*+?]|[()|])+")
 """Patterns with the same meaning in Java and Python."""
 
@@ -84,6 +85,12 @@ class StreamCheck:
         self._internal = {
             names.edge_stream(pipeline, edge) for node in (*sources, *transforms) for edge in node.outputs
         } | {names.DIALS_STREAM}
+        own = {*self._internal, names.tick_stream(pipeline)}
+        self._unwritten = dict.fromkeys(own, _INTERNAL) | {
+            names.dead_stream(pipeline, node.name): f"the stream of dead letters of {node.name!r}"
+            for node in (*transforms, *sinks)
+        }
+        """What no sink may write, with what it is."""
 
     def run(self) -> None:
         """Reports everything that is wrong."""
@@ -107,15 +114,15 @@ class StreamCheck:
     # --- the router's own streams -----------------------------------------------------------------------------------
 
     def _check_internal(self) -> None:
-        own = "an internal stream of this pipeline"
         for source in self._sources:
             for stream in sorted(stream for stream in self._internal if _reads(source, stream)):
                 what = f"reads {stream!r}" if source.pattern is None else f"pattern matches {stream!r} too"
-                self._findings.problem(("sources", source.name), f"{what}, {own}; leave it out")
+                self._findings.problem(("sources", source.name), f"{what}, {_INTERNAL}; leave it out")
         for sink in self._sinks:
             written = self._written(sink)
-            if written in self._internal:
-                self._findings.problem(("sinks", sink.name, "stream"), f"{written!r} is {own}; choose another name")
+            kind = None if written is None else self._unwritten.get(written)
+            if kind is not None:
+                self._findings.problem(("sinks", sink.name, "stream"), f"{written!r} is {kind}; choose another name")
 
     # --- loops ------------------------------------------------------------------------------------------------------
 
