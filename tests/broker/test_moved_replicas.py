@@ -43,11 +43,36 @@ async def test_what_an_earlier_process_left_of_a_replica_that_moved_is_removed_o
     before = {name: disk.open(f"streams/orders-0/{name}").read(0, 1 << 20) for name in files}
     await cluster.take(reassign(cluster.image, "orders", 0, [2, 3], cluster.minimum_of))
     await until(lambda: cluster.assignment("orders").replicas == (2, 3), "the move is complete")
+    removed: list[str] = []
+    disk.fault = lambda operation, path: removed.append(path) if operation == "remove_tree" else None
     await cluster.start(1)
     await until(lambda: not disk.exists("streams/orders-0"), "it is gone")
+    assert "streams/orders-0" not in removed, "what a crash leaves of it under that name would be opened again"
     await cluster.stop(1)
     disk.make_dir("streams/orders-0")
     for name, data in before.items():
         disk.open(f"streams/orders-0/{name}", create=True).write(0, [data])
     await cluster.start(1)
     await until(lambda: not disk.exists("streams/orders-0"), "it is gone again")
+
+
+@on_brokers(3, minimum=1)
+async def test_what_is_left_of_a_copy_that_was_being_removed_is_no_copy(cluster: Cluster) -> None:
+    """Found by `logboom sim run --nodes 3 --seconds 60 --seed 690067`: a broker was killed while it removed a replica,
+    which then came back to it. It began behind the segments that were gone, led, and had the others delete theirs."""
+    await cluster.create("orders", [1, 2], segment_bytes="16384")
+    for _ in range(6):
+        await append(cluster.leader("orders"), bytes(10_000))
+    await cluster.stop(1)
+    await cluster.take(reassign(cluster.image, "orders", 0, [2, 3], cluster.minimum_of))
+    await until(lambda: cluster.assignment("orders").replicas == (2, 3), "the move is complete")
+    disk = cluster.disk(1)
+    for name in disk.list("streams/orders-0"):
+        if name in ("owner.json", "durable-end", "leader-epochs") or name.startswith("0" * 20):
+            disk.unlink(f"streams/orders-0/{name}")
+    assert any(name.endswith(".log") for name in disk.list("streams/orders-0"))
+    await cluster.take(reassign(cluster.image, "orders", 0, [1, 2, 3], cluster.minimum_of))
+    await cluster.start(1)
+    await cluster.in_sync("orders")
+    assert {cluster.partition(one, "orders").log_start_offset for one in (1, 2, 3)} == {0}
+    assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.partition(2, "orders").log)

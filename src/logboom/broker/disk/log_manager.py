@@ -23,6 +23,7 @@ from logboom.base.ports import Disk, SyncFailedError
 from logboom.broker.disk.data_dir import STREAMS_DIR
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.ownership import (
+    DELETED_SUFFIX,
     deleted_directory_of,
     directory_of,
     is_damaged,
@@ -37,7 +38,7 @@ from logboom.broker.partition.replica import Partition, log_config
 from logboom.broker.partition.services import PartitionServices
 from logboom.broker.runtime import Runtime
 from logboom.metadata import Image, Stream
-from logboom.storage import Damage, Notice, PartitionLog, is_log, retriable_error_for
+from logboom.storage import Damage, Notice, PartitionLog, holds_no_batch, is_log, retriable_error_for
 
 _NAMED_MAX: Final = 20
 _MADE_AT_ONCE: Final = 100
@@ -170,6 +171,8 @@ class LogManager:
         found = read_mark(self._disk, directory, expected)
         if found == expected:
             return True
+        if found is None and start.may_be_new(stream, index) and not holds_no_batch(self._disk, directory):
+            return False  # of a copy that was being removed the rest is there; nobody relies on this broker's copy
         if found is None or is_damaged(found, expected):
             self._log.warning("the mark of a partition's directory is rewritten", directory=directory)
             write_mark(self._disk, directory, expected)
@@ -181,7 +184,7 @@ class LogManager:
                 f"and that of {expected.stream} is {expected.id}; move it away and restore the right one"
             )
         self._log.info("removing a leftover directory", directory=directory, reason="its stream was deleted")
-        self._disk.remove_tree(directory)
+        self._remove_trees([directory])
         return False
 
     def _open(self, stream: Stream, index: PartitionIndex) -> Partition:
@@ -214,19 +217,17 @@ class LogManager:
         await self._on_openers(partial(self._remove_moved_away, image, _directories(assigned)))
 
     def _remove_moved_away(self, image: Image, owned: set[str]) -> None:
-        removed = 0
+        removed = []
         for name in self._disk.list(STREAMS_DIR):
             if f"{STREAMS_DIR}/{name}" not in owned and is_moved_away(self._disk, name, image):
                 self._log.info("removing a replica that other brokers hold", directory=f"{STREAMS_DIR}/{name}")
-                self._disk.remove_tree(f"{STREAMS_DIR}/{name}")
-                removed += 1
-        if removed:
-            self._disk.sync_dir(STREAMS_DIR)
+                removed.append(f"{STREAMS_DIR}/{name}")
+        self._remove_trees(removed)
 
     def _remove_leftovers(self, image: Image, names: Iterable[str], owned: set[str]) -> None:
         deleted = frozenset(image.tombstones)
         unknown: list[str] = []
-        removed = 0
+        removed: list[str] = []
         for name in names:
             directory = f"{STREAMS_DIR}/{name}"
             if directory in owned:
@@ -237,12 +238,36 @@ class LogManager:
                     unknown.append(name)
                 continue
             self._log.info("removing a leftover directory", directory=directory, reason=why)
-            self._disk.remove_tree(directory)
-            removed += 1
-        if removed:
-            self._disk.sync_dir(STREAMS_DIR)
+            removed.append(directory)
+        self._remove_trees(removed)
         if unknown:
             self._report_unknown(image, unknown)
+
+    def _remove_trees(self, directories: Sequence[str]) -> None:
+        """Remove directories of partitions, durably.
+
+        Each is renamed first, so that what a crash leaves of it is removed by the next start, and never opened: a new
+        replica of the partition would begin behind the segments that are gone, and as the leader have the others
+        delete theirs.
+        """
+        if not directories:
+            return
+        asides = [self._renamed(directory) for directory in directories]
+        self._disk.sync_dir(STREAMS_DIR)
+        for aside in asides:
+            self._disk.remove_tree(aside)
+        self._disk.sync_dir(STREAMS_DIR)
+
+    def _renamed(self, directory: str) -> str:
+        """What the directory is called from now on; without a mark it has no records, or has that name already."""
+        mark = read_mark(self._disk, directory)
+        if mark is None or directory.endswith(DELETED_SUFFIX):
+            return directory
+        aside = f"{STREAMS_DIR}/{mark.id.hex}-{mark.index}{DELETED_SUFFIX}"
+        if self._disk.exists(aside):
+            self._disk.remove_tree(aside)
+        self._disk.rename(directory, aside)
+        return aside
 
     def _report_unknown(self, image: Image, unknown: list[str]) -> None:
         logs = [name for name in unknown if is_log(self._disk, f"{STREAMS_DIR}/{name}")]
@@ -333,7 +358,7 @@ class LogManager:
         """Free the directory of a new partition: remove what a deleted stream left there, move anything else aside."""
         mark = read_mark(self._disk, directory)
         if mark is not None and mark.id in deleted and directory_of(mark.stream, mark.index) == directory:
-            self._disk.remove_tree(directory)
+            self._remove_trees([directory])
             return
         aside = set_aside_directory_of(stream, index)
         self._log.warning("unknown directory moved aside for a new stream", directory=directory, moved_to=aside)
