@@ -82,9 +82,9 @@ def test_a_disk_that_was_put_back_to_an_older_copy_costs_nothing_that_others_hav
 
 
 @pytest.mark.slow
-def test_a_disk_is_not_put_back_where_a_copy_lacks_a_replica_that_may_have_committed_alone() -> None:
-    """Groups' offsets have a minimum of 1 in-sync replica, and are made after the copy in this run: they would wait for
-    an operator, which docs/operations.md says."""
+def test_a_disk_is_not_put_back_where_a_copy_lacks_a_replica() -> None:
+    """Groups' offsets are made after the copy in this run: the others would wait 10 s for the replica that is missing,
+    which docs/operations.md says, and count as standing still."""
     faults = ClusterScenario(lease_chance=1.0, rest_chance=1.0).limited_to(("put-back", "leases"))
     outcome = run_cluster_seed(1, replace(faults, troubled_s=6.0))
     assert outcome.violations == ()

@@ -7,8 +7,8 @@ which are those of the promise:
 
 - the copy is of one broker, and of its last process: a copy from before that is refused (`test_older_copies`);
 - every record is on all its replicas when they are killed, so that others have what the copy lacks;
-- `min.insync.replicas` is 2 where the broker got its replica after the copy was made. With 1, whoever is fenced last
-  may have committed records alone, and where its directory is missing, the partition waits for an operator;
+- the copy has all replicas that the broker holds. Where one is missing, the others wait 10 s for it, or, if
+  `min.insync.replicas` is 1, for an operator: whoever is fenced last may have committed records alone;
 - these are back within the time for which the controller waits for them;
 - the metadata group is in the term in which the copy was made, and all other voters have all of its entries: a voter
   that forgets a vote or an entry may undo a change of the metadata, which docs/operations.md says.
@@ -61,13 +61,13 @@ class OlderCopy(Lane):
         victim = self._members[self.chance.choice(sorted(self._members.keys() - self._observing))]
         until_s = asyncio.get_running_loop().time() + _WHOLE_MAX_S
         copy, process, term = self._copied(victim), victim.process, _term(victim)
-        copied = _relied_on_alone(victim)
+        copied = _copies_of_others(victim)
         await self.last()
         while not self._is_whole():
             if asyncio.get_running_loop().time() >= until_s:
                 return
             await asyncio.sleep(_LOOK_S)
-        if victim.process is not process or _term(victim) != term or not _relied_on_alone(victim) <= copied:
+        if victim.process is not process or _term(victim) != term or not _copies_of_others(victim) <= copied:
             return
         for node in self._members.values():
             (node.kill if self.chance.random() < 0.5 else node.cut_power)()
@@ -92,13 +92,13 @@ def _term(node: SimNode) -> int:
     return -1 if node.broker is None else node.broker.cluster.view.leadership.term
 
 
-def _relied_on_alone(node: SimNode) -> set[StreamIdPartition]:
-    """The replicas of a broker that may be the only one in sync."""
+def _copies_of_others(node: SimNode) -> set[StreamIdPartition]:
+    """The replicas of a broker of which there are others."""
     held = () if node.broker is None else node.broker.replicas
     return {
         StreamIdPartition(one.stream.id, one.index)
         for one in held
-        if one.config.min_insync_replicas == 1 and len(one.stream.assignments[one.index].replicas) > 1
+        if len(one.stream.assignments[one.index].replicas) > 1
     }
 
 
