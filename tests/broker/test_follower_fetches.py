@@ -20,6 +20,7 @@ from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind, PeerIdentity, PeerUnavailableError, SendPart
 from logboom.broker.replication import fetch_session, serving, wire
 from logboom.metadata.membership import fence
+from logboom.metadata.reassignment import reassign
 
 
 @on_brokers(2)
@@ -317,6 +318,30 @@ async def test_no_fetch_stands_once_too_much_is_on_its_way(cluster: Cluster) -> 
     assert [item.offset for item in tap.asked] == [2], "so the follower asks anew"
     assert tap.sent[-1][1:] == (2, True)
     await until(lambda: copy.reads.high_watermark == 3, "it knows that it is committed")
+
+
+@on_brokers(3, minimum=1)
+async def test_a_replica_that_is_moved_away_leaves_nothing_on_its_way(cluster: Cluster) -> None:
+    """Its broker reports nothing of it any more: the bytes were counted against all its other partitions until its
+    session ended."""
+    stream = await cluster.create("orders", [1, 2])
+    stays_here = await cluster.create("stays", [1, 2])
+    leader, tap, other = cluster.leader("orders"), Tap(cluster, stream.id.bytes), Tap(cluster, stays_here.id.bytes)
+    await append(leader, b"0")
+    await append(cluster.leader("stays"), b"0")
+    other.sent.clear()
+    with held_ends(cluster), pytest.MonkeyPatch.context() as patched:
+        before = len(tap.sent)
+        ack = append_soon(leader, batch(bytes(20_000)))
+        await until(lambda: len(tap.sent) > before, "it is on its way")
+        await cluster.take(reassign(cluster.image, "orders", 0, [1, 3], cluster.minimum_of))
+        await until(lambda: cluster.assignment("orders").replicas == (1, 3), "the move is complete")
+        await ack
+        patched.setattr(fetch_session, "_AHEAD_BYTES_MAX", 20_100)
+        kept = append_soon(cluster.leader("stays"), batch(bytes(1_000)))
+        await until(lambda: bool(other.sent), "the records of another partition are sent")
+        assert [stands for _, _, stands in other.sent] == [True]
+    await kept
 
 
 @on_brokers(2, minimum=1)

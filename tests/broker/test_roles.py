@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
@@ -115,6 +115,9 @@ class Recorded:
 
     def leads(self, key: StreamIdPartition, leads: bool) -> None:
         self.leading = leads
+
+    def copies(self, key: StreamIdPartition, brokers: Collection[BrokerId]) -> None:
+        """Nothing is kept here."""
 
     def written(self, key: StreamIdPartition) -> None:
         self.moves += 1

@@ -234,11 +234,13 @@ class Leader:
             self._replication.leads(self._key, False)
 
     def _set_followers(self, leading: Leading) -> None:
-        has_followers = len(leading.replicas | leading.isr | leading.observers) > 1
+        copies = leading.replicas | leading.isr | leading.observers
+        has_followers = len(copies) > 1
         if has_followers != self._has_followers:
             self._has_followers = has_followers
             self._log.notify_of_writes(self._notifications() if has_followers else None)
             self._replication.leads(self._key, has_followers)
+        self._replication.copies(self._key, copies)
 
     def _notifications(self) -> WriteNotifications:
         """Have followers sent what was written, so that they write it while this broker's disk is syncing."""

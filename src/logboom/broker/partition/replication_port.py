@@ -1,9 +1,10 @@
 """What a partition asks of the replication between brokers (`broker.replication` performs it)."""
 
+from collections.abc import Collection
 from typing import Final, Protocol, Self, TypeAlias
 from uuid import UUID
 
-from logboom.base.ids import PartitionIndex, StreamId
+from logboom.base.ids import BrokerId, PartitionIndex, StreamId
 from logboom.replication.following import Fetch, ReportDurableEnd
 
 ReplicaKey: TypeAlias = tuple[StreamId, PartitionIndex]
@@ -59,6 +60,9 @@ class Replication(Protocol):
     def leads(self, key: StreamIdPartition, leads: bool) -> None:
         """This broker begins or ends to lead a partition that has followers."""
 
+    def copies(self, key: StreamIdPartition, brokers: Collection[BrokerId]) -> None:
+        """These brokers have a copy of a partition that this broker leads, and no others."""
+
     def written(self, key: StreamIdPartition) -> None:
         """Records of a partition with followers, which this broker leads, were just written, on the loop. Called in the
         middle of a round of the group commit: it changes nothing in the partition, and raises nothing."""
@@ -97,6 +101,9 @@ class NoReplication:
 
     def leads(self, key: StreamIdPartition, leads: bool) -> None:
         """Nobody follows."""
+
+    def copies(self, key: StreamIdPartition, brokers: Collection[BrokerId]) -> None:
+        """It is the only one."""
 
     def written(self, key: StreamIdPartition) -> None:
         """Nobody follows."""

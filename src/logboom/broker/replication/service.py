@@ -1,7 +1,7 @@
 """Replication of one broker: the port of its partitions, and its handlers at the port to other brokers."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeAlias
 
 from logboom.base.ids import BrokerId
@@ -120,6 +120,10 @@ class ReplicationService:
         """This broker begins or ends to lead a partition that has followers."""
         self._isr.leads(key, leads)
         self._serving.moved(key)
+
+    def copies(self, key: StreamIdPartition, brokers: Collection[BrokerId]) -> None:
+        """These brokers have a copy of a partition that this broker leads, and no others."""
+        self._serving.copies(key, brokers)
 
     def written(self, key: StreamIdPartition) -> None:
         """Records of a partition that this broker leads were just written, on the loop."""

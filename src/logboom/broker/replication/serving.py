@@ -21,7 +21,7 @@ throttle it may have to wait for its turn.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -337,6 +337,13 @@ class FetchServing:
                 self._follower_has(partition, session, session.has(key, item))
 
     # --- changes of partitions ------------------------------------------------------------------------------------
+
+    def copies(self, key: StreamIdPartition, brokers: Collection[BrokerId]) -> None:
+        """These brokers have a copy of a partition, and no others: what was sent to any other broker will never be
+        reported durable."""
+        for session in self._sessions.values():
+            if session.replica not in brokers:
+                session.ahead.forget(key)
 
     def written(self, key: StreamIdPartition) -> None:
         """Records of a partition that this broker leads were just written, on the loop: followers that wait for them
