@@ -148,7 +148,7 @@ def _is_stopped_between_attempts_and_edited(shelf: Shelf) -> None:
         until(lambda: shelf.taken > before or not router.alive(), "another part")
         shelf.await_failure(router)
         shelf.file.write_text(shelf.file.read_text().replace("fields: {team:", "fields: {lead: attributes.lead, team:"))
-        assert "goes on with" in ok("pipeline", "reload", str(shelf.file), bootstrap=shelf.bootstrap).out
+        assert "continues with" in ok("pipeline", "reload", str(shelf.file), bootstrap=shelf.bootstrap).out
         shelf.await_failure(router)
         assert router.sigterm() == 0, router.log_text()[-3_000:]
     shelf.lose_machine()

@@ -80,7 +80,7 @@ def test_an_edited_file_is_taken_between_two_batches(
         until(lambda: len(_bodies(bootstrap, "reloaded-one")) == 20, "a batch as before", every_s=1)
 
         part.write_text(MORE)
-        assert "goes on with" in ok("pipeline", "reload", str(file), bootstrap=bootstrap).out
+        assert "continues with" in ok("pipeline", "reload", str(file), bootstrap=bootstrap).out
         publish(bootstrap, "reloaded-web", _lines(20, 30), 2)
         publish(bootstrap, "reloaded-more", _lines(30, 40), 2)
         until(lambda: len(_bodies(bootstrap, "reloaded-two")) == 20, "both sources", every_s=1)
@@ -89,13 +89,13 @@ def test_an_edited_file_is_taken_between_two_batches(
         told = refused("pipeline", "reload", str(file), bootstrap=bootstrap)
         assert "cannot continue with the state of once (30 remembered, 0 events held)" in told
         dropping = ("pipeline", "reload", str(file), "--drop-state", "once")
-        assert "goes on with" in ok(*dropping, bootstrap=bootstrap).out
+        assert "continues with" in ok(*dropping, bootstrap=bootstrap).out
         # No batch was done since, so the checkpoint has the state still that was given up: nobody is asked again.
         edited = file.read_text()
         file.write_text(edited.replace("by: [body]", "by: [boddy]"))
         assert "'boddy'" in refused("pipeline", "reload", str(file), bootstrap=bootstrap)
         file.write_text(edited.replace("./archive", "./archive, interval: 1s"))
-        assert "goes on with" in ok("pipeline", "reload", str(file), bootstrap=bootstrap).out
+        assert "continues with" in ok("pipeline", "reload", str(file), bootstrap=bootstrap).out
         publish(bootstrap, "reloaded-web", _lines(20, 30), 2)
         until(lambda: _events_in(tmp_path / "archive") == 40, "what was forgotten", every_s=1)
         publish(bootstrap, "reloaded-web", _lines(20, 40), 2)
