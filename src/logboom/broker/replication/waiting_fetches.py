@@ -1,12 +1,11 @@
-"""Records that are sent to followers in sync as soon as the leader has written them, before it begins its own sync.
+"""Sends records to in-sync followers as soon as the leader has written them, before the leader's own sync begins.
 
-A follower in sync mostly has a fetch that stands at the end of the log, in a request that waits. The task of that
-request would be woken two turns of the loop later, behind what clients send meanwhile. Producers wait for the disks of
-the followers, so the records go out in the call that reports their write. Whatever is not as simple as that is left to
-the task: another partition that is to be looked at first, a copy that has to catch up, records that are not in memory,
-too much in flight.
+An in-sync follower usually has an open fetch at the log end, in a waiting request. Waking the task of that request
+would take two turns of the loop, after what clients send meanwhile. Producers wait for the followers' disks, so the
+records are sent in the call that reports their write. All other cases are left to the task: another partition with data
+is first, a replica has to catch up, records are not in memory, or too much is in flight.
 
-Knows sessions, responses and shared reads; decides nothing about what a follower may have. On the loop.
+Knows sessions, responses and shared reads. Must not decide what a follower may have. Use on the loop only.
 """
 
 import asyncio
@@ -44,8 +43,8 @@ class WaitingFetches:
                 del self._waiting[session]
 
     def send(self, session: FetchSession, key: StreamIdPartition, item: wire.FetchItem, partition: Partition) -> bool:
-        """Send what was written of a partition to a follower whose fetch of it stands; False, with nothing done, where
-        the request has to be woken for it."""
+        """Send written records of a partition to a follower with an open fetch for it. Returns False, without doing
+        anything, if the waiting request must be woken instead."""
         waiter = session.waiter
         response = self._waiting.get(session) if waiter is not None else None
         if waiter is None or waiter.done() or response is None or not session.stands(key) or session.has_ready:
@@ -55,7 +54,7 @@ class WaitingFetches:
         try:
             return self._send(response, key, item, partition)
         except LogboomError:
-            return False  # the task meets it again, and answers with it
+            return False  # the task will get the same error, and answers with it
         except Exception as error:  # noqa: BLE001 - a fault ends this request alone, not the partition that has written
             session.waiter = None
             waiter.set_exception(error)

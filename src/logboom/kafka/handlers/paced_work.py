@@ -1,7 +1,7 @@
-"""Work of many connections that becomes due at the same moment, done a part in each turn of the event loop.
+"""Limits how many connections continue in one turn of the event loop when many wait for the same event.
 
-Thousands of clients may wait for one event, such as the next leader of a partition. Answered all at once they would
-keep the loop for longer than a lease, in which this broker sends no heartbeat and serves nobody else.
+Thousands of clients may wait for one event, such as the election of a partition's leader. Answering all of them at once
+would block the loop for longer than a lease, during which this broker sends no heartbeat and serves no other client.
 """
 
 import asyncio
@@ -9,11 +9,11 @@ from collections import deque
 from typing import Final
 
 AT_ONCE: Final = 50
-"""How many continue in one turn of the loop: an answer takes one or two tenths of a millisecond of processor time."""
+"""How many continue in one turn of the loop. One answer takes 0.1 to 0.2 ms of CPU time."""
 
 
 class PacedWork:
-    """See the module. Life: that of the server. On the loop."""
+    """Waiters continue in groups of AT_ONCE, one group per turn. Lifetime: that of the server. Use on the loop only."""
 
     def __init__(self) -> None:
         self._left = AT_ONCE
@@ -21,8 +21,8 @@ class PacedWork:
         self._is_scheduled = False
 
     async def next(self) -> None:
-        """Return in a turn of the loop in which not too many others continue; callers continue in the order in which
-        they came."""
+        """Return in a turn of the loop in which fewer than AT_ONCE others continue. Callers continue in the order of
+        their calls."""
         self._schedule()
         if self._left and not self._waiting:
             self._left -= 1
