@@ -86,5 +86,23 @@ def test_a_stream_of_another_log_gets_origins_in_that_form(spark: Any) -> None:
     assert headers[names.HEADER_ORIGIN] == names.origin_text("web.1", 3, 2**53 + 1)
 
 
+@pytest.mark.spark
+@needs_java
+@pytest.mark.parametrize(
+    ("attributes", "key"),
+    [({"order": {"id": 7}}, b"7"), ({"order.id": "a b"}, b"a b"), ({"order": {}}, None), (None, None)],
+)
+def test_a_stream_of_another_log_gets_the_text_of_an_attribute_as_its_key(
+    spark: Any, attributes: dict[str, Any] | None, key: bytes | None
+) -> None:
+    sink: Any = SimpleNamespace(stream="out", key="attributes.order.id", encoding="json", name="out")
+    event = {"stream": "web", "partition": 0, "offset": 1, "event_id": "web:0:1", "attributes": attributes}
+    row = ("edge", 0, 5, bytearray(json.dumps(event).encode()))
+    rows = spark.createDataFrame([row], "topic string, partition int, offset bigint, value binary")
+    context: Any = SimpleNamespace(write_dead_letters=None)
+    (record,) = RemoteStreamWriter(sink, "127.0.0.1:1", context)._records(rows).collect()
+    assert record["key"] == key
+
+
 def test_every_event_carries_what_an_origin_is_made_of() -> None:
     assert {"stream", "partition", "offset"} <= {name for name, _ in EVENT_COLUMNS}

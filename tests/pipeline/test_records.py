@@ -188,6 +188,16 @@ def test_a_body_without_text_is_a_record_without_value_and_keys_choose_the_parti
     assert sorted(str(record.value) for records in sent.values() for record in records) == ["None", "b'a'", "b'c'"]
 
 
+def test_the_text_of_an_attribute_is_a_key() -> None:
+    encoder = RecordEncoder("shop", {10_000: OutputBinding("orders", 2, "orders", key="attributes.order.id")})
+    attributes = ['{"order":{"id":7}}', '{"order.id":"7"}', '{"order":{}}', None]
+    sent = _sent(_rows([10_000] * 4, body=["a"] * 4, attributes=attributes), encoder)
+    by_key = {record.key: tp.partition for tp, records in sent.items() for record in records if record.key is not None}
+    assert by_key == {b"7": key_partition(b"7", 0, 2)}
+    assert sum(record.key == b"7" for records in sent.values() for record in records) == 2
+    assert sum(record.key is None for records in sent.values() for record in records) == 2
+
+
 def test_what_is_too_large_for_its_stream_is_a_dead_letter_with_the_whole_event() -> None:
     sent = _sent(_rows([10_000] * 2, body=["x" * 1_100_000, "fits"], service=[None, None]))
     parts = sent[TopicPartition("shop.dead.errors", 0)]

@@ -1,4 +1,4 @@
-"""TLS and SASL of the sink `stream`: what its keys become for Java's and librdkafka's clients."""
+"""The keys of the sink `stream`; what those for TLS and SASL become for Java's and librdkafka's clients."""
 
 from __future__ import annotations
 
@@ -53,6 +53,8 @@ def test_tls_alone_trusts_what_the_system_does() -> None:
     ("keys", "words"),
     [
         ("type: stream, stream: here, tls: {}", "goes with bootstrap"),
+        ("type: stream, stream: here, key: offset", "unknown text column 'offset'"),
+        ("type: stream, stream: here, key: attributes.", "unknown text column 'attributes.'"),
         (f"{KEYS}, tls: {{certificate_file: c}}", "needs certificate_file and key_file together"),
         (f"{KEYS}, sasl: {{user: u}}", "needs the password in one of"),
         (f"{KEYS}, sasl: {{user: u, password_env: PW, mechanism: plain}}", "sends the password as it is; add tls"),

@@ -17,6 +17,8 @@ from logboom.client.messages import TopicPartition
 from logboom.client.partitioner import murmur2
 from logboom.pipeline.edge.letters import Letter, packed_records, usable_bytes
 from logboom.pipeline.edge.record_columns import Packed, RecordColumns, select
+from logboom.pipeline.event.attributes import attribute_texts
+from logboom.pipeline.event.fields import ATTRIBUTES
 from logboom.pipeline.event.json import closed_texts, event_texts, open_texts
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.layout import FINAL_FROM
@@ -38,7 +40,7 @@ class OutputBinding:
     """Whether its records carry their ids as headers: by these the readers of a stream drop repeats."""
     body_only: bool = False
     key: str | None = None
-    """A column whose text is the record's key and chooses its partition."""
+    """The text column or attribute (`attributes.NAME`) whose text is the record's key and chooses its partition."""
     fixed_key: bytes | None = None
     """The key of every record if no column is the key; the partition still depends on the origin."""
     too_large: int | None = None
@@ -170,6 +172,7 @@ class _RowEncoder:
             self._texts, self._weights = open_texts(self._events), weights
         self._partition_of = partition_hashes(self._events)
         self._origins: pa.Array | None = None
+        self._keys_of: dict[str, pa.Array] = {}
 
     def values(self, binding: OutputBinding, here: Index) -> pa.Array:
         """The contents of the records of these leaving rows."""
@@ -183,7 +186,7 @@ class _RowEncoder:
         lengths = self.lengths(values)
         if binding.key is None:
             return lengths
-        keys: Index = lengths + self.lengths(self._of(self._events.column(binding.key), here))
+        keys: Index = lengths + self.lengths(self._of(self._keys(binding.key), here))
         return keys
 
     @staticmethod
@@ -199,12 +202,21 @@ class _RowEncoder:
             )
             partitions = hashes % binding.partitions
         else:
-            keys = self._of(self._events.column(binding.key), here).cast(pa.binary())
+            keys = self._of(self._keys(binding.key), here).cast(pa.binary())
             pairs = zip(keys.to_pylist(), hashes.tolist(), strict=True)
             partitions = np.array([key_partition(key, other, binding.partitions) for key, other in pairs], np.int64)
         records = RecordColumns(values, keys, self._ids(here) if binding.announced else ())
         size = int(pc.sum(self.lengths(values)).as_py() or 0)
         return EncodedRows(len(here), size, _pieces(binding.stream, partitions, records))
+
+    def _keys(self, name: str) -> pa.Array:
+        """The text of a column or attribute by row."""
+        if name not in self._keys_of:
+            attribute = name.removeprefix(ATTRIBUTES)
+            is_attribute = attribute != name
+            attributes = self._events.column("attributes")
+            self._keys_of[name] = attribute_texts(attributes, attribute) if is_attribute else self._events.column(name)
+        return self._keys_of[name]
 
     def _of(self, column: pa.Array, here: Index) -> pa.Array:
         rows = self._row[here]

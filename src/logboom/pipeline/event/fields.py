@@ -13,7 +13,8 @@ from logboom.pipeline.event.record import EventRecord, attributes_of
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS
 
 COLUMNS: Final = tuple(name for name, _ in EVENT_COLUMNS)
-_ATTRIBUTES: Final = "attributes."
+ATTRIBUTES: Final = "attributes."
+"""Begins the name of a field that is an attribute."""
 
 
 def is_field(name: str) -> bool:
@@ -22,7 +23,7 @@ def is_field(name: str) -> bool:
     >>> is_field("service"), is_field("attributes.user.id"), is_field("attributes."), is_field("user")
     (True, True, False, False)
     """
-    return name in COLUMNS or (name.startswith(_ATTRIBUTES) and len(name) > len(_ATTRIBUTES))
+    return name in COLUMNS or (name.startswith(ATTRIBUTES) and len(name) > len(ATTRIBUTES))
 
 
 class FieldReader:
@@ -30,7 +31,7 @@ class FieldReader:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._readers = [_reader(name) for name in names]
-        self._decodes = any(name.startswith(_ATTRIBUTES) for name in names)
+        self._decodes = any(name.startswith(ATTRIBUTES) for name in names)
 
     def values(self, event: EventRecord) -> list[Any]:
         """One for each name: None if the event has none; `attributes` as a whole is its JSON, as bytes."""
@@ -41,7 +42,7 @@ class FieldReader:
 def _reader(name: str) -> Callable[[EventRecord, dict[str, Any]], Any]:
     if name == "attributes":
         return lambda event, _: bytes(event.attributes)
-    if name.startswith(_ATTRIBUTES):
-        key = name.removeprefix(_ATTRIBUTES)
+    if name.startswith(ATTRIBUTES):
+        key = name.removeprefix(ATTRIBUTES)
         return lambda _, attributes: find_attribute(attributes, key)
     return lambda event, _: getattr(event, name)

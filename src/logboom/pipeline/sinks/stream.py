@@ -14,6 +14,7 @@ import msgspec
 from logboom.base.settings import Bootstrap
 from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.event.fields import ATTRIBUTES, is_field
 from logboom.pipeline.plan import names
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, KeyRef, LogOutput, Sink
 from logboom.pipeline.sinks.base import (
@@ -37,6 +38,7 @@ from logboom.pipeline.sinks.kafka_security import (
     spark_options,
 )
 from logboom.pipeline.sinks.repeats.batch_dead_letters import BatchLetters
+from logboom.pipeline.sql.attributes import text_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -79,7 +81,7 @@ class StreamSink(Sink, frozen=True, kw_only=True, tag="stream"):
     bootstrap: str | None = None
     encoding: Literal["json", "body"] = "json"
     key: str | None = None
-    """A column whose text is the record's key."""
+    """The text column or attribute (`attributes.NAME`) whose text is the record's key."""
     security: KafkaSecurity | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -180,7 +182,14 @@ class RemoteStreamWriter(BaseWriter):
         pairs = [
             F.struct(F.lit(key).alias("key"), value.cast("binary").alias("value")) for key, value in headers.items()
         ]
-        key = field(self._sink.key) if self._sink.key is not None else F.lit(None)
+        name = self._sink.key
+        if name is None:
+            key = F.lit(None)
+        elif name.startswith(ATTRIBUTES):
+            key = F.expr(text_sql(name.removeprefix(ATTRIBUTES)))  # of the column `attributes`, as in conditions
+            rows = rows.withColumn("attributes", F.try_parse_json(field("attributes")))
+        else:
+            key = field(name)
         return rows.select(
             F.lit(self._sink.stream).alias("topic"),
             key.cast("binary").alias("key"),
@@ -198,8 +207,9 @@ def _compile(model: StreamSinkModel, common: CommonFields, report: SinkReport) -
     if problem is not None:
         report.problem("stream", problem)
     keys = [column for column, kind in EVENT_COLUMNS if kind == "string"]
-    if model.key is not None and model.key not in keys:
-        report.unknown("key", "text column", model.key, keys)
+    is_attribute = model.key is not None and model.key.startswith(ATTRIBUTES) and is_field(model.key)
+    if model.key is not None and model.key not in keys and not is_attribute:
+        report.unknown("key", "text column", model.key, [*keys, "attributes.NAME"])
     if model.bootstrap is None:
         for key in ("on_failure", "attempts"):
             if getattr(model, key) is not None:
