@@ -23,13 +23,13 @@ from logboom.base.ports import Disk, SyncFailedError
 from logboom.broker.disk.data_dir import STREAMS_DIR
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.ownership import (
-    DELETED_SUFFIX,
     deleted_directory_of,
     directory_of,
     is_damaged,
     is_moved_away,
     mark_of,
     read_mark,
+    remove_trees,
     set_aside_directory_of,
     why_removable,
     write_mark,
@@ -184,7 +184,7 @@ class LogManager:
                 f"and that of {expected.stream} is {expected.id}; move it away and restore the right one"
             )
         self._log.info("removing a leftover directory", directory=directory, reason="its stream was deleted")
-        self._remove_trees([directory])
+        remove_trees(self._disk, [directory])
         return False
 
     def _open(self, stream: Stream, index: PartitionIndex) -> Partition:
@@ -222,7 +222,7 @@ class LogManager:
             if f"{STREAMS_DIR}/{name}" not in owned and is_moved_away(self._disk, name, image):
                 self._log.info("removing a replica that other brokers hold", directory=f"{STREAMS_DIR}/{name}")
                 removed.append(f"{STREAMS_DIR}/{name}")
-        self._remove_trees(removed)
+        remove_trees(self._disk, removed)
 
     def _remove_leftovers(self, image: Image, names: Iterable[str], owned: set[str]) -> None:
         deleted = frozenset(image.tombstones)
@@ -239,35 +239,9 @@ class LogManager:
                 continue
             self._log.info("removing a leftover directory", directory=directory, reason=why)
             removed.append(directory)
-        self._remove_trees(removed)
+        remove_trees(self._disk, removed)
         if unknown:
             self._report_unknown(image, unknown)
-
-    def _remove_trees(self, directories: Sequence[str]) -> None:
-        """Remove directories of partitions, durably.
-
-        Each is renamed first, so that what a crash leaves of it is removed by the next start, and never opened: a new
-        replica of the partition would begin behind the segments that are gone, and as the leader have the others
-        delete theirs.
-        """
-        if not directories:
-            return
-        asides = [self._renamed(directory) for directory in directories]
-        self._disk.sync_dir(STREAMS_DIR)
-        for aside in asides:
-            self._disk.remove_tree(aside)
-        self._disk.sync_dir(STREAMS_DIR)
-
-    def _renamed(self, directory: str) -> str:
-        """What the directory is called from now on; without a mark it has no records, or has that name already."""
-        mark = read_mark(self._disk, directory)
-        if mark is None or directory.endswith(DELETED_SUFFIX):
-            return directory
-        aside = f"{STREAMS_DIR}/{mark.id.hex}-{mark.index}{DELETED_SUFFIX}"
-        if self._disk.exists(aside):
-            self._disk.remove_tree(aside)
-        self._disk.rename(directory, aside)
-        return aside
 
     def _report_unknown(self, image: Image, unknown: list[str]) -> None:
         logs = [name for name in unknown if is_log(self._disk, f"{STREAMS_DIR}/{name}")]
@@ -358,7 +332,7 @@ class LogManager:
         """Free the directory of a new partition: remove what a deleted stream left there, move anything else aside."""
         mark = read_mark(self._disk, directory)
         if mark is not None and mark.id in deleted and directory_of(mark.stream, mark.index) == directory:
-            self._remove_trees([directory])
+            remove_trees(self._disk, [directory])
             return
         aside = set_aside_directory_of(stream, index)
         self._log.warning("unknown directory moved aside for a new stream", directory=directory, moved_to=aside)

@@ -7,7 +7,7 @@ and it is empty. Anything else may be an administrator's only copy, and stays.
 import json
 import re
 import zlib
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -122,6 +122,34 @@ def why_removable(disk: Disk, name: str, image: Image, deleted: Container[Stream
     if mark is not None and id_ not in image.by_id and not has_records(disk, directory):
         return "its stream was never finished, and it is empty"
     return None
+
+
+def remove_trees(disk: Disk, directories: Sequence[str]) -> None:
+    """Remove directories of partitions, durably.
+
+    Each is renamed first, so that what a crash leaves of it is removed by the next start, and never opened: a new
+    replica of the partition would begin behind the segments that are gone, and as the leader have the others delete
+    theirs.
+    """
+    if not directories:
+        return
+    asides = [_renamed(disk, directory) for directory in directories]
+    disk.sync_dir(STREAMS_DIR)
+    for aside in asides:
+        disk.remove_tree(aside)
+    disk.sync_dir(STREAMS_DIR)
+
+
+def _renamed(disk: Disk, directory: str) -> str:
+    """What the directory is called from now on; without a mark it has no records, or has that name already."""
+    mark = read_mark(disk, directory)
+    if mark is None or directory.endswith(DELETED_SUFFIX):
+        return directory
+    aside = f"{STREAMS_DIR}/{mark.id.hex}-{mark.index}{DELETED_SUFFIX}"
+    if disk.exists(aside):
+        disk.remove_tree(aside)
+    disk.rename(directory, aside)
+    return aside
 
 
 def is_moved_away(disk: Disk, name: str, image: Image) -> bool:
