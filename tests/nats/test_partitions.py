@@ -60,10 +60,10 @@ async def test_partitions_are_added_while_messages_flow(broker: BrokerProcess) -
         async def flow() -> None:
             nonlocal sent
             while not ending.is_set():
-                for _ in range(50):
+                for _ in range(500):
                     await client.publish(f"grows.{sent % 97}", b"%d" % sent)
                     sent += 1
-                await client.flush(WAIT_S)
+                await taken(client, "grows.probe")  # so that no more than these wait for the broker
 
         flowing = asyncio.create_task(flow())
         for partitions in range(2, 10):

@@ -1,6 +1,7 @@
 """The JVM of a session ends with what started it, however far either of them has come."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -67,13 +68,25 @@ def test_what_a_jvm_has_left_is_removed_by_the_next_start_and_nothing_of_one_tha
     # What the driver holds is closed with the driver, which dies here as far as these directories are concerned.
     killed._scratch.unlock()
     living._scratch.unlock()
-    until(lambda: not _is_alive(killed.pid), "the JVM is gone")
+    until(lambda: all(map(_is_unlocked, left)), "the JVM is gone, and all its threads")
     third = SparkJvm(settings, silent=True)
     assert not any(directory.exists() for directory in left)
     assert all(directory.exists() for directory in kept)
     for jvm in (killed, living, third):
         jvm.kill()
     assert not [*tmp_path.glob("*/*")]
+
+
+def _is_unlocked(directory: Path) -> bool:
+    """Whether no process holds its lock: threads of a killed process end one after the other."""
+    found = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(found)
+    return True
 
 
 def _directories(root: Path, pid: int) -> list[Path]:

@@ -94,7 +94,8 @@ def run_all(job: Job, seeds: Iterable[int], workers: int) -> Generator[Outcome, 
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        # Runs that are under way are not waited for. Else its thread is, which would meet closed pipes at our exit.
+        pool.shutdown(wait=not waiting, cancel_futures=True)
 
 
 @dataclass
