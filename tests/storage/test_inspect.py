@@ -168,6 +168,23 @@ def test_batches_from_an_offset(start: int) -> None:
     )
 
 
+def test_segments_that_are_deleted_after_their_names_were_read_are_not_missed() -> None:
+    disk, log = filled(LogConfig(segment_bytes=1000))
+    first = sorted(name for name in disk.list(DIRECTORY) if name.endswith(".log"))[0]
+
+    def delete(operation: str, path: str) -> None:
+        if operation == "size" and path.endswith(first):
+            disk.fault = lambda operation, path: None
+            log.delete_before(Offset(100))
+
+    disk.fault = delete
+    found: list[Damage | Notice] = []
+    view = LogView(disk, DIRECTORY)
+    assert view.start == 0
+    verify(view, found.append)
+    assert not [one for one in found if isinstance(one, Damage)]
+
+
 def test_deleted_records_are_not_missed() -> None:
     disk, log = filled()
     log.delete_before(Offset(100))

@@ -167,10 +167,15 @@ class LogView:
             is_retained = now is None or now.log_start < segment.limit
             return is_retained and _segment_files(self.disk.list(self.directory)) != _segment_files(self.names)
 
+    def _begins_at(self, offset: Offset) -> bool:
+        """Whether a running broker has deleted what was below, since the names of the files were read."""
+        now = checkpoints.load(self.disk, self.directory)
+        return now is not None and now.log_start >= offset
+
     def _missing_files(self) -> Iterator[Damage]:
         checkpoint = self.checkpoint
-        if self.segments and self.segments[0].base > self.start:
-            first = self.segments[0].base
+        first = self.segments[0].base if self.segments else self.start
+        if first > self.start and not self._begins_at(first):
             yield Damage(self.directory, 0, self.start, f"the segments before offset {first} are missing")
         if checkpoint is None or checkpoint.durable_end == checkpoint.log_start:
             return
