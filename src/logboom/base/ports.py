@@ -43,7 +43,7 @@ class Clock(Protocol):
         """Milliseconds since 1970-01-01 UTC; may jump."""
 
     def monotonic_s(self) -> float:
-        """Seconds since some fixed moment; never goes back."""
+        """Seconds since some fixed moment; never goes back, and goes on while the machine sleeps."""
 
     def monotonic_ns(self) -> int:
         """The same moment in nanoseconds, for measuring how long something took."""
