@@ -118,6 +118,29 @@ async def test_damage_that_was_found_while_nobody_else_had_the_records_is_healed
 
 
 @on_brokers(3)
+async def test_a_copy_whose_beginning_may_be_lost_is_fetched_anew_and_nobody_deletes_theirs(cluster: Cluster) -> None:
+    """Its first segments are gone, and so is the checkpoint that says where the log begins: as the leader it would have
+    the others delete what it lacks, as if it had deleted that itself."""
+    await cluster.create("orders", [1, 2, 3], segment_bytes="16384")
+    for _ in range(6):
+        await append(cluster.leader("orders"), bytes(10_000))
+    await cluster.stop(1)
+    disk = cluster.disk(1)
+    for name in disk.list("streams/orders-0"):
+        if name == "durable-end" or name.startswith("0" * 20):
+            disk.unlink(f"streams/orders-0/{name}")
+    assert any(name.endswith(".log") for name in disk.list("streams/orders-0"))
+    await cluster.start(1)
+    await cluster.in_sync("orders")
+    await cluster.elect("orders", 0, 1)
+    await until(lambda: cluster.partition(1, "orders").leads, "it leads")
+    await append(cluster.leader("orders"), b"goes on")
+    await cluster.in_sync("orders")
+    assert {cluster.partition(one, "orders").log_start_offset for one in (1, 2, 3)} == {0}
+    assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.partition(2, "orders").log)
+
+
+@on_brokers(3)
 async def test_a_leader_that_finds_damage_hands_over_and_follows(cluster: Cluster) -> None:
     await cluster.create("orders", [1, 2, 3])
     for number in range(5):

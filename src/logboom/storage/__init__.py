@@ -73,7 +73,7 @@ It reaches the disk through `base.ports.Disk` alone. It must not know streams, r
 """
 
 from logboom.storage.compaction import Cleaned, Cleaning, CompactionSettings, Dirt, LogCompaction
-from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset
+from logboom.storage.config import Appended, Damage, LogConfig, Notice, TimedOffset, UnknownStart
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.files import has_records, holds_no_batch, is_known, is_log
@@ -119,6 +119,7 @@ __all__ = [
     "SegmentFacts",
     "Staged",
     "TimedOffset",
+    "UnknownStart",
     "WriteNotifications",
     "check_format",
     "claim_format",

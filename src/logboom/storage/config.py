@@ -68,6 +68,11 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownStart(Notice):
+    """The log begins above offset 0, and nothing is left that says whether what is below was deleted or is lost."""
+
+
+@dataclass(frozen=True, slots=True)
 class Appended:
     """The offsets of a batch; for a duplicate, those of its first copy."""
 

@@ -38,7 +38,7 @@ from logboom.broker.partition.replica import Partition, log_config
 from logboom.broker.partition.services import PartitionServices
 from logboom.broker.runtime import Runtime
 from logboom.metadata import Image, Stream
-from logboom.storage import Damage, Notice, PartitionLog, holds_no_batch, is_log, retriable_error_for
+from logboom.storage import Damage, Notice, PartitionLog, UnknownStart, holds_no_batch, is_log, retriable_error_for
 
 _NAMED_MAX: Final = 20
 _MADE_AT_ONCE: Final = 100
@@ -91,7 +91,7 @@ class LogManager:
         self._removals: dict[asyncio.Task[None], Partition] = {}
         self._loop = asyncio.get_running_loop()
         self.on_damage: Callable[[StreamName, PartitionIndex], object] = _nobody_asks
-        """Called on the loop when damage was found below the durable end of a log."""
+        """Called on the loop when damage was found below the durable end of a log, or it may have lost its beginning."""
 
     # --- start --------------------------------------------------------------------------------------------------
 
@@ -203,8 +203,11 @@ class LogManager:
 
     def _report(self, name: StreamName, index: PartitionIndex, found: Damage | Notice) -> None:
         log = self._log.bind(stream=name, partition=index)
-        if isinstance(found, Damage):
+        if isinstance(found, Damage | UnknownStart):
+            # A leader whose log begins in the middle would have the others delete what it lacks, so the second kind
+            # is fetched again, too.
             self._loop.call_soon_threadsafe(self.on_damage, name, index)
+        if isinstance(found, Damage):
             log.error(
                 "damaged batch", file=found.path, position=found.position, offset=found.offset, reason=found.reason
             )
