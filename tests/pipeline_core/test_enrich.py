@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from tests.pipeline_core.batches import passed
 from tests.support.mmdb import mmdb
 from tests.support.waiting import WAIT_S
 
@@ -358,6 +359,32 @@ tests:
     store = TableStore(tmp_path / "tables", tmp_path, pytest.fail)
     assert run_examples(plan, store.paths(store.current(plan.table_refs()))) == []
     assert ledger_of(Layout(plan), {f"{MISSED}:named": 3}).missed == {"named": 3}
+
+
+def test_a_task_counts_what_was_missed_behind_a_parse(tmp_path: Path) -> None:
+    (tmp_path / "hosts.csv").write_text(HOSTS)
+    (tmp_path / "city.mmdb").write_bytes(mmdb({"192.0.2.0/24": {"country": {"iso_code": "AT"}}}))
+    text = """
+name: shop
+sources: {web: {type: stream, stream: web}}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  named:
+    type: enrich
+    inputs: [parsed]
+    table: {type: csv, path: hosts.csv, key: ip}
+    on: attributes.ip
+    fields: {team: attributes.team}
+  placed: {type: enrich, inputs: [named], table: {type: geoip, path: city.mmdb}, on: attributes.ip}
+  here: {type: filter, inputs: [placed], condition: "service IS NULL"}
+sinks: {all: {type: console, inputs: [here]}}
+"""
+    plan = compile_pipeline(text, str(tmp_path / "shop.yaml"))
+    store = TableStore(tmp_path / "tables", tmp_path, pytest.fail)
+    keys = store.paths(store.current(plan.table_refs()))
+    lines = [{"ip": ip} for ip in ("192.0.2.1", "192.0.2.9", "198.51.100.1", "192.0.2.9")]
+    _, counts = passed(plan, *lines, {"none": 1}, keys=keys)
+    assert (counts[f"{MISSED}:named"], counts[f"{MISSED}:placed"], counts[f"{MISSED}:placed.damaged"]) == (3, 1, 0)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.pipeline_core.batches import passed
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.event.schema import EVENT_SCHEMA
 from logboom.pipeline.execute.examples import run_examples
-from logboom.pipeline.execute.stages import conform, execution_stages
+from logboom.pipeline.execute.stages import FAILURES, conform, execution_stages
 from logboom.pipeline.plan.layout import KernelPass, Layout
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.registry import read_plan
@@ -25,9 +26,9 @@ from logboom.pipeline.transforms.reshape import ReshapeTransform
 def compiled(keys: Mapping[str, Any]) -> Plan:
     document = {
         "name": "tests",
-        "sources": {"s": {"type": "stream", "stream": "web"}},
+        "sources": {"web": {"type": "stream", "stream": "web"}},
         "transforms": {
-            "parsed": {"type": "parse", "inputs": ["s"], "rules": [{"format": "json"}]},
+            "parsed": {"type": "parse", "inputs": ["web"], "rules": [{"format": "json"}]},
             "shaped": {"type": "reshape", "inputs": ["parsed"], **keys},
         },
         "sinks": {"out": {"type": "console", "inputs": ["shaped"]}},
@@ -223,6 +224,13 @@ def test_values_of_spark_are_computed_where_the_event_is() -> None:
     assert [stage.values_of is not None for stage in stages] == [False, True, True]
     assert all(isinstance(step, KernelPass) for stage in stages[1:] for step in stage.steps[:1])
     assert run_examples(plan, {}) == []
+
+
+def test_a_task_counts_values_that_a_field_cannot_hold() -> None:
+    good = "4bf92f3577b34da6a3ce929d0e0e4736"
+    rows, counts = passed(compiled({"set": {"trace_id": "body"}}), {"msg": good}, {"msg": "zz"}, {"msg": good})
+    assert [row["trace_id"] for row in rows if row["dead_reason"] is None] == [good, good]
+    assert counts[f"{FAILURES}:shaped (trace_id)"] == 1
 
 
 @pytest.mark.parametrize(

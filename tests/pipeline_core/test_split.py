@@ -8,13 +8,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline_core.batches import raw
+from tests.pipeline_core.batches import passed
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.execute.examples import run_examples
-from logboom.pipeline.execute.stages import COPIES, MASKED, StageRunner, execution_stages
-from logboom.pipeline.plan.layout import Layout
+from logboom.pipeline.execute.stages import COPIES, MASKED
 from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.sinks.repeats.origins import RecordKeys, RepeatFilter, marks_after
 
@@ -33,16 +32,6 @@ sinks:
 
 def _plan(split: str, more: str = "") -> Plan:
     return compile_pipeline(FILE.replace("SPLIT", split) + more, "shop.yaml")
-
-
-def _emitted(plan: Plan, *lines: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """The events at the last place of a pipeline without conditions for Spark, and what was counted."""
-    layout = Layout(plan)
-    (stage,) = execution_stages(layout.steps)
-    batch = raw([json.dumps(line).encode() for line in lines])
-    *rows, report = StageRunner(stage=stage, keys={}, entries={"s": layout.entries["web"]}, emitter=None)([batch])
-    counts = json.loads(report.column("value")[0].as_py())
-    return [row for one in rows for row in one.to_pylist()], counts
 
 
 def test_each_element_is_an_event() -> None:
@@ -72,7 +61,7 @@ tests:
     ],
 )
 def test_where_an_element_goes(split: str, wanted: list[Any]) -> None:
-    rows, counts = _emitted(_plan(split), {"a": 1, "r": [5, {"b": 2}]}, {"a": 2, "r": []})
+    rows, counts = passed(_plan(split), {"a": 1, "r": [5, {"b": 2}]}, {"a": 2, "r": []})
     assert [(json.loads(row["attributes"]), row["body"]) for row in rows[:2]] == wanted
     assert [row["event_id"].partition(":3:")[2] for row in rows] == ["100.0", "100.1", "101"]
     assert json.loads(rows[2]["attributes"]) == {"a": 2, "r": []}
@@ -86,7 +75,7 @@ def test_where_an_element_goes(split: str, wanted: list[Any]) -> None:
 
 def test_what_a_mask_has_replaced_is_counted_once() -> None:
     line = {"msg": "from ann@example.com", "r": [1, 2, 3], "to": "bob@example.com"}
-    rows, counts = _emitted(_plan("{of: attributes.r}"), line, {"msg": "x@example.com"})
+    rows, counts = passed(_plan("{of: attributes.r}"), line, {"msg": "x@example.com"})
     assert len(rows) == 4
     assert counts[f"{MASKED}:email"] == 3
     assert all("@" not in row["body"] + row["attributes"] for row in rows)
@@ -95,7 +84,7 @@ def test_what_a_mask_has_replaced_is_counted_once() -> None:
 def test_a_record_does_not_make_memory_of_any_size() -> None:
     plan = _plan("{of: attributes.r}")
     many, large, fine = [0] * 10_001, {"p": "x" * 100_000, "r": [0] * 9_000}, {"r": [0] * 10_000}
-    rows, counts = _emitted(plan, {"r": many}, large, fine)
+    rows, counts = passed(plan, {"r": many}, large, fine)
     assert [row["dead_reason"] is None for row in rows] == [False, False, *[True] * 10_000]
     assert rows[0]["dead_stage"] == "each"
     assert "would be split into 10001 events" in rows[0]["dead_reason"]
@@ -105,7 +94,7 @@ def test_a_record_does_not_make_memory_of_any_size() -> None:
 
 def test_many_large_records_are_taken_in_pieces() -> None:
     lines = [{"p": "x" * 50_000, "r": list(range(5))} for _ in range(100)]  # 5 MB in, 25 out
-    rows, _ = _emitted(_plan("{of: attributes.r}"), *lines)
+    rows, _ = passed(_plan("{of: attributes.r}"), *lines)
     assert [row["offset"] for row in rows] == [100 + at // 5 for at in range(100 * 5)]
 
 

@@ -375,12 +375,14 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for wanted in schema:
         index = batch.schema.get_field_index(wanted.name)
-        column = batch.column(index) if index >= 0 else _absent(wanted, batch.num_rows)
+        column = batch.column(index) if index >= 0 else _absent(wanted, batch)
         columns.append(column if column.type.equals(wanted.type) else column.cast(wanted.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _absent(wanted: pa.Field, rows: int) -> pa.Array:
+def _absent(wanted: pa.Field, batch: pa.RecordBatch) -> pa.Array:
+    assert wanted.name not in batch.schema.names, f"a kernel has added a second column {wanted.name}"
+    rows = batch.num_rows
     if wanted.name.startswith(_COUNT_COLUMNS):
         return pa.repeat(pa.scalar(0, wanted.type), rows)
     return pa.nulls(rows, wanted.type)

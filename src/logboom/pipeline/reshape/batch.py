@@ -95,7 +95,7 @@ class _Reshaping:
         batch = batch if not self._reasons else self._with_reasons(batch, stage)
         for name, rows in self._unset.items():
             counted = pa.array([int(row in rows) for row in range(batch.num_rows)], pa.int32())
-            batch = batch.append_column(name, counted)
+            batch = with_column(batch, name, counted)
         return batch
 
     # --- attributes --------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from logboom.base.settings import DurationMs, Settings
 from logboom.pipeline.enrich.lookup import PREFIX, enrich_batch
+from logboom.pipeline.event.record_batch import with_column
 from logboom.pipeline.findings import Part
 from logboom.pipeline.plan.locations import url_fault
 from logboom.pipeline.plan.names import stream_name_problem
@@ -94,10 +95,10 @@ class EnrichTransform(KernelTransform, frozen=True, kw_only=True, tag="enrich"):
         enriched, missed, damaged = enrich_batch(
             self.table.kind, keys[self.table.id].decode(), texts, self.fields, batch
         )
-        enriched = enriched.append_column(missed_column(self.name), missed)
+        enriched = with_column(enriched, missed_column(self.name), missed)
         if self.table.kind != "geoip":
             return enriched
-        return enriched.append_column(missed_column(self._damaged), damaged)
+        return with_column(enriched, missed_column(self._damaged), damaged)
 
 
 def _compile(model: EnrichModel, common: CommonFields, part: Part) -> EnrichTransform | None:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from logboom.base.settings import nearest
+from logboom.pipeline.event.record_batch import with_column
 from logboom.pipeline.findings import Part, hint
 from logboom.pipeline.normalise.fields import SLOTS
 from logboom.pipeline.normalise.severity import severity_of_name
@@ -122,7 +123,7 @@ class ParseTransform(KernelTransform, frozen=True, kw_only=True, tag="parse"):
                 failed = pc.and_(failed, pc.equal(batch.column("source"), source))
             counts[label] += failed.to_numpy(zero_copy_only=False)
         for label, counted in counts.items():
-            parsed = parsed.append_column(failed_column(label), pa.array(counted))
+            parsed = with_column(parsed, failed_column(label), pa.array(counted))
         return parsed
 
     @property

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from logboom.base.settings import Settings, Texts
+from logboom.pipeline.event.record_batch import with_column
 from logboom.pipeline.findings import Part
 from logboom.pipeline.plan.nodes import EVENT_COLUMNS, KernelTransform, failed_column
 from logboom.pipeline.plan.sql_text import bracketed
@@ -139,7 +140,7 @@ class ReshapeTransform(KernelTransform, frozen=True, kw_only=True, tag="reshape"
             if lists.counted_as:
                 counted = np.zeros(batch.num_rows, np.int32)
                 counted[list(lists.failed)] = 1
-                changed = changed.append_column(lists.counted_as, pa.array(counted))
+                changed = with_column(changed, lists.counted_as, pa.array(counted))
             split = Split(attribute_name(self.split.sql), self.split.sql, self.split.target)
             changed = split_batch(split, lists.values, lists.failed, self.name, changed)
         if self.schema is not msgspec.UNSET:
