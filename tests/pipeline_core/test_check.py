@@ -358,6 +358,36 @@ sinks:
     ]
 
 
+def test_a_fault_of_a_node_does_not_hide_that_its_inputs_do_not_exist() -> None:
+    text = """name: shop
+sources: {web: {type: stream, stream: web}}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  split: {type: route, inputs: [parsed], routes: {errors: severity_number >= 17}}
+  both: {type: join, left: splt.errors, right: [parsed, none], on: trace_id}
+  few: {type: sample, inputs: [both, spilt.*], rate: 0}
+  odd: {type: sampl, inputs: [split], rate: 2}
+  kept: {type: filter, inputs: 7}
+sinks:
+  a: {type: file, inputs: [few, split.error, kept], pth: ./a}
+"""
+    known = "known here: web, parsed, split.errors, split.unmatched, odd"
+    assert problems(text) == [
+        "p.yaml:6: transforms.both: key 'into' is missing",
+        "p.yaml:6: transforms.both.left: unknown input 'splt.errors' (did you mean 'split.errors'?)",
+        f"p.yaml:6: transforms.both.right: unknown input 'none' ({known})",
+        "p.yaml:7: transforms.few.rate: should be greater than or equal to 1, got 0",
+        f"p.yaml:7: transforms.few.inputs: unknown input 'spilt.*' ({known})",
+        "p.yaml:8: transforms.odd.type: unknown type 'sampl' (did you mean 'sample'?)",
+        "p.yaml:8: transforms.odd.inputs: 'split' is a route: name one of its outputs (split.errors, split.unmatched)",
+        "p.yaml:9: transforms.kept.inputs: should be a list, got 7",
+        "p.yaml:9: transforms.kept: key 'condition' is missing",
+        "p.yaml:11: sinks.a: key 'path' is missing",
+        "p.yaml:11: sinks.a.pth: unknown key 'pth' (did you mean 'path'?)",
+        "p.yaml:11: sinks.a.inputs: unknown input 'split.error' (did you mean 'split.errors'?)",
+    ]
+
+
 URL = "s3://state/pipelines/shop"
 
 

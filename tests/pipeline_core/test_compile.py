@@ -267,6 +267,7 @@ def test_all_problems_are_reported_at_once_with_their_lines() -> None:
         ),
         "p.yaml:19: transforms.s2.inputs: 'split' is a route: name one of its outputs (split.errors, split.unmatched)",
         "p.yaml:20: transforms.s3.rate: should be greater than or equal to 1, got 0.5",
+        "p.yaml:20: transforms.s3.inputs: 's2' is a route: name one of its outputs (s2.unmatched)",
         "p.yaml:22: sinks.archive: has no inputs",
         "p.yaml:23: sinks.errors.inputs: 's2' is a route: name one of its outputs (s2.unmatched)",
         "p.yaml:26: tests[0].input.source: unknown source 'wb' (did you mean 'web'?)",

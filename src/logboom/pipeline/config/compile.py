@@ -131,11 +131,13 @@ def _graph(
     transforms: list[Transform],
     sinks: list[Sink],
 ) -> Graph:
-    names = {section: list(_section(document, section)) for section in _SECTIONS}
+    names = {section: _section(document, section) for section in _SECTIONS}
     check_names(findings, names)
     whole = {node.name for node in (*sources, *transforms, *sinks)}
     broken = {name for section in names.values() for name in section} - whole
-    return Graph(findings, sources, transforms, sinks, broken)
+    graph = Graph(findings, sources, transforms, sinks, broken)
+    graph.check_inputs_of_broken(names)
+    return graph
 
 
 def _tests(

@@ -5,7 +5,7 @@ It knows nodes by their names, inputs and outputs. It must not know what a node 
 that read records come first, everything after them takes events.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, TypeVar
 
@@ -53,11 +53,34 @@ class Graph:
         broken: Iterable[str],
     ) -> None:
         self._findings = findings
-        self.broken: Collection[str] = frozenset(broken)
+        self.broken = frozenset(broken)
         """Names of nodes that could not be compiled."""
         self.sources = list(sources)
         self.transforms = [self._with_inputs(node, "transforms", transforms) for node in transforms]
         self.sinks = [self._with_inputs(node, "sinks", transforms) for node in sinks]
+
+    def check_inputs_of_broken(self, document: Mapping[str, Mapping[str, object]]) -> None:
+        """Reports the unknown inputs of nodes that could not be compiled, as the sections of the document have them."""
+        for section in ("transforms", "sinks"):
+            for name, part in document[section].items():
+                if name in self.broken:
+                    self._check_inputs(section, name, part)
+
+    def _check_inputs(self, section: str, name: str, part: object) -> None:
+        if not isinstance(part, dict):
+            return
+        kind = transform_types().get(str(part.get("type"))) if section == "transforms" else None
+        edges = [edge for node in (*self.sources, *self.transforms) for edge in node.outputs]
+        for key in ("inputs",) if kind is None else kind.input_keys:
+            given = part.get(key)
+            for one in given if isinstance(given, list) else [given]:
+                if isinstance(one, str) and not self._is_known(one, edges):
+                    message = self._unknown_input(one, edges, name, self.transforms)
+                    self._findings.problem((section, name, key), message)
+
+    def _is_known(self, given: str, edges: Iterable[str]) -> bool:
+        """Whether an input names an output, or one of a node that could not be compiled."""
+        return given.split(".")[0] in self.broken or any(fnmatchcase(edge, given) for edge in edges)
 
     def _with_inputs(self, node: Reader, section: str, transforms: Sequence[Transform]) -> Reader:
         """The node with its inputs as edges; inputs that name no edge are reported and left out."""

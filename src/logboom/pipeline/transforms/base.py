@@ -46,6 +46,8 @@ class TransformType(Generic[Model, Node]):
     """The node of a transform in a pipeline's file, or None once a problem was reported that leaves no node to make."""
     check_inputs: Callable[[Node, Part, Container[str]], None] | None = None
     """Called once the node's inputs are known, with the names of parts of the file that could not be compiled."""
+    input_keys: tuple[str, ...] = ("inputs",)
+    """The keys that name its inputs."""
     arrange: Callable[[Findings, Sequence[Transform]], list[Transform]] | None = None
     """For a transform that must know of others: gives back all transforms of the graph, which come in an order in which
     inputs come first, with those of its kind changed."""

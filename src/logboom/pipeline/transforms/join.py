@@ -196,4 +196,4 @@ def _compile(model: JoinModel, common: CommonFields, part: Part) -> JoinTransfor
     )
 
 
-TRANSFORM: Final = TransformType("join", JoinModel, JoinTransform, _compile)
+TRANSFORM: Final = TransformType("join", JoinModel, JoinTransform, _compile, input_keys=("left", "right"))
