@@ -55,7 +55,7 @@ def test_the_shop(tmp_path: Path, spark_jvms: SparkJvms) -> None:
     assert records_in(output) > 900
     assert "4111 1111" not in output, "a card number was shown"
     assert "retried 4 dead letters" in output
-    assert "demo: few_healthy stands at 2 until " in output
+    assert "demo: few_healthy is 2 until " in output
     assert re.search(r"in the stream: \d+ that stand for 2 each, \d+ that stand for 10 each", output)
     assert "stock  warn  three teapots left" in output.lower()
     if nats_server() is not None:

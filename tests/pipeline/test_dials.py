@@ -156,7 +156,7 @@ def test_without_a_name_dials_of_all_pipelines_of_the_log_are_shown(tmp_path: Pa
         ]
         assert "the record blue/noise/1-0 of the dials is not a change of a dial" in listed.err
         head, *rows = ok("pipeline", "dial", "list", bootstrap=bootstrap).out.splitlines()
-        assert head.split()[:4] == ["PIPELINE", "DIAL", "STANDS", "AT"]
+        assert head.split()[:4] == ["PIPELINE", "DIAL", "VALUE", "DEFAULT"]
         assert rows[-1].split()[:3] == ["green", "noise", "9"]
         by_name = ok("pipeline", "dial", "list", "green", bootstrap=bootstrap).out
         assert ("PIPELINE" in by_name, "9 of it" in by_name) == (False, True)

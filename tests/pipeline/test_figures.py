@@ -69,7 +69,9 @@ def test_a_pipeline_is_asked_for_its_figures(spark: Any, broker: BrokerProcess, 
     assert f"{LINES} records in" in shown.out
     assert "noise" in shown.out
     assert ["out", "sampled", "few", str(few)] in [line.split()[:4] for line in shown.out.splitlines()]
-    assert "not by service: screen is no open stream or archive" in shown.err
+    assert (
+        "not counted by service: screen is neither a JSON stream without credentials nor a Parquet archive" in shown.err
+    )
 
     compare = ("pipeline", "compare", str(file))
     time.sleep(0.01)  # `--settle` leaves out what is younger

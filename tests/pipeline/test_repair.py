@@ -79,7 +79,7 @@ def test_a_batch_that_wrote_nothing_takes_the_repaired_pipeline(
     assert (checkpoint / "pins" / "batches" / "0.json").exists()
 
     said = _run(spark, good, broker)
-    assert "batch 0 had written nothing yet: it runs with the pipeline as it is now" in said.lines
+    assert "batch 0 had written nothing yet: it runs with the edited pipeline" in said.lines
     assert len(records(broker.kafka, "repaired-out")) == 5
     assert set(archive_ids(tmp_path / "archive").values()) == {1}
     assert sum(archive_ids(tmp_path / "archive").values()) == 5

@@ -116,7 +116,7 @@ def test_an_archive_goes_on_behind_the_output_that_it_holds(broker: BrokerProces
     call = ("pipeline", "replay", str(past.file), "--from", "1h", "--dry-run")
     told = ok(*call, "--sink", "errors", "--from-log", bootstrap=past.bootstrap)
     assert "0 events of 0 records" in told.out
-    assert "it is read from the log: it was asked for" in told.err
+    assert "events are read from the log: as requested" in told.err
     both = ("--from-log", "--archive", "archive")
     wrong = refused(*call, "--sink", "errors", *both, bootstrap=past.bootstrap)
     assert "--archive, --from-log and --partial exclude each other" in wrong
@@ -149,7 +149,7 @@ def test_what_the_log_has_deleted_comes_from_the_archive(
     call = ("pipeline", "replay", str(past.file), "--sink", "errors", "--from", "1h")
     told = ok(*call, "--dry-run", "--json", bootstrap=past.bootstrap)
     assert (told.json["from_log"], told.json["from_archive"], told.json["events"]) == (left, gone, 10)
-    assert "it is read from the log and, before what that holds, an archive: " in told.err
+    assert "events are read from the log and, for the time before its start, an archive: " in told.err
     assert (
         f"the log has deleted older records of {name}-web, and archive has {gone} events of that time before it"
         in told.err
@@ -190,7 +190,7 @@ def test_an_archive_that_the_log_has_no_room_for_goes_through_it_slice_by_slice(
     counting = ("pipeline", "replay", str(past.file), "--sink", "errors", "--from", "1h", "--dry-run", "--json")
     told = ok(*counting, bootstrap=past.bootstrap)
     assert (told.json["from_log"], told.json["from_archive"]) == (0, 20)
-    assert "it is read from an archive alone: " in told.err
+    assert "events are read from an archive only: " in told.err
     assert "and once would lose its state between archive and log" in told.err
     replayed, said = past.replay(past.plan, sink="errors", room_bytes=1)
     stream = replayed.sources[0].streams[0]

@@ -1,4 +1,4 @@
-"""`logboom pipeline`: check, test and run a pipeline, and look after its dead letters."""
+"""`logboom pipeline`: check, test and run a pipeline, and list or retry its dead letters."""
 
 import contextlib
 import functools
@@ -95,7 +95,7 @@ def check(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say everything that is wrong with a pipeline, each with its line; exit code 1 if anything is."""
+    """Report all errors in a pipeline file, each with its line; exit code 1 if there are any."""
     try:
         with ProgressLine(f"checking {file}"):
             plan = _compiled(file, check_only=True, to_run=True, bootstrap=os.environ.get("LOGBOOM_BOOTSTRAP"))
@@ -118,7 +118,7 @@ def check(
             typer.echo(f"{at}: {fault['where']}: {fault['message']}", err=True)
     else:
         parts = (plural(len(plan.sources), "source"), plural(len(plan.transforms), "transform"))
-        typer.echo(f"{file}: fine: {', '.join(parts)}, {plural(len(plan.sinks), 'sink')}")
+        typer.echo(f"{file}: no errors: {', '.join(parts)}, {plural(len(plan.sinks), 'sink')}")
     if faults:
         raise typer.Exit(1)
 
@@ -145,11 +145,13 @@ def run_tests(
     file: File,
     master: Annotated[
         str | None,
-        typer.Option("--master", metavar="URL", help="Run them on this Spark; default: here, without a session."),
+        typer.Option(
+            "--master", metavar="URL", help="Run them on this Spark master; default: in this process, without Spark."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the examples that stand in the file; exit code 1 if one is not as expected."""
+    """Run the tests in a pipeline file; exit code 1 if one of them fails."""
     from logboom.pipeline.execute.examples import run_examples, summary
     from logboom.pipeline.mask.keys import load_keys
 
@@ -228,10 +230,10 @@ def run(
     drop_state: DropState = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a pipeline until Ctrl-C or SIGTERM; the batch that runs is brought to its end. It goes on with another JVM
-    where Spark's has ended.
+    """Run a pipeline until Ctrl-C or SIGTERM; the batch in progress is completed first. If Spark's JVM ends, the
+    pipeline continues with a new one.
 
-    SIGHUP takes the file as it is then, as `logboom pipeline reload` does, where no terminal shows the run.
+    Unless the output is a terminal, SIGHUP applies the edited file, as `logboom pipeline reload` does.
     """
     from logboom.pipeline.run.restarts import allow_signals, held_signals, restarts_so_far, start_anew
     from logboom.pipeline.spark.settings import LOG_LEVELS
@@ -305,9 +307,9 @@ def reload(
     timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait.")] = 120,
     drop_state: DropState = None,
 ) -> None:
-    """Let a running pipeline go on with its file as it is now, between two batches; nothing is lost or repeated.
+    """Apply an edited file to the running pipeline between two batches; no event is lost or repeated.
 
-    A file that does not check is refused with all that is wrong with it, and the pipeline goes on as it was.
+    If the file has errors, they are all reported, and the pipeline keeps running with the previous version of it.
     """
     from logboom.pipeline.plan.paths import checkpoint_of
     from logboom.pipeline.run.reloading import ask_running
@@ -315,7 +317,7 @@ def reload(
     try:
         plan = _compiled(file)
     except SettingsError as error:
-        fail(f"{error}\nthe running pipeline was not asked, and goes on as it was")
+        fail(f"{error}\nthe running pipeline was not changed")
     answer = ask_running(checkpoint_of(plan), timeout, drop_state or ())
     if answer.problem is not None:
         fail(f"{plan.name} {answer.message}")
@@ -330,9 +332,9 @@ def repin(
     ] = False,
     bootstrap: Where = None,
 ) -> None:
-    """Let a batch that was partly written before an edit run again with the pipeline as it is now.
+    """Run a batch that was partly written before an edit again with the edited pipeline.
 
-    Without --yes it says which records may then be there twice, and exits with code 1.
+    Without --yes it only shows which records may be written twice, and exits with code 1.
     """
     from logboom.pipeline.checkpoint.files import exclusive_lock
     from logboom.pipeline.checkpoint.keeping import LOCK, is_in_bucket, keeping_of, where_kept
@@ -367,12 +369,12 @@ def repin(
         keeping.open(threading.Event())  # from here on no run elsewhere commits anything
         again = planner.unfinished()
         if again is None or again.batch != written.batch:
-            fail(f"the pipeline runs, and has gone on with {where_kept(plan)} meanwhile: stop it first")
+            fail(f"the pipeline is running and has changed {where_kept(plan)} meanwhile: stop it first")
         dials.declare()
         planner.repin(written.batch)
         keeping.save(None)
         keeping.close(ended=True)
-    typer.echo(f"batch {written.batch} runs with {file} at the next start")
+    typer.echo(f"batch {written.batch} will run with {file} at the next start")
 
 
 _REASONS_SHOWN: Final = 5
@@ -381,7 +383,7 @@ _REASON_CHARS: Final = 120
 
 @letters.command("list")
 def list_letters(file: File, stage: Stage = None, bootstrap: Where = None, as_json: AsJson = False) -> None:
-    """List dead letters, oldest first; behind them, the reasons that most of them have."""
+    """List dead letters, oldest first, and then their most frequent reasons."""
     from logboom.pipeline.run.dead_letters import common_reasons
 
     found = _letters(file, stage, bootstrap)[2]
@@ -406,7 +408,7 @@ def show_letter(
     bootstrap: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one dead letter whole."""
+    """Show one dead letter in full."""
     one = next((one for one in _letters(file, None, bootstrap)[2] if one.id == letter), None)
     if one is None:
         fail(f"there is no dead letter {letter}; see: logboom pipeline dead-letters list {file}")
@@ -424,12 +426,12 @@ def show_letter(
 def retry_letters(
     file: File,
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", show_default=False)] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that were not retried yet.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All that have not been retried.")] = False,
     stage: Stage = None,
     bootstrap: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send dead letters through the pipeline once more: those named, or all that were not yet."""
+    """Send dead letters through the pipeline again: the given ones, or all that have not been retried."""
     from logboom.pipeline.run.dead_letters import retry
 
     if bool(ids) == (everything or stage is not None):

@@ -20,7 +20,7 @@ Where = Annotated[
         envvar="LOGBOOM_BOOTSTRAP",
         show_envvar=True,
         metavar="HOST:PORT",
-        help="The broker, whatever the file says.",
+        help="The broker; overrides the file.",
     ),
 ]
 Master = Annotated[str, typer.Option("--master", metavar="URL", help="Spark master to run on.")]
@@ -90,7 +90,7 @@ def session_of(master: str, environment: str | None, settings: list[str] | None,
 
 
 def dials_now(plan: Any, admin: Any) -> dict[str, Any]:
-    """Where the dials of the pipeline stand now."""
+    """The values of the pipeline's dials now."""
     from logboom.pipeline.dials.changes import values_of
     from logboom.pipeline.dials.control import ControlStream
 

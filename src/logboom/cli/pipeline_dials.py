@@ -1,4 +1,4 @@
-"""`logboom pipeline dial`: see and turn the dials of a pipeline, while it runs or before."""
+"""`logboom pipeline dial`: show and change the dials of a pipeline, also while it runs."""
 
 import getpass
 import os
@@ -16,7 +16,9 @@ from logboom.cli.common import AsJson, fail, note, print_json, print_table
 from logboom.cli.moments import span_ms
 from logboom.cli.pipeline_common import Where, bootstrap_of, plan_of
 
-dial = typer.Typer(no_args_is_help=True, help="Rates, limits and switches of a pipeline, turned while it runs.")
+dial = typer.Typer(
+    no_args_is_help=True, help="Rates, limits and switches of a pipeline that can be changed while it runs."
+)
 
 Pipeline = Annotated[
     str, typer.Argument(metavar="PIPELINE", show_default=False, help="Name of a pipeline that has run, or its file.")
@@ -26,7 +28,7 @@ AnyPipeline = Annotated[
     typer.Argument(
         metavar="[PIPELINE]",
         show_default=False,
-        help="Name of a pipeline that has run, or its file. Default: all of this log.",
+        help="Name of a pipeline that has run, or its file. Default: all pipelines of this log.",
     ),
 ]
 Dial = Annotated[str, typer.Argument(metavar="DIAL", show_default=False, help="Name of the dial; `dial list` has all.")]
@@ -51,13 +53,13 @@ def set_dial(
     bootstrap: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn a dial: it holds from the next batch on, for as long as --for says."""
+    """Set a dial: the value applies from the next batch on, for as long as --for says."""
     opened = _Opened(pipeline, bootstrap)
     found = opened.dial(name)
     try:
         wanted = found.read(value)
     except ValueError as error:
-        takes = "" if found.range_text() in str(error) else f" ({name} takes {found.range_text()})"
+        takes = "" if found.range_text() in str(error) else f" ({name} accepts {found.range_text()})"
         fail(f"{name} {value}: {error}{takes}; nothing was changed")
     _turn(opened, name, wanted, _expiry(for_time), why, by, as_json=as_json)
 
@@ -71,7 +73,7 @@ def reset(
     bootstrap: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn a dial back to what the pipeline's file says."""
+    """Set a dial back to its value in the pipeline's file."""
     opened = _Opened(pipeline, bootstrap)
     opened.dial(name)
     _turn(opened, name, None, None, why, by, as_json=as_json)
@@ -79,7 +81,7 @@ def reset(
 
 @dial.command("list")
 def list_dials(pipeline: AnyPipeline = None, bootstrap: Where = None, as_json: AsJson = False) -> None:
-    """Show where every dial stands, what the file says, and what it takes."""
+    """Show the value of each dial, its default from the file, and the values that it accepts."""
     shown = []
     for name, declared, dials in _asked_for(pipeline, bootstrap):
         in_effect = dials.in_effect(_now_ms())
@@ -101,7 +103,7 @@ def list_dials(pipeline: AnyPipeline = None, bootstrap: Where = None, as_json: A
         )
         for one in shown
     ]
-    _print(("pipeline", "dial", "stands at", "in the file", "takes", "until", "by", "why"), rows, pipeline)
+    _print(("pipeline", "dial", "value", "default", "accepts", "until", "by", "why"), rows, pipeline)
 
 
 @dial.command("history")
@@ -111,7 +113,7 @@ def history(
     bootstrap: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show who turned which dial, when, why and for how long, oldest first; the last hundred changes of each."""
+    """Show who changed which dial, when, why and for how long, oldest first; the last hundred changes of each."""
     changes = [(of, change) for of, _, dials in _asked_for(pipeline, bootstrap, name) for change in dials.history(name)]
     shown = [
         {
@@ -242,8 +244,8 @@ def _turn(
         print_json(_shown(opened.pipeline, found, in_effect.get(name)))
         return
     until = "" if expires_ms is None else f" until {_time(expires_ms)}"
-    stands = _text(found.value if value is None else value)
-    typer.echo(f"{opened.pipeline}: {name} stands at {stands}{until}, from the next batch on")
+    shown = _text(found.value if value is None else value)
+    typer.echo(f"{opened.pipeline}: {name} is {shown}{until}, from the next batch on")
 
 
 def _shown(pipeline: str, found: Any, change: Any) -> dict[str, Any]:
@@ -272,7 +274,7 @@ def _expiry(for_time: str | None) -> int | None:
 def _text(value: Any) -> str:
     from logboom.pipeline.plan.dials import value_text
 
-    return "as the file" if value is None else value_text(value)
+    return "the default" if value is None else value_text(value)
 
 
 def _time(at_ms: int | None) -> str | None:

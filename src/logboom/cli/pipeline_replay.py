@@ -1,4 +1,4 @@
-"""`logboom pipeline replay`: events of the past once more into a sink, or into a whole pipeline."""
+"""`logboom pipeline replay`: send past events to a sink, or through a whole pipeline, again."""
 
 import secrets
 import signal
@@ -35,37 +35,39 @@ Archive = Annotated[
     str | None, typer.Option("--archive", metavar="SINK", help="Read this archive of the pipeline, not the log.")
 ]
 FromLog = Annotated[
-    bool, typer.Option("--from-log", help="Read the log alone, also where it has deleted some of that time.")
+    bool, typer.Option("--from-log", help="Read only the log, even if it has deleted a part of the time range.")
 ]
 Partial = Annotated[
-    bool, typer.Option("--partial", help="Replay what log and archives have, where some may be missing.")
+    bool, typer.Option("--partial", help="Replay what the log and archives have, even if some of it may be missing.")
 ]
 Room = Annotated[
-    str | None, typer.Option("--room", metavar="SIZE", help="From an archive: room in the log at once (4GiB).")
+    str | None, typer.Option("--room", metavar="SIZE", help="With an archive: space in the log for its events (4GiB).")
 ]
 Rate = Annotated[int | None, typer.Option("--rate", metavar="N", min=1, help="At most this many records a second.")]
 Resume = Annotated[str | None, typer.Option("--resume", metavar="NAME", help="Continue a replay that was interrupted.")]
-Condition = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only events for which it is true.")]
-Ids = Annotated[Path | None, typer.Option("--ids", metavar="FILE", help="Only events with these ids, one in a line.")]
+Condition = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only events for which this is true.")]
+Ids = Annotated[
+    Path | None, typer.Option("--ids", metavar="FILE", help="Only events with these ids, one on each line.")
+]
 Route = Annotated[
     str | None, typer.Option("--route", metavar="OUTPUT", help="Events of this output; default: the sink's inputs.")
 ]
 Into = Annotated[
     Path | None,
-    typer.Option("--into", metavar="FILE", help="With --archive: another pipeline, whose sinks get the events."),
+    typer.Option("--into", metavar="FILE", help="With --archive: send the events to the sinks of another pipeline."),
 ]
 At = Annotated[
     str | None,
-    typer.Option("--at", metavar="OUTPUT", help="With --archive: the output at which the events enter that pipeline."),
+    typer.Option(
+        "--at", metavar="OUTPUT", help="With --archive: the output of that pipeline at which the events enter."
+    ),
 ]
 
 
 def replay(
     file: File,
     sink: Annotated[str | None, typer.Option("--sink", metavar="NAME", help="The sink that gets the events.")] = None,
-    all_sinks: Annotated[
-        bool, typer.Option("--all-sinks", help="Instead of one: all sinks of the pipeline, as for a new one.")
-    ] = False,
+    all_sinks: Annotated[bool, typer.Option("--all-sinks", help="All sinks of the pipeline instead of one.")] = False,
     from_time: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="Start time: 2h ago, or 2026-11-20T12:00:00Z.")
     ] = None,
@@ -90,11 +92,11 @@ def replay(
     bootstrap: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send events of the past once more through the transforms and into one sink, or all, beside the running pipeline.
-    It goes on with another JVM where Spark's has ended.
+    """Send past events through the transforms again and into one sink, or all, while the pipeline may be running. If
+    Spark's JVM ends, the replay continues with a new one.
 
-    Reads the log, and what that has deleted from an archive of the pipeline, if one has it. Times are those of the
-    records in the log. Events of a replay have the attribute logboom.replay with its name.
+    Reads the log, and reads what the log has deleted from an archive of the pipeline, if one has it. Times are those of
+    the records in the log. Replayed events have the attribute logboom.replay with the name of the replay.
     """
     from logboom.pipeline.edge.streams import StreamAdmin
     from logboom.pipeline.plan.paths import checkpoint_of
@@ -115,10 +117,10 @@ def replay(
     admin = StreamAdmin(bootstrap_of(fed, bootstrap))
     turned = fed.turned(dials_now(fed, admin))
     if resume is not None:
-        begun, why = replays.at_rate(replays.remembered(checkpoint, resume), rate), "it began so"
+        begun, why = replays.at_rate(replays.remembered(checkpoint, resume), rate), "as when it began"
     else:
         found = None if archive is None else replays.archive_of(plan, archive, fed, at)
-        begun, why = _asked(sink, from_time, to_time, where, route, ids, rate, found), "it was asked for"
+        begun, why = _asked(sink, from_time, to_time, where, route, ids, rate, found), "as requested"
         if archive is None and not from_log:
             begun, why = _with_origin(turned, begun, admin, partial=partial)
         begun = _with_room(begun, room)
@@ -135,8 +137,8 @@ def replay(
 def _say_what_is_read(begun: Any, why: str, missing: Iterable[str]) -> None:
     """`missing`: sinks that get nothing of it."""
     if names := ", ".join(missing):
-        note(f"nothing of it comes to {names}")
-    note(f"it is read from {_origin(begun)}: {why}")
+        note(f"no events are replayed to {names}")
+    note(f"events are read from {_origin(begun)}: {why}")
 
 
 def _say_how_to_resume(begun: Any, file: Path) -> None:
@@ -167,31 +169,31 @@ def _check_together(
 ) -> None:
     """Options that do not go together, or leave open what is replayed."""
     if resume is not None and (all_sinks or any_given):
-        fail("--resume goes on as the replay began: of the options that say what is replayed it takes --rate alone")
+        fail("--resume continues a replay as it was started; only --rate may be changed")
     if archive is None and (into is not None or at is not None):
-        fail("--into and --at go with --archive; for records of the log replay the other file itself, with --all-sinks")
+        fail("--into and --at require --archive; to replay records of the log, replay the other file with --all-sinks")
     if resume is None and sink is None and not all_sinks and into is None:
-        fail("name what is replayed with --sink NAME or --all-sinks, or go on with --resume NAME")
+        fail("choose sinks with --sink NAME or --all-sinks, or continue a replay with --resume NAME")
     if sink is not None and all_sinks:
         fail("--sink and --all-sinks exclude each other")
 
 
 def _check_origin(archive: str | None, room: str | None, *, from_log: bool, partial: bool) -> None:
     if sum((from_log, partial, archive is not None)) > 1:
-        fail("--archive, --from-log and --partial exclude each other: each says where events are read from")
+        fail("--archive, --from-log and --partial exclude each other: each chooses where events are read from")
     if from_log and room is not None:
-        fail("--room goes with an archive: a replay from the log takes no room for what it reads")
+        fail("--room is for archives: a replay from the log needs no additional space")
 
 
 def _with_origin(plan: Any, asked: Any, admin: Any, *, partial: bool) -> tuple[Any, str]:
-    """With where it is read from: the log, an archive, or both; and why. Ends where neither has all of it."""
+    """With where it is read from (the log, an archive, or both), and why. Ends the command if they lack a part."""
     from logboom.pipeline.run.replay_choice import Incomplete
     from logboom.pipeline.run.replay_origin import chosen_origin
 
     found = chosen_origin(plan, asked, admin, lambda: _totals(plan), partial=partial)
     if isinstance(found, Incomplete):
-        advice = "--partial replays what there is, --from-log what the log has, --archive NAME what an archive has"
-        fail(f"not all of that time is known to be there: {'; '.join(found.lines)}. {advice}")
+        advice = "--partial replays what is found, --from-log what the log has, --archive NAME what an archive has"
+        fail(f"events of that time may be missing: {'; '.join(found.lines)}. {advice}")
     replay, choice = found
     return replay, choice.why
 
@@ -210,7 +212,7 @@ def _totals(plan: Any) -> Any:
 def _origin(begun: Any) -> str:
     if begun.archive is None:
         return "the log"
-    return "the log and, before what that holds, an archive" if begun.seam else "an archive alone"
+    return "the log and, for the time before its start, an archive" if begun.seam else "an archive only"
 
 
 def _count(parts: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) -> None:
@@ -254,7 +256,7 @@ def _count(parts: Any, begun: Any, admin: Any, file: Path, *, as_json: bool) -> 
         for name, count in found.by_sink.items():
             typer.echo(f"  {count:,} to {name}")
     if begun.archive is not None:
-        typer.echo(f"meanwhile they take up to {human_bytes(loaded_bytes)} of the log, on each replica")
+        typer.echo(f"until it ends they take up to {human_bytes(loaded_bytes)} in the log of each replica")
 
 
 def _span(begun: Any) -> str:
@@ -271,7 +273,7 @@ class _Runs:
     def __init__(
         self, parts: Any, begun: Any, admin: Any, checkpoint: Path, session: Any, restarts: Any, *, as_json: bool
     ) -> None:
-        """`restarts`: where it goes on behind the end of a JVM."""
+        """`restarts`: where it continues after the end of a JVM."""
         from logboom.pipeline.run.archive_loader import ArchiveLoader
         from logboom.pipeline.run.display import make_display
         from logboom.pipeline.run.replay import directory_of
@@ -316,7 +318,7 @@ class _Runs:
             runner.stop()
 
     def run(self) -> Any:
-        """Until all is through; what the process that goes on has to know where the JVM ended."""
+        """Runs all parts. If the JVM ended, returns what the process that continues has to know."""
         from logboom.pipeline.errors import JvmEndedError
         from logboom.pipeline.run.replay import log_part_directory
 
@@ -329,11 +331,11 @@ class _Runs:
         return None
 
     def finish(self) -> None:
-        """Says how to go on where it was stopped; else deletes its streams, behind its end."""
+        """Says how to continue if it was stopped; otherwise deletes its streams."""
         from logboom.pipeline.plan.names import edge_stream, tick_stream
 
         if self.stopped:
-            note(f"interrupted; it goes on with --resume {self._begun.name}")
+            note(f"interrupted; continue it with --resume {self._begun.name}")
             raise typer.Exit(1)
         plans = [plan for plan, _ in self._parts]
         there = self._admin.partitions()
@@ -370,7 +372,7 @@ def _asked(
 
     _check_where(where)
     if from_time is None:
-        fail("say from when on with --from TIME")
+        fail("give the start time with --from TIME")
     from_ms = _moment("--from", from_time)
     to_ms = int(time.time() * 1_000) if to_time is None else _moment("--to", to_time)
     if from_ms >= to_ms:

@@ -19,7 +19,7 @@ def tap(
         str, typer.Argument(metavar="OUTPUT", show_default=False, help="A transform, or an output of it: split.errors.")
     ],
     rate: Annotated[
-        int, typer.Option("--rate", metavar="N", min=1, help="Records to look at in a second; others are skipped.")
+        int, typer.Option("--rate", metavar="N", min=1, help="Records to process each second; others are skipped.")
     ] = 500,
     count: Annotated[
         int | None, typer.Option("--count", metavar="N", min=1, help="End after this many events.")
@@ -28,9 +28,9 @@ def tap(
     bootstrap: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show live events at an output of a pipeline, as it masks and samples them there, until Ctrl-C.
+    """Show live events at an output of a pipeline, masked and sampled as there, until Ctrl-C.
 
-    The records are read and worked on here: the running pipeline is neither asked nor slowed.
+    This command reads and processes the records itself; the running pipeline is not involved.
     """
     from logboom.pipeline.edge.streams import StreamAdmin
     from logboom.pipeline.run.tap import event_line, live_events, tap_plan

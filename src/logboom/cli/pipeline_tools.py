@@ -1,5 +1,5 @@
-"""`logboom pipeline decrypt`, `suggest`, `graph` and `package`: what was encrypted, for whoever holds the key; rules
-proposed from sample lines; a pipeline as a picture; what it needs on the machines of a cluster."""
+"""`logboom pipeline decrypt`, `suggest`, `graph` and `package`: decrypt values, propose rules for sample lines, draw a
+pipeline, pack what it needs on the machines of a cluster."""
 
 import contextlib
 import os
@@ -21,13 +21,13 @@ def decrypt(
         typer.Option(
             "--key",
             metavar="NAME=env:VARIABLE|file:PATH",
-            help="The key of a name, and where it is; repeatable.",
+            help="The name of a key, and where the key is; repeatable.",
         ),
     ],
 ) -> None:
-    """Read lines of JSON, such as `logboom tail` writes, and write them with what was encrypted in clear.
+    """Read lines of JSON, such as `logboom tail` writes, and write them with their encrypted values decrypted.
 
-    Values under keys that are not given stay as they are. Exit code 1 where a value cannot be decrypted.
+    Values that were encrypted with other keys are not changed. Exit code 1 if a value cannot be decrypted.
     """
     from logboom.pipeline.mask.keys import load_keys
     from logboom.pipeline.plan.nodes import KeyRef
@@ -48,21 +48,21 @@ def decrypt(
         out.write(opener.line(line.rstrip(b"\r\n")) + b"\n")
     out.flush()
     for name in sorted(opener.unknown):
-        note(f"there are values under the key {name}, which was not given")
+        note(f"some values were encrypted with the key {name}, which was not given")
     if opener.failed:
         count = plural(opener.failed, "value")
-        fail(f"{count} could not be decrypted: changed, or encrypted under another key of that name")
+        fail(f"{count} could not be decrypted: changed, or encrypted with another key of that name")
 
 
 def suggest(
-    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="Sample lines, a line each.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="Sample lines.")],
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Of the pipeline and of the stream it reads.")
     ] = "suggested",
 ) -> None:
-    """Propose a pipeline that reads lines like those of a file: formats, and patterns for what no format reads.
+    """Propose a pipeline for lines like those in a file: formats, and patterns for lines that no format parses.
 
-    It is printed to be looked at and edited; what is printed passes `check`.
+    The result passes `check`; review and edit it before use.
     """
     from logboom.pipeline.plan.names import stream_name_problem
     from logboom.pipeline.suggest.proposal import LINES_MAX, propose
@@ -78,26 +78,30 @@ def suggest(
         except OSError as error:
             fail(f"{file}: {error.strerror}")
         sample = lines[:: max(1, -(-len(lines) // LINES_MAX))]
-        progress.at(f"looking for what reads {len(sample):,} of {plural(len(lines), 'line')}")
+        progress.at(f"looking for formats of {len(sample):,} of {plural(len(lines), 'line')}")
         found = propose(sample, name)
     if not found.lines:
-        fail(f"{file}: there are no lines in it")
+        fail(f"{file}: the file has no lines")
     typer.echo(found.yaml, nl=False)
-    note(f"its rules read {found.read:,} of {found.lines:,} lines")
+    note(f"its rules parse {found.read:,} of {found.lines:,} lines")
 
 
 def graph(
     file: File,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write a picture (.svg), or Mermaid's text (.mmd).")
+        Path | None, typer.Option("--out", metavar="FILE", help="Write an SVG picture (.svg) or Mermaid text (.mmd).")
     ] = None,
-    live: Annotated[bool, typer.Option("--live", help="Show it here, with rates, lag and dead letters.")] = False,
-    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.5, help="How often --live looks.")] = 2,
+    live: Annotated[
+        bool, typer.Option("--live", help="Show it in the terminal, with rates, lag and dead letters.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=0.5, help="How often --live is updated.")
+    ] = 2,
     bootstrap: Where = None,
 ) -> None:
-    """Draw a pipeline: what is read, what is done to it, where it goes. Without a file, as the text of Mermaid.
+    """Draw a pipeline: its sources, transforms and sinks. Without --out, it prints Mermaid text.
 
-    --live draws it in the terminal until Ctrl-C, with what its ledgers and the log say; once where no terminal is.
+    --live draws it in the terminal until Ctrl-C, with current figures; only once if the output is not a terminal.
     """
     from logboom.pipeline.drawing.graph import graph_of
     from logboom.pipeline.drawing.mermaid import mermaid
@@ -124,9 +128,9 @@ def package(
         Path, typer.Option("--out", metavar="FILE", help="Where to write it; its name ends with .tar.gz.")
     ] = Path("environment.tar.gz"),
 ) -> None:
-    """Pack what executors import, for `run --environment` on a Spark cluster.
+    """Pack the Python packages that executors import, for `run --environment` on a Spark cluster.
 
-    The machines of the cluster need Spark and Python of the same versions as here, and no more.
+    The machines of the cluster only need Spark and Python of the same versions as here.
     """
     from logboom.base.units import MIB
     from logboom.pipeline.spark.environment import pack

@@ -1,4 +1,4 @@
-"""`logboom pipeline volume` and `compare`: what went through a pipeline, and whether two sinks hold the same."""
+"""`logboom pipeline volume` and `compare`: what went through a pipeline, and whether two sinks hold the same events."""
 
 import os
 import time
@@ -25,7 +25,7 @@ Since = Annotated[str, typer.Option("--since", metavar="TIME", help="How far bac
 
 
 def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: AsJson = False) -> None:
-    """Show events and bytes by source, route, service and sink, and what each dial keeps from being delivered."""
+    """Show events and bytes by source, route, service and sink, and how many events each dial drops."""
     import msgspec
 
     from logboom.pipeline.checkpoint.keeping import opened_to_read, where_kept
@@ -43,7 +43,11 @@ def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: As
         found = volume_of(plan, BatchLedgers(ledgers).entries(), since_ms)
     admin = StreamAdmin(bootstrap_of(plan, bootstrap))
     services = []
-    untold = [f"{sink.name} is no open stream or archive" for sink in plan.sinks if not is_open(sink)]
+    untold = [
+        f"{sink.name} is neither a JSON stream without credentials nor a Parquet archive"
+        for sink in plan.sinks
+        if not is_open(sink)
+    ]
     with ProgressLine("reading sinks") as progress:
         for sink in filter(is_open, plan.sinks):
             events = progress.counted(f"reading events of {sink.name}", held_by(plan, sink, admin, since_ms))
@@ -57,7 +61,7 @@ def volume(file: File, since: Since = "1h", bootstrap: Where = None, as_json: As
         return
     _print_volume(found)
     if untold:
-        note(f"not by service: {'; '.join(untold)}")
+        note(f"not counted by service: {'; '.join(untold)}")
 
 
 def _print_volume(found: Any) -> None:
@@ -66,7 +70,7 @@ def _print_volume(found: Any) -> None:
 
     ledger = found.ledger
     if found.covered_since_ms is None:
-        typer.echo("no batch in this time")
+        typer.echo("no batches in this time")
     else:
         batches = "1 batch" if ledger.batches == 1 else f"{ledger.batches:,} batches"
         typer.echo(
@@ -94,12 +98,12 @@ def _print_volume(found: Any) -> None:
     if found.savings:
         typer.echo()
         print_table(
-            ("dial", "stands at", "events kept back", "bytes, about"),
+            ("dial", "value", "events dropped", "bytes (estimated)"),
             [(one.dial, value_text(one.value), one.events, human_bytes(one.bytes_estimated)) for one in found.savings],
         )
     if found.services:
         typer.echo()
-        print_table(("sink", "service", "events", "stand for", "bytes"), map(_service_row, found.services))
+        print_table(("sink", "service", "events", "before sampling", "bytes"), map(_service_row, found.services))
 
 
 def _figures(count: int, size_bytes: int | None = None) -> tuple[object, ...]:
@@ -117,15 +121,16 @@ def compare(
     second: Annotated[str, typer.Argument(metavar="SINK", show_default=False)],
     since: Since = "1h",
     settle: Annotated[
-        str, typer.Option("--settle", metavar="TIME", help="Younger events may be on their way and do not count.")
+        str,
+        typer.Option("--settle", metavar="TIME", help="Ignore events newer than this: they may still be on their way."),
     ] = "30s",
     bootstrap: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare what two sinks hold: counts, events that one lacks, and how late they came; exit code 1 if they differ.
+    """Compare what two sinks hold: counts, missing events, and delays of delivery; exit code 1 if events are missing.
 
-    Streams, archives, Elasticsearch, OpenSearch, Loki, PostgreSQL and ClickHouse can be read back. Of other sinks it
-    says what the pipeline knows: what waits, what died.
+    Streams, archives, Elasticsearch, OpenSearch, Loki, PostgreSQL and ClickHouse can be read back. For other sinks it
+    shows what the pipeline knows: undelivered events and dead letters.
     """
     import msgspec
 
@@ -137,7 +142,7 @@ def compare(
     from logboom.pipeline.sinks.bulk.secrets import read_secret
 
     plan = plan_of(file)
-    # Some tables keep seconds alone: of whole ones all sinks have the same events.
+    # Some tables store whole seconds only; a range of whole seconds has the same events in all sinks.
     since_ms, until_ms = (
         moment // 1_000 * 1_000 for moment in (ago_ms(since), int(time.time() * 1_000) - span_ms("--settle", settle))
     )
@@ -146,7 +151,7 @@ def compare(
     _check_readable(plan, sinks, admin)
     if set(sinks[0].inputs) != set(sinks[1].inputs):
         inputs = ", ".join(f"{sink.name} takes {', '.join(sink.inputs)}" for sink in sinks)
-        note(f"{inputs}: what one of them lacks may be as it should")
+        note(f"{inputs}: an event missing in one of them need not be an error")
     span = Span(since_ms, until_ms, by_time=any(map(is_by_time, sinks)))
     secret = partial(read_secret, environ=os.environ, directory=Path(plan.file).parent)
     with ProgressLine("reading sinks") as progress:
@@ -162,12 +167,12 @@ def compare(
         for side in sides:
             print_json(msgspec.to_builtins(side))
     else:
-        print_table(("sink", "events", "repeats", "lacks", "p50 ms", "p99 ms", "max ms"), map(_side_row, sides))
+        print_table(("sink", "events", "repeats", "missing", "p50 ms", "p99 ms", "max ms"), map(_side_row, sides))
         for side in sides:
             for event_id in side.lacking:
                 typer.echo(f"{side.sink} lacks {event_id}")
             if side.lacks > len(side.lacking):
-                typer.echo(f"{side.sink} lacks {side.lacks - len(side.lacking):,} more, which were seen later")
+                typer.echo(f"{side.sink} lacks {side.lacks - len(side.lacking):,} more, observed later")
     if any(side.lacks for side in sides):
         raise typer.Exit(1)
 
@@ -198,7 +203,7 @@ def _check_readable(plan: Any, sinks: tuple[Any, Any], admin: Any) -> None:
     for sink in sinks:
         state = states[sink.name]
         waiting, dead = plural(state.lag or 0, "event"), plural(state.dead or 0, "dead letter")
-        typer.echo(f"{sink.name}: {waiting} not taken yet, {dead}")
+        typer.echo(f"{sink.name}: {waiting} not delivered yet, {dead}")
     fail(f"{' and '.join(unread)}; compare the counts there")
 
 

@@ -120,7 +120,7 @@ class BatchPlanner:
         if pin.plan_hash == self._plan.content_hash() and not changed:
             return self._with_tables(batch, pin)
         if pin.ends is not None and next(self._written(batch, pin), None) is None:
-            self._notify(f"batch {batch} had written nothing yet: it runs with the pipeline as it is now")
+            self._notify(f"batch {batch} had written nothing yet: it runs with the edited pipeline")
             return self._pin(batch, outputs, pin.generation + 1)
         if changed:
             raise KeyChangedError(
@@ -129,8 +129,8 @@ class BatchPlanner:
                 "secrets"
             )
         self._notify(
-            f"batch {batch} was partly written before the pipeline was edited: it goes on as it began; "
-            f"{_REPIN} {self._plan.file} tells what a change would repeat"
+            f"batch {batch} was partly written before the pipeline was edited: it runs again with the old version; "
+            f"{_REPIN} {self._plan.file} shows what the edited one would write twice"
         )
         return self._with_tables(batch, pin)
 
@@ -142,8 +142,8 @@ class BatchPlanner:
         for name in gone:
             version, table = pin.tables[name], name.replace(":", " of ", 1)
             self._notify(
-                f"batch {batch} began with version {version} of the {table}, which is not in the checkpoint any more: "
-                "it goes on with the table as it is now"
+                f"batch {batch} began with version {version} of the {table}, which is no longer in the checkpoint: "
+                "it runs with the current version"
             )
         refs = [ref for ref in pin.plan.table_refs() if ref.id in gone]
         return replace(pin, tables={**pin.tables, **self._tables.current(refs)})

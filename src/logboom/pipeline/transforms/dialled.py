@@ -28,7 +28,7 @@ class NumberDial(Settings):
     """Its name."""
 
     default: float = Field(allow_inf_nan=False)
-    """What it stands at where nobody has turned it."""
+    """The value until somebody sets another one."""
 
     min: float | None = Field(default=None, allow_inf_nan=False)
     max: float | None = Field(default=None, allow_inf_nan=False)
@@ -41,7 +41,7 @@ class SwitchDial(Settings):
     """Its name."""
 
     default: bool = True
-    """What it stands at where nobody has turned it."""
+    """The value until somebody sets another one."""
 
 
 def _shape(value: Any) -> str:
