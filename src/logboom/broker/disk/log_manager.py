@@ -91,7 +91,7 @@ class LogManager:
         self._removals: dict[asyncio.Task[None], Partition] = {}
         self._loop = asyncio.get_running_loop()
         self.on_damage: Callable[[StreamName, PartitionIndex], object] = _nobody_asks
-        """Called on the loop when damage was found below the durable end of a log, or it may have lost its beginning."""
+        """Called on the loop when damage was found below the durable end of a log, or its beginning may be lost."""
 
     # --- start --------------------------------------------------------------------------------------------------
 
