@@ -11,7 +11,7 @@ import pytest
 from tests.pipeline_sinks.cases import CASES, EXPIRED, SECRET, Case, everywhere
 from tests.pipeline_sinks.contracts import elasticsearch, google_cloud_logging, loki, otlp, splunk_hec
 from tests.pipeline_sinks.harness import QUICK, Delivering, delivering, edge_batch, event, pipeline_of, sink_of
-from tests.pipeline_sinks.server import Server
+from tests.pipeline_sinks.server import Contract, Reply, Request, Server
 from tests.support.waiting import until
 
 from logboom.base.settings import SettingsError
@@ -272,6 +272,34 @@ def test_connect_says_whether_a_server_takes_the_credential(case: Case, tmp_path
         assert server.contract.events == {}
         server.kill()
         assert len(list(try_sinks(plan, good))) == 1
+
+
+class _Page(Contract):
+    """A page of a proxy that takes every request."""
+
+    def handle(self, request: Request) -> Reply:
+        return Reply(200, b"<html>Sign in</html>")
+
+
+def test_connect_says_which_sink_is_tried_and_what_is_wrong_as_soon_as_it_is_known(tmp_path: Path) -> None:
+    with Server(_Page()) as server:
+        sinks = f"""
+  one: {{inputs: [parsed], type: webhook, url: 'http://127.0.0.1:1/'}}
+  two: {{inputs: [parsed], type: webhook, url: '{server.url}/'}}
+  three: {{inputs: [parsed], type: elasticsearch, index: logs, url: '{server.url}'}}"""
+        text = pipeline_of("type: console").replace("\n  out: {inputs: [parsed], type: console}", sinks)
+        told: list[str] = []
+        plan = compile_pipeline(text, str(tmp_path / "p.yaml"))
+        for sink, _ in try_sinks(plan, {}, lambda sink: told.append(f"trying {sink.name}")):
+            told.append(f"{sink.name} fails")
+        assert told == ["trying one", "one fails", "trying two", "trying three", "three fails"]
+
+
+def test_connect_does_not_take_the_page_of_a_proxy_for_elasticsearch(tmp_path: Path) -> None:
+    with Server(_Page()) as server:
+        text = pipeline_of(f"type: elasticsearch, index: logs, url: '{server.url}'")
+        ((_, message),) = try_sinks(compile_pipeline(text, str(tmp_path / "p.yaml")), {})
+        assert message.endswith("does not answer as Elasticsearch and OpenSearch do: 200 OK: <html>Sign in</html>")
 
 
 @pytest.mark.parametrize(

@@ -108,36 +108,36 @@ def check(
         ]
         print_json({"file": str(file), "ok": False, "problems": problems})
         raise typer.Exit(1) from error
-    with ProgressLine("trying the sinks"):
-        faults = _unconnected(plan) if connect else []
+    faults = []
+    if connect:
+        with ProgressLine("trying the sinks") as progress:
+            for fault in _unconnected(plan, progress):
+                faults.append(fault)
+                if not as_json:
+                    at = ":".join(str(part) for part in (fault["file"], fault["line"]) if part is not None)
+                    typer.echo(f"{at}: {fault['where']}: {fault['message']}", err=True)
     if as_json:
         print_json({"file": str(file), "ok": not faults, "problems": faults})
-    elif faults:
-        for fault in faults:
-            at = ":".join(str(part) for part in (fault["file"], fault["line"]) if part is not None)
-            typer.echo(f"{at}: {fault['where']}: {fault['message']}", err=True)
-    else:
+    elif not faults:
         parts = (plural(len(plan.sources), "source"), plural(len(plan.transforms), "transform"))
         typer.echo(f"{file}: no errors: {', '.join(parts)}, {plural(len(plan.sinks), 'sink')}")
     if faults:
         raise typer.Exit(1)
 
 
-def _unconnected(plan: Any) -> list[dict[str, Any]]:
-    """What is wrong with a checkpoint and sinks that cannot be reached, as problems of the file."""
+def _unconnected(plan: Any, progress: ProgressLine) -> Iterator[dict[str, Any]]:
+    """What is wrong with a checkpoint and sinks that cannot be reached, as problems of the file, each once it is known:
+    a server that hangs takes its sink's timeout."""
     from logboom.pipeline.checkpoint.keeping import try_keeping
     from logboom.pipeline.errors import PipelineError
     from logboom.pipeline.run.connecting import try_sinks
 
-    faults: list[dict[str, Any]] = []
     try:
         try_keeping(plan)
     except PipelineError as error:
-        faults.append({"file": plan.file, "line": None, "where": "checkpoint", "message": str(error)})
-    return faults + [
-        {"file": sink.in_file or plan.file, "line": sink.line, "where": f"sinks.{sink.name}", "message": message}
-        for sink, message in try_sinks(plan, os.environ)
-    ]
+        yield {"file": plan.file, "line": None, "where": "checkpoint", "message": str(error)}
+    for sink, message in try_sinks(plan, os.environ, lambda sink: progress.at(f"trying sink {sink.name}")):
+        yield {"file": sink.in_file or plan.file, "line": sink.line, "where": f"sinks.{sink.name}", "message": message}
 
 
 @pipeline.command("test")

@@ -4,7 +4,7 @@
 Knows the plan and the sink interface. Must not know how a sink checks.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,13 +15,17 @@ from logboom.pipeline.sinks.bulk.secrets import read_secret
 from logboom.pipeline.sinks.registry import type_of
 
 
-def try_sinks(plan: Plan, environ: Mapping[str, str]) -> Iterator[tuple[Sink, str]]:
-    """The sinks that would not accept events now, with the reasons."""
+def try_sinks(
+    plan: Plan, environ: Mapping[str, str], trying: Callable[[Sink], None] = lambda sink: None
+) -> Iterator[tuple[Sink, str]]:
+    """The sinks that would not accept events now, with the reasons, one after the other: their libraries cannot be
+    imported by several threads at once. `trying` is called before each."""
     checkpoint = checkpoint_of(plan)
     for sink in plan.sinks:
         connect = type_of(sink).connect
         if connect is None:
             continue
+        trying(sink)
         context = SinkContext(
             resolve=partial(resolved, plan),
             checkpoint=checkpoint / "deliveries" / sink.name,

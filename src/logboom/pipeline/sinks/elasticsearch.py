@@ -21,6 +21,7 @@ from logboom.pipeline.sinks.base import CommonFields, SinkReport
 from logboom.pipeline.sinks.bulk.model import secret_of
 from logboom.pipeline.sinks.bulk.opening import bulk_sink_type
 from logboom.pipeline.sinks.bulk.target import BulkResponse, Encoded, GiveUpError, Item, TryAgainError, UnfitError
+from logboom.pipeline.sinks.http.answers import described
 from logboom.pipeline.sinks.http.authorization import (
     BasicAuth,
     BasicAuthModel,
@@ -136,7 +137,12 @@ class ElasticsearchTarget(HttpTarget):
 
     def probe(self) -> None:
         """Query the server's name, which checks the credential and writes nothing."""
-        self.check(self.client.request("GET", "/", None, {}))
+        answer = self.check(self.client.request("GET", "/", None, {}))
+        try:
+            msgspec.json.decode(answer.body, type=dict[str, Any])
+        except msgspec.DecodeError:  # the page of a proxy or of another product
+            told = described(answer)
+            raise GiveUpError(f"{self.place} does not answer as Elasticsearch and OpenSearch do: {told}") from None
 
     def pages(self, since: Since) -> Iterator[list[dict[str, Any]]]:
         """The documents of all indices that the sink may write to, of events that were first seen since then.
