@@ -160,8 +160,9 @@ def run_node(config: NodeConfig, announce: Callable[[Ready], None]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_live(config, log, announce))
-        except BaseException as error:  # raised again; a bug is logged before
-            if isinstance(error, Exception) and not isinstance(error, LogboomError | OSError):
-                # Its trace is nowhere else: what a broker met in production seldom comes again where somebody looks.
-                log.critical("this node ends on an internal error", exc_info=error)
+        except (LogboomError, OSError):  # the caller prints them as a sentence
+            raise
+        except Exception as error:  # a bug: logged, and raised again
+            # Its traceback is nowhere else, and what a broker meets in production can seldom be reproduced.
+            log.critical("this node ends on an internal error", exc_info=error)
             raise

@@ -110,7 +110,7 @@ def main() -> None:
         sys.exit(_EXIT_ERROR)
     except KeyboardInterrupt:
         sys.exit(_EXIT_INTERRUPTED)
-    except Exception as error:  # noqa: BLE001  # the outermost edge: a user gets a sentence, not a traceback
+    except Exception as error:  # noqa: BLE001 - outermost: a user gets a sentence, not a traceback
         sys.exit(_unforeseen(error))
 
 
@@ -133,5 +133,5 @@ def _text_of(error: Exception) -> str:
     """What an error says; errors of Java ask their JVM for it, which may have ended by now."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - reading a Java error fails in many ways without its JVM
+    except Exception:  # noqa: BLE001 - py4j raises many types if the JVM of a Java error has ended
         return "its text is gone"

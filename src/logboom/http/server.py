@@ -166,7 +166,7 @@ class _Connection(asyncio.Protocol):
     async def _answer(self, request: Request) -> None:
         try:
             response = await self._server.application(request)
-        except Exception as error:  # BLE001: the outermost frame of a request; a fault ends that request alone
+        except Exception as error:  # the outermost frame of a request: a bug ends that request only
             self._server.log.error("http request failed", path=request.path, exc_info=error)
             response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, b"failed: see the log of the broker\n")
         self._send(response, with_body=request.method != "HEAD")

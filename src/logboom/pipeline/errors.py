@@ -28,7 +28,7 @@ def working_on(part: str, place: str) -> Iterator[None]:
     (`line 7`). Inner parts come first."""
     try:
         yield
-    except Exception as error:  # not BLE001: raised again unchanged, with its place added
+    except Exception as error:  # raised again, with a note
         error.add_note(f"{part} ({place})")
         raise
 

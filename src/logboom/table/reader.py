@@ -100,7 +100,7 @@ class Reader:
             self._begin_until_it_works()
             while not self._stop.is_set():
                 self._step()
-        except Exception as error:  # noqa: BLE001  # the outermost edge of a thread: raised to whoever waits
+        except Exception as error:  # noqa: BLE001 - outermost: raised in the threads that wait for this one
             failure = TableError(f"the reader of table {self._stream.name!r} failed: {error!r}")
             failure.__cause__ = error
             self._live.fail(failure)

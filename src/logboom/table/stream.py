@@ -199,7 +199,7 @@ class SharedAsking:
         except (KafkaException, TableError) as error:
             self._notify(error)
             raise
-        except BaseException:  # an interrupt of this caller, or a bug: another one asks
+        except BaseException:  # an interrupt of this caller, or a bug: another caller may ask
             self._notify(None)
             raise
         self._notify(answer)

@@ -95,5 +95,5 @@ def _result(passes: FilePasses, asked: messages.Read | messages.Write, files: _F
         return messages.DiskFailed(error.errno or 0, error.strerror or str(error), isinstance(error, SyncFailedError))
     except EOFError:
         raise
-    except Exception:  # noqa: BLE001 - a bug of ours is the broker's to report
+    except Exception:  # noqa: BLE001 - a bug: the broker logs it, this process has no log
         return messages.InternalError(traceback.format_exc())

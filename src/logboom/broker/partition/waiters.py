@@ -59,7 +59,7 @@ def deliver_all(answers: Iterable[tuple[RunDone, RunResult]]) -> None:
     for done, result in answers:
         try:
             done(result)
-        except Exception as error:  # noqa: BLE001 - raised again below, once every other append has its answer
+        except Exception as error:  # noqa: BLE001 - raised again below, once all other appends are answered
             fault = fault or error
     if fault is not None:
         raise fault

@@ -55,7 +55,7 @@ class WaitingFetches:
             return self._send(response, key, item, partition)
         except LogboomError:
             return False  # the task will get the same error, and answers with it
-        except Exception as error:  # noqa: BLE001 - a fault ends this request alone, not the partition that has written
+        except Exception as error:  # noqa: BLE001 - a bug fails this fetch, not the partition that has written
             session.waiter = None
             waiter.set_exception(error)
             return True

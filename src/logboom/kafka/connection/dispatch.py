@@ -110,7 +110,7 @@ class RequestDispatcher:
         entry = inflight.begin(route, correlation_ids[0], size_bytes, count * _RUN_ELEMENTS_BYTES, count)
         try:
             inflight.await_reply(entry, template.start(self._context_of(route), correlation_ids, payloads))
-        except Exception as error:  # noqa: BLE001  # as in _begin_one
+        except Exception as error:  # noqa: BLE001 - as in _begin_one
             self._owner.fail(error)
         return count
 
@@ -122,7 +122,7 @@ class RequestDispatcher:
             key, version = claimed_api(frame)
             name = api_name(key)
             self._owner.refuse("request that cannot be read", str(error), limit=error.limit, api=name, version=version)
-        except Exception as error:  # noqa: BLE001  # the outermost loop: one connection ends, the broker does not
+        except Exception as error:  # noqa: BLE001 - outermost: a bug ends one connection, not the broker
             self._owner.fail(error)
         return 1
 

@@ -191,7 +191,7 @@ class InflightQueue:
             return
         try:
             self._finish(entry, reply)
-        except Exception as error:  # noqa: BLE001  # a reply that cannot be encoded ends one connection, not the broker
+        except Exception as error:  # noqa: BLE001 - a reply that cannot be encoded ends one connection
             self._listener.fail(error)
             return
         queue = self._queue

@@ -35,5 +35,5 @@ class TimedAwaitable(Generic[Result]):
             except GeneratorExit:
                 steps.close()
                 raise
-            except BaseException as thrown:  # noqa: BLE001  # a cancellation, say: the handler's to see
+            except BaseException as thrown:  # noqa: BLE001 - a cancellation, for example: passed on to the handler
                 error = thrown

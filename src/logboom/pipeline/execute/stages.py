@@ -172,7 +172,7 @@ class StageRunner:
                 continue
             try:
                 rows = task.run(rows)
-            except Exception as error:  # not BLE001: raised again with the place that failed
+            except Exception as error:  # raised again as one sentence with the place in the file
                 raise placed(error, self.file) from error
             if emitter is None:
                 yield conform(rows.flat(), _FLAT)

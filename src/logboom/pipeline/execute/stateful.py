@@ -91,7 +91,7 @@ class ShardTask:
         segments = SegmentDirectory(self.segments / node.transform.name)
         try:
             return advance_shard(self.directory, node, shard, self.parts, state, segments, context, self.pipeline)
-        except Exception as error:  # not BLE001: raised again with the place that failed
+        except Exception as error:  # raised again as one sentence with the place in the file
             raise placed(error, self.file) from error
 
 

@@ -181,7 +181,7 @@ class ArchiveLoader:
             try:
                 with _cancelled_by(stop, spark):
                     return self._next(spark, load)
-            except Exception as error:  # not BLE001: raised again as one sentence, whatever Spark says
+            except Exception as error:  # Spark raises many types; raised again as one sentence after the last attempt
                 if stop.is_set():
                     return None
                 # Spark wraps errors of tasks; an archive's files may just have been merged.

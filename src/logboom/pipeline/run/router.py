@@ -203,7 +203,7 @@ class Router:
         except DamagedError as error:
             self.fatal = error
             raise
-        except Exception:  # not BLE001: raised again after the clean-up
+        except Exception:  # raised again after the clean-up
             # A stream may have been deleted or its `max.message.bytes` lowered: the next attempt reads all of that
             # again.
             self._prepared_plans.clear()

@@ -167,7 +167,7 @@ def _ends_told(jvm: SparkJvm) -> Iterator[None]:
     that."""
     try:
         yield
-    except Exception as error:  # not BLE001: raised again if the JVM still runs
+    except Exception as error:  # raised again; if the JVM has ended, as JvmEndedError
         code = None if isinstance(error, JvmEndedError) else jvm.code(_END_S)
         if code is None:
             raise

@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
+
 from logboom.pipeline.parse.grok import PatternError, check_search
 from logboom.pipeline.sql.tree import Tree
 
@@ -45,7 +47,7 @@ def regex_fault(tree: Tree, name: str, node: Any, children: list[Any]) -> str | 
         groups = tree.static(_RE2J_PATTERN, "compile")(pattern).groupCount()
     except PatternError as error:
         return f"the pattern {error}"
-    except Exception as error:  # noqa: BLE001 - py4j raises different classes, depending on its error handler
+    except Py4JJavaError as error:
         return f"the pattern is not an RE2 expression: {_reason(error)}"
     return _argument_fault(tree, name, children, groups)
 
@@ -66,9 +68,9 @@ def _argument_fault(tree: Tree, name: str, children: list[Any], groups: int) -> 
     return None
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Py4JJavaError) -> str:
     described = re.search(r"PatternSyntaxException: (.*)", str(error))
-    return described[1] if described is not None else type(error).__name__
+    return described[1] if described is not None else str(error.java_exception)
 
 
 class OnRe2:

@@ -197,7 +197,7 @@ class SegmentIndex:
                 self._added = added
         try:
             index = read(end_position)
-        except BaseException:
+        except BaseException:  # whatever ended this read, the next one may keep its index
             with self._lock:
                 if self._added is added:
                     self._added = None

@@ -47,7 +47,7 @@ class CommittingWriter(BulkWriter):
             self._settle()
             if batch > self._progress.batch:
                 self._deliver(rows, batch)
-        except Exception as error:  # BLE001 allows re-raising, here with what was delivered
+        except Exception as error:  # raised again, with what was delivered so far
             reason = self._with_part_noted(self._said(error))
             rows_in, repeats, dead = self._told()
             raise PartlyDeliveredError(reason, rows=rows_in, repeats=repeats, dead=dead) from error

@@ -205,7 +205,7 @@ class _TaskProgress:
             return
         try:
             self._task.letters(letters)
-        except Exception as error:  # noqa: BLE001 - whatever it is, what was delivered must be reported
+        except Exception as error:  # noqa: BLE001 - of any kind: the task must still report what the server accepted
             self._failure = f"the dead letters cannot be written: {error}"
             return
         self._dead += len(letters)

@@ -145,7 +145,7 @@ class IcebergDelivery(BaseWriter):
         """No records if the table has the batch, even if the answer was lost; otherwise all without a dead letter."""
         try:
             is_there = self._seen(self._tables.load()).batch >= batch
-        except Exception:  # noqa: BLE001 - without the catalog, assume that the table lacks the batch
+        except Exception:  # noqa: BLE001 - many types; not knowing, rather a repeat than a loss
             is_there = False
         return rows.limit(0) if is_there else self._letters.left(rows, batch)
 

@@ -43,7 +43,7 @@ class BatchLetters:
         self.begin(batch)
         try:
             yield
-        except Exception as error:  # BLE001 allows re-raising, here with the letters that count
+        except Exception as error:  # raised again, with the number of dead letters written so far
             failure = self.failed(error)
             if failure is error:
                 raise
