@@ -59,6 +59,15 @@ def test_an_event_is_one_line_for_a_person() -> None:
     )
 
 
+def test_a_line_for_a_person_has_the_attributes_too() -> None:
+    """What a table, a template or a metric has added is nowhere else."""
+    metric = (
+        b'{"attributes":{"metric.value":10.0,"metric.labels":{"svc":"d"}},"time":"2026-11-20T12:00:00Z","body":"n"}'
+    )
+    assert event_line(metric) == '2026-11-20T12:00:00Z n {"metric.value":10.0,"metric.labels":{"svc":"d"}}'
+    assert event_line(b'{"attributes":{},"severity_text":null,"body":"n"}') == "n"
+
+
 def test_a_long_field_is_cut_for_a_person() -> None:
     """A terminal takes minutes for 10 MB."""
     line = event_line(msgspec.json.encode({"service": "shop", "body": "x" * 9_000_000}))

@@ -115,11 +115,12 @@ def _skip(consumer: Consumer, ends: Sequence[TopicPartition]) -> int:
 
 
 def event_line(event: bytes) -> str:
-    """An event as one line for people."""
+    """An event as one line for people: its fields, and its attributes as JSON."""
     fields: dict[str, Any] = msgspec.json.decode(event)
-    return " ".join(
-        _shown(str(fields[name])) for name in ("time", "severity_text", "service", "host", "body") if fields.get(name)
-    )
+    shown = [str(fields[name]) for name in ("time", "severity_text", "service", "host", "body") if fields.get(name)]
+    if fields.get("attributes"):
+        shown.append(msgspec.json.encode(fields["attributes"]).decode())
+    return " ".join(map(_shown, shown))
 
 
 def _shown(text: str) -> str:
