@@ -13,6 +13,7 @@ from logboom.broker.partition.condition_check import ConditionCheck, WindowMemor
 from logboom.broker.partition.id_memory import IdMemory
 from logboom.broker.partition.id_scan import IdLimits
 from logboom.broker.partition.message_ids import MessageIds
+from logboom.broker.settled_clock import SettledClock
 from logboom.records import Codec, Headers, Record, build_batch
 from logboom.storage import PartitionLog
 
@@ -68,6 +69,7 @@ def ids_without_reads(log: PartitionLog, clock: Clock, counters: Counters) -> Me
         log,
         IdLimits(window_ms=1_000, records_max=100, max_decompressed_bytes=1 << 20),
         clock=clock,
+        settled_clock=SettledClock(clock),
         counters=counters,
         memory=IdMemory(Current(BrokerConfig()), clock, counters),
         read_soon=_nothing_to_read,

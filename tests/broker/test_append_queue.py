@@ -32,6 +32,7 @@ from logboom.broker.partition.replication_port import NoReplication, StreamIdPar
 from logboom.broker.partition.services import Undisputed
 from logboom.broker.partition.validation import AppendRules, Checked
 from logboom.broker.partition.waiters import AckWaiters, RunResult, Watchers, deliver_all, refused
+from logboom.broker.settled_clock import SettledClock
 from logboom.metadata import Flush, StreamConfig, TimestampType
 from logboom.records import read_header, record_content
 from logboom.sim.disk import SimDisk
@@ -70,7 +71,8 @@ class Bench:
         rules = AppendRules.of(config, BrokerConfig())
         conditions = check_without_reads(self.log, clock, self.counters)
         ids = ids_without_reads(self.log, clock, self.counters)
-        self.queue = AppendQueue(self.log, rules, conditions, ids, clock, self.counters, RefusedMemory())
+        settled_clock = SettledClock(clock)
+        self.queue = AppendQueue(self.log, rules, conditions, ids, clock, settled_clock, self.counters, RefusedMemory())
         self.readable = Readable()
         minimum = config.min_insync_replicas
         self.leader = Leader(

@@ -50,6 +50,7 @@ from logboom.broker.partition.replica import AppendResult, Partition
 from logboom.broker.partition.replication_port import StreamIdPartition
 from logboom.broker.partition.services import LeadershipChanges, PartitionServices
 from logboom.broker.role_keeper import RoleKeeper
+from logboom.broker.settled_clock import SettledClock
 from logboom.host import SystemClock
 from logboom.metadata import Image, Stream, StreamCreated, delta_of
 from logboom.metadata.records import BrokerRegistered, PartitionsPlaced, Placed
@@ -183,6 +184,7 @@ def partition(commit: ImmediateCommit, replication: Recorded, lease: Lease, disk
         services = PartitionServices(
             broker_id=BrokerId(1),
             clock=clock,
+            settled_clock=SettledClock(clock),
             flusher=commit,
             readers=ReaderThreads(threads, clock),
             counters=counters,

@@ -17,6 +17,7 @@ from logboom.broker.groups.offsets_stream import OFFSETS_STREAM
 from logboom.broker.groups.shard import GroupShard
 from logboom.broker.partition.leader import Leading
 from logboom.broker.partition.replica import Partition
+from logboom.broker.settled_clock import SettledClock
 from logboom.groups import (
     Commit,
     CommitReply,
@@ -499,6 +500,7 @@ def test_after_the_loop_was_blocked_heartbeats_are_read_before_sessions_end(tmp_
                 lambda: broker.replicas.find(OFFSETS_STREAM, 0),
                 GroupLimits(initial_rebalance_delay_ms=0, session_timeout_ms_min=1),
                 clock=clock,
+                settled_clock=SettledClock(clock),
                 log=broker.log,
                 max_decompressed_bytes=1 << 20,
                 may_act=lambda: True,

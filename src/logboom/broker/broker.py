@@ -205,6 +205,7 @@ class Broker:
         services = PartitionServices(
             broker_id=self.identity.broker_id,
             clock=self.clock,
+            settled_clock=self.runtime.settled_clock,
             flusher=self.flusher,
             readers=self._readers,
             counters=self.counters,
@@ -355,6 +356,9 @@ class Broker:
             self._start_background(send_clients_on(self.replicas.__iter__, holds_lease, pause, self.isolation))
             pause = maintenance.Pause(self._config, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG)
             self._start_background(maintenance.watch_disk_stall(lambda: self.health.disk_busy_s, pause, self.log))
+            pause = maintenance.Pause(self._config, lambda config: config.retention_check_interval_s)
+            held_back_ms = self.runtime.settled_clock.held_back_ms
+            self._start_background(maintenance.watch_wall_clock(held_back_ms, pause, self.log))
             await self.cluster.serve()
             await self.groups.start()  # may create the stream of offsets, so it comes after the replicas
         except BaseException:  # a cancelled start too: its threads end and its files are closed

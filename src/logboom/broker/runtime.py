@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from logboom.base.ports import Clock, Ids, Workers
+from logboom.broker.settled_clock import SettledClock
 from logboom.host import LoopThread, SystemClock, SystemIds, SystemWorkers
 
 
@@ -41,3 +42,8 @@ class Runtime:
     worked: Callable[[], None] = _sleeps_at_once
     """Called on the broker's loop where bytes of a client have come or gone: the next ones may follow soon, and a loop
     that does not sleep at once has them earlier (`host.IdlePoll`)."""
+    settled_clock: SettledClock = field(init=False)
+    """By which everything ages that is deleted or forgotten in time."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settled_clock", SettledClock(self.clock))

@@ -11,6 +11,7 @@
     controllership      which broker the controller is
     registration        this broker's own part: it registers, sends heartbeats, knows until when its lease holds
     liveness            the controller's part: it renews leases, and fences brokers whose leases have ended
+    wall_clocks         what the wall clocks of most brokers show, as the controller hears with heartbeats
     nodes               which broker a node of the consensus group is
     membership, voters  the members of that group: adding and removing them, and which of them vote
     upkeep              replicas of internal streams, observers, and preferred leaders

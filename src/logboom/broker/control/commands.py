@@ -174,6 +174,8 @@ class Heartbeat(Command, frozen=True, kw_only=True, tag="heartbeat"):
     number: int = 0
     """The number of the heartbeat among those of its process; they may arrive in another order. 0 from programs that
     wait for each answer before they send the next one."""
+    wall_ms: int = 0
+    """What its clock shows (`settled_clock`), in milliseconds since 1970; 0 from programs that do not say."""
 
 
 class ChangeIsr(Command, frozen=True, kw_only=True, tag="change_isr"):
@@ -287,6 +289,8 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
     members: dict[int, tuple[str, tuple[str, int] | None]]
     """Directory id and peer address of each registered broker, by its id: a new broker has no other source for them."""
+    wall_ms: int = 0
+    """As in `Lease`."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -297,6 +301,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The last entry of the metadata that the controller has applied."""
     may_stop: bool
     """Whether other brokers lead every partition that another broker can lead."""
+    wall_ms: int = 0
+    """What the clocks of most brokers show, in milliseconds since 1970; 0 if that is not known."""
 
 
 class Refusal(msgspec.Struct, frozen=True):

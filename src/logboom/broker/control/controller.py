@@ -13,6 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from msgspec import structs
+
 from logboom.base.errors import InvalidRequestError, NotControllerError
 from logboom.broker.control import broker_commands, commands, stream_commands
 from logboom.broker.control.commands import Answer, AnyCommand
@@ -95,6 +97,8 @@ class Controller:
             raise InvalidRequestError(f"the controller does not know {type(command).__name__}")
         context = replace(self._context, revision=revision)
         value = await self.in_order(lambda: function(context, command))
+        if isinstance(value, commands.Registered):
+            value = structs.replace(value, wall_ms=self._liveness.wall_ms)
         return commands.answer(self._context.writer.applied_index, value)
 
     async def in_order(self, change: Callable[[], Awaitable[Result]]) -> Result:

@@ -24,6 +24,7 @@ from logboom.base.errors import BrokerRunsError, LogboomError, NotControllerErro
 from logboom.base.ids import BrokerEpoch, BrokerId
 from logboom.broker.control.commands import Heartbeat, Lease
 from logboom.broker.control.context import ControlContext, InOrder
+from logboom.broker.control.wall_clocks import WallClocks
 from logboom.metadata.brokers import Broker
 from logboom.metadata.leases import CLOCK_RATE_MARGIN, BrokerLeases
 from logboom.metadata.levels import Levels
@@ -75,6 +76,7 @@ class Liveness:
         """When the last heartbeat of each broker arrived; until one does, the start of this controllership."""
         self.levels: dict[BrokerId, Levels] = {}
         """The metadata levels that brokers support, as of their heartbeats to this controller."""
+        self._wall_clocks = WallClocks()
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self._fencing: asyncio.Task[None] | None = None
@@ -91,6 +93,7 @@ class Liveness:
         # They may live, though none has asked this controller yet: nobody takes over from them before a lease is over.
         self._heard = {one.id: _Heard(one.epoch, now_s, by_heartbeat=False) for one in unfenced if one.id != own}
         self.levels.clear()
+        self._wall_clocks = WallClocks()
         self._set_timer()
 
     def end(self) -> None:
@@ -118,7 +121,7 @@ class Liveness:
         found = checked_epoch(self._context.image, broker, epoch)
         is_news = self._note(broker, command, received_s)
         if broker in self._ending:
-            return Lease(fenced=True, applied=self._context.writer.applied_index, may_stop=False)
+            return Lease(fenced=True, applied=self._context.writer.applied_index, may_stop=False, wall_ms=self.wall_ms)
         if self._leases is not None and is_news:
             self._leases.renew(broker, received_s)
             self._set_timer()
@@ -135,7 +138,14 @@ class Liveness:
             fenced=found.fenced or broker in self._ending,
             applied=self._context.writer.applied_index,
             may_stop=command.stopping and not self._leads_what_others_can(broker),
+            wall_ms=self.wall_ms,
         )
+
+    @property
+    def wall_ms(self) -> int:
+        """What the wall clocks of most brokers show now; 0 if that is not known."""
+        unfenced = sum(not one.fenced for one in self._context.image.brokers.values())
+        return self._wall_clocks.median_ms(self._now_s(), unfenced)
 
     def is_alive(self, broker: BrokerId) -> bool:
         """Whether this controller has heard a heartbeat of the registered process within a lease, be it fenced or not;
@@ -178,6 +188,7 @@ class Liveness:
         self._heard[broker] = max(heard, self._heard.get(broker, heard), key=lambda one: (one.epoch, one.at_s))
         if latest is None or (latest.epoch, latest.number) <= (command.epoch, command.number):
             self._latest[broker] = command
+            self._wall_clocks.heard(broker, command.wall_ms, received_s)
             self.levels[broker] = Levels(*command.levels)
         return True
 

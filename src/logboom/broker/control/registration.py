@@ -25,12 +25,12 @@ from structlog.typing import FilteringBoundLogger
 from logboom.base.dynamic import Current
 from logboom.base.errors import LogboomError, NotControllerError, StaleBrokerEpochError, UnknownBrokerError
 from logboom.base.ids import BrokerEpoch
-from logboom.base.ports import Clock, Ids
 from logboom.broker.config import BrokerConfig
 from logboom.broker.control import commands
 from logboom.broker.control.channel import ControlChannel
 from logboom.broker.disk.data_dir import Identity
 from logboom.broker.peers import PeerUnavailableError
+from logboom.broker.runtime import Runtime
 from logboom.metadata.leases import BrokerLease
 from logboom.metadata.levels import OWN_LEVELS
 
@@ -78,8 +78,7 @@ class Registration:
         config: Current[BrokerConfig],
         channel: ControlChannel,
         *,
-        clock: Clock,
-        ids: Ids,
+        runtime: Runtime,
         log: FilteringBoundLogger,
         is_sole_voter: Callable[[], bool],
         applied: Callable[[], int],
@@ -91,7 +90,8 @@ class Registration:
         self._identity = identity
         self._config = config
         self._channel = channel
-        self._clock = clock
+        self._clock = runtime.clock
+        self._settled_clock = runtime.settled_clock
         self._log = log
         self._is_sole_voter = is_sole_voter
         self._applied = applied
@@ -99,7 +99,7 @@ class Registration:
         self._to_apply = 0
         self._awaited, self._awaited_since_s = 0, 0.0
         self._hooks = hooks
-        self.incarnation = str(ids.uuid())
+        self.incarnation = str(runtime.ids.uuid())
         """A random value of this process."""
         self.epoch = _NO_EPOCH
         """The epoch of this registration; -1 before there is one."""
@@ -161,6 +161,7 @@ class Registration:
     def registered(self, answer: commands.Registered) -> None:
         """The controller has registered this process."""
         self.epoch = BrokerEpoch(answer.epoch)
+        self._settled_clock.others_show(answer.wall_ms)
 
     def start(self) -> None:
         """Begin to send heartbeats."""
@@ -282,6 +283,7 @@ class Registration:
             stalled=stalled,
             levels=OWN_LEVELS,
             number=self._sent,
+            wall_ms=self._settled_clock.own_ms(),
         )
 
     async def _send(self, heartbeat: commands.Heartbeat) -> None:
@@ -318,6 +320,7 @@ class Registration:
         if heartbeat.number < self._last_answered:
             return  # what it says is older than what is known
         self._last_answered = heartbeat.number
+        self._settled_clock.others_show(lease.wall_ms)
         async with self._changed:
             self.fenced, self._may_stop = lease.fenced, lease.may_stop
             self._changed.notify_all()

@@ -110,6 +110,7 @@ class LogCleaner:
         self._flusher = flusher
         self._config = config
         self._clock = runtime.clock
+        self._settled_clock = runtime.settled_clock
         self._counters = counters
         self._log = log
         self._thread = ReaderThreads(runtime.workers.pool("cleaner", 1), runtime.clock)
@@ -176,7 +177,7 @@ class LogCleaner:
 
     def _dirt_of(self, partition: Partition) -> Dirt:
         return partition.log.compaction.dirt(
-            self._settings_of(partition), now_ms=self._clock.wall_ms(), stable_end=partition.high_watermark
+            self._settings_of(partition), now_ms=self._settled_clock.now_ms(), stable_end=partition.high_watermark
         )
 
     def _settings_of(self, partition: Partition) -> CompactionSettings:
@@ -206,7 +207,7 @@ class LogCleaner:
         began_s = self._clock.monotonic_s()
         cleaning = partition.log.compaction.begin(
             self._settings_of(partition),
-            now_ms=self._clock.wall_ms(),
+            now_ms=self._settled_clock.now_ms(),
             stable_end=partition.high_watermark,
             start_passes=self._process.start_passes,
         )

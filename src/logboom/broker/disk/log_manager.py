@@ -83,6 +83,7 @@ class LogManager:
     ) -> None:
         self._disk = disk
         self._clock = runtime.clock
+        self._settled_clock = runtime.settled_clock
         self._flusher = flusher
         self._services = services
         self._log = log
@@ -195,7 +196,7 @@ class LogManager:
             self._disk,
             directory,
             log_config(stream, index, config),
-            now_ms=self._clock.wall_ms(),
+            now_ms=self._settled_clock.now_ms(),
             report=report,
             open_files=self._services.open_files,
         )
@@ -356,7 +357,7 @@ class LogManager:
 
     async def empty(self, partition: Partition) -> None:
         """Remove all records of a partition that has no role, durably; it begins at offset 0. Raises StorageError."""
-        cut = partial(partition.log.truncate, Offset(0), now_ms=self._clock.wall_ms(), discard_all=True)
+        cut = partial(partition.log.truncate, Offset(0), now_ms=self._settled_clock.now_ms(), discard_all=True)
         await self._flusher.run(cut)
         partition.reads.high_watermark = Offset(0)
         partition.reads.forget()

@@ -152,6 +152,23 @@ async def watch_disk_stall(busy_s: Callable[[], float], pause: Pause, log: Filte
             logged = False
 
 
+async def watch_wall_clock(held_back_ms: Callable[[], int], pause: Pause, log: FilteringBoundLogger) -> None:
+    """Log, once, that nothing ages by the wall clock, and that everything does again. `held_back_ms`: how far the time
+    by which it ages is behind."""
+    logged = False
+    while True:
+        await pause.over()
+        held_ms = held_back_ms()
+        if held_ms and not logged:
+            log.warning(
+                "the wall clock is not believed: it jumped forward, or is ahead of the other brokers' clocks",
+                seconds=round(held_ms / SECOND_MS),
+            )
+        elif logged and not held_ms:
+            log.info("the wall clock is believed again")
+        logged = held_ms > 0
+
+
 class _Deferred:
     """What one round could not do, in one log line however many partitions there are.
 

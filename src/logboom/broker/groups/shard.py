@@ -30,6 +30,7 @@ from logboom.base.ports import Clock
 from logboom.broker.groups.log import latest_records
 from logboom.broker.groups.writer import GroupWriter
 from logboom.broker.partition.replica import Partition
+from logboom.broker.settled_clock import SettledClock
 from logboom.groups import (
     Coordinator,
     Effect,
@@ -82,6 +83,7 @@ class GroupShard:
         limits: GroupLimits,
         *,
         clock: Clock,
+        settled_clock: SettledClock,
         log: FilteringBoundLogger,
         max_decompressed_bytes: int,
         may_act: Callable[[], bool],
@@ -96,6 +98,7 @@ class GroupShard:
         self._on_stall = on_stall
         self._find_partition = find_partition
         self._clock = clock
+        self._settled_clock = settled_clock
         self._log = log
         self._max_decompressed_bytes = max_decompressed_bytes
         self._coordinator = Coordinator(limits)
@@ -245,7 +248,7 @@ class GroupShard:
             self._gone |= names
 
     def _now(self) -> Now:
-        return Now(int(self._clock.monotonic_s() * 1_000), self._clock.wall_ms())
+        return Now(int(self._clock.monotonic_s() * 1_000), self._settled_clock.now_ms())
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:

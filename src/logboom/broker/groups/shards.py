@@ -125,6 +125,7 @@ class Shards:
             partial(self._streams.find_partition, OFFSETS_STREAM, index),
             config.groups.as_limits(),
             clock=self._runtime.clock,
+            settled_clock=self._runtime.settled_clock,
             log=self._log.bind(offsets_partition=index),
             max_decompressed_bytes=config.max_decompressed_bytes,
             may_act=self._holds_lease,

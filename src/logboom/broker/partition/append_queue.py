@@ -36,6 +36,7 @@ from logboom.broker.partition.publish_stage import PublishStage
 from logboom.broker.partition.refused_producers import RefusedMemory, RefusedProducers
 from logboom.broker.partition.validation import AppendRules, Checked
 from logboom.broker.partition.waiters import RunDone, RunResult, deliver_all, refused
+from logboom.broker.settled_clock import SettledClock
 from logboom.records import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, read_header
 from logboom.storage import Appended, Batch, FirstSequence, LogConfig, ProducerTable, Staged, first_copy
 
@@ -109,6 +110,7 @@ class AppendQueue:
         "_log",
         "_notes",
         "_refused_producers",
+        "_settled_clock",
         "_stage",
         "commit_refusal",
         "doubt",
@@ -124,6 +126,7 @@ class AppendQueue:
         conditions: ConditionCheck,
         ids: MessageIds,
         clock: Clock,
+        settled_clock: SettledClock,
         counters: Counters,
         refused: RefusedMemory,
     ) -> None:
@@ -141,8 +144,9 @@ class AppendQueue:
         self._conditions = conditions
         self._ids = ids
         self._notes = AppendNotes(conditions, ids, counters)
-        self._stage = PublishStage(log, ids, self._notes)
+        self._stage = PublishStage(log, ids, self._notes, settled_clock)
         self._clock = clock
+        self._settled_clock = settled_clock
         self._counters = counters
         self._arrived: list[_Run | PublishRun] = []
         self._held: _Held | PublishRun | None = None
@@ -204,7 +208,7 @@ class AppendQueue:
             return
         now_ms = self._clock.wall_ms()
         checked = _checked(batches, self.rules, now_ms)
-        offsets = self._append_together(checked, now_ms)
+        offsets = self._append_together(checked)
         if offsets is None:
             if any(isinstance(one, ConditionalBatch) for one in checked):
                 self._held = _Held(checked, now_ms, acks, done)
@@ -239,14 +243,14 @@ class AppendQueue:
             self._conditions.settled()
             self._held = None
 
-    def _append_together(self, checked: Sequence[Checked], now_ms: int) -> list[Offset] | None:
+    def _append_together(self, checked: Sequence[Checked]) -> list[Offset] | None:
         """Stage all batches as one, if all are valid and none is of an idempotent producer. Returns their offsets, or
         None."""
         batches = [one for one in checked if isinstance(one, tuple) and one[1].producer_id < 0]
         if len(batches) < len(checked):
             return None
         try:
-            staged = self._log.append_run(batches, leader_epoch=self.leader_epoch, now_ms=now_ms)
+            staged = self._log.append_run(batches, leader_epoch=self.leader_epoch, now_ms=self._settled_clock.now_ms())
         except StorageError:
             return None  # `_append_each` meets it again, batch by batch, and gives each its own outcome
         if staged is None:
@@ -260,7 +264,7 @@ class AppendQueue:
         outcomes: list[Offset | LogboomError] = []
         needed, before = -1, self._log.log_end_offset
         for one in checked:
-            appended = self._append_one(one, now_ms)
+            appended = self._append_one(one)
             if isinstance(appended, LogboomError):
                 self._counters.refused_appends += 1
                 outcomes.append(appended)
@@ -290,7 +294,7 @@ class AppendQueue:
         else:
             self._acks.published.of(acks).add(needed, run.answer, self._result(outcomes, now_ms))
 
-    def _append_one(self, one: Checked, now_ms: int) -> Appended | LogboomError:
+    def _append_one(self, one: Checked) -> Appended | LogboomError:
         if isinstance(one, LogboomError):
             return one
         batch = one.batch if isinstance(one, ConditionalBatch) else one
@@ -298,6 +302,7 @@ class AppendQueue:
         refused = self._refused_producers.before(header, self._log.producers)
         if refused is not None:
             return refused
+        now_ms = self._settled_clock.now_ms()
         try:
             if isinstance(one, ConditionalBatch):
                 # First: what a producer sends again must not be compared with its own record.

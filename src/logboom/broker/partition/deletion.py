@@ -112,7 +112,7 @@ class RecordDeletion:
         """
         if not self._role.leads:
             return 0
-        log, reads, now_ms = self._log, self._reads, self._services.clock.wall_ms()
+        log, reads, now_ms = self._log, self._reads, self._services.settled_clock.now_ms()
         retention = Retention(None, None, None)
         if config.deletes:
             retention = Retention(

@@ -96,6 +96,7 @@ class Follower:
         "_resigned_until_s",
         "_retry",
         "_safe_end",
+        "_settled_clock",
         "_shown",
         "_staged_bytes",
         "_target",
@@ -133,6 +134,7 @@ class Follower:
         )
         self._flusher = services.flusher
         self._clock = services.clock
+        self._settled_clock = services.settled_clock
         self._counters = services.counters
         self._replication = services.replication
         self._logger = services.log
@@ -275,7 +277,9 @@ class Follower:
                     self._truncate(offset, below_high_watermark)
                 case following.StartAt(offset):
                     self._logger.info("a copy starts over", partition=str(self._target), offset=offset)
-                    self._cut(partial(self._log.truncate, offset, now_ms=self._clock.wall_ms(), discard_all=True))
+                    self._cut(
+                        partial(self._log.truncate, offset, now_ms=self._settled_clock.now_ms(), discard_all=True)
+                    )
 
     def _fetch(self, request: following.Fetch) -> None:
         if self._lacks_room:
@@ -289,7 +293,7 @@ class Follower:
         assert self._records is not None
         records, headers = self._records
         try:
-            end = self._log.append_replicated(records, headers, now_ms=self._clock.wall_ms())
+            end = self._log.append_replicated(records, headers, now_ms=self._settled_clock.now_ms())
         except (InvalidRecordError, StorageError) as error:
             self._logger.error("a leader's records are not taken", partition=str(self._target), reason=str(error))
             self._begin_again()
@@ -318,7 +322,7 @@ class Follower:
             log_end_offset=self._log.log_end_offset,
             below_high_watermark=below_high_watermark,
         )
-        self._cut(partial(self._log.truncate, offset, now_ms=self._clock.wall_ms()))
+        self._cut(partial(self._log.truncate, offset, now_ms=self._settled_clock.now_ms()))
 
     def _cut(self, cut: Callable[[], object]) -> None:
         """Cut the log on the flusher's thread, then report to the core."""

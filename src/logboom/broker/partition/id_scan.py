@@ -22,7 +22,7 @@ class IdReader(SliceReader, Protocol):
 class Moment(NamedTuple):
     """One moment by both clocks."""
 
-    wall_ms: int
+    settled_ms: int
     monotonic_s: float
 
 
@@ -85,7 +85,7 @@ class IdScan:
 
     def _first(self) -> Offset:
         """The first record that counts, and the last one in any case: messages may have to follow it."""
-        first = self._reader.offset_for_time(self._now.wall_ms - self._limits.window_ms, ceiling=self._end)
+        first = self._reader.offset_for_time(self._now.settled_ms - self._limits.window_ms, ceiling=self._end)
         wanted = self._end - 1 if first is None else min(first.offset, self._end - 1)
         return self._within_bytes(Offset(max(wanted, self._end - self._limits.records_max, self._start)))
 
@@ -112,5 +112,5 @@ class IdScan:
             base_ms = header.base_timestamp
             for delta, later_ms, message_id in header_values(body, header.records_count, MESSAGE_ID):
                 time_ms = header.max_timestamp if header.uses_append_time else base_ms + later_ms
-                age_s = max(now.wall_ms - time_ms, 0) / SECOND_MS
+                age_s = max(now.settled_ms - time_ms, 0) / SECOND_MS
                 note(message_id, header.base_offset + delta, now.monotonic_s - age_s)

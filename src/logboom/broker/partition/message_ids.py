@@ -21,6 +21,7 @@ from logboom.broker.partition.id_memory import IdMemory
 from logboom.broker.partition.id_scan import IdLimits, IdReader, IdScan, Moment
 from logboom.broker.partition.id_window import IdWindow
 from logboom.broker.partition.reader_threads import ReadSoon
+from logboom.broker.settled_clock import SettledClock
 from logboom.records import MESSAGE_ID, header_values, records_body
 from logboom.storage import Batch
 
@@ -53,6 +54,7 @@ class MessageIds:
         "_read_soon",
         "_resume",
         "_scan",
+        "_settled_clock",
         "_used_s",
         "_window",
         "failure",
@@ -64,6 +66,7 @@ class MessageIds:
         limits: IdLimits,
         *,
         clock: Clock,
+        settled_clock: SettledClock,
         counters: Counters,
         memory: IdMemory,
         read_soon: ReadSoon,
@@ -75,6 +78,7 @@ class MessageIds:
         self._log = log
         self._limits = limits
         self._clock = clock
+        self._settled_clock = settled_clock
         self._counters = counters
         self._memory = memory
         self._read_soon = read_soon
@@ -175,7 +179,7 @@ class MessageIds:
     # --- reading ------------------------------------------------------------------------------------------------
 
     def _begin_scan(self, end: Offset, now_s: float) -> None:
-        log, now = self._log, Moment(self._clock.wall_ms(), now_s)
+        log, now = self._log, Moment(self._settled_clock.now_ms(), now_s)
         self._scan = scan = IdScan(log.reader, log.log_start_offset, end, now, self._limits, self._memory)
         self._go_on(scan)
 

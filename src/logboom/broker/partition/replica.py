@@ -113,13 +113,21 @@ class Partition:
             log,
             _id_limits(self.config, broker),
             clock=services.clock,
+            settled_clock=services.settled_clock,
             counters=services.counters,
             memory=services.id_memory,
             read_soon=self.reads.start,
             resume=partial(services.flusher.enqueue, self, 0),
         )
         self._queue = AppendQueue(
-            log, rules, self._conditions, self._ids, services.clock, services.counters, services.refused_memory
+            log,
+            rules,
+            self._conditions,
+            self._ids,
+            services.clock,
+            services.settled_clock,
+            services.counters,
+            services.refused_memory,
         )
         held = HeldAppends(partial(services.flusher.enqueue, self))
         self._leader = self._new_leader(on_commit=held.release)

@@ -18,6 +18,7 @@ from logboom.broker.partition.read_cache import ReadCache
 from logboom.broker.partition.reader_threads import ReaderThreads
 from logboom.broker.partition.refused_producers import RefusedMemory
 from logboom.broker.partition.replication_port import NoReplication, Replication
+from logboom.broker.settled_clock import SettledClock
 from logboom.storage import OpenFiles
 
 _NO_REPLICATION: Final = NoReplication()
@@ -79,6 +80,7 @@ class PartitionServices(NamedTuple):
 
     broker_id: BrokerId
     clock: Clock
+    settled_clock: SettledClock
     flusher: GroupCommit
     readers: ReaderThreads
     counters: Counters
