@@ -11,6 +11,7 @@ from logboom.pipeline.checkpoint.ledger import EMPTY, BatchRecord, Ledger
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.run.display import MetricsPage, PlainDisplay, batch_line
 from logboom.pipeline.run.progress import RunProgress
+from logboom.pipeline.sinks.base import Delivered
 
 
 def _ledger(records: int) -> Ledger:
@@ -67,6 +68,27 @@ def test_a_long_batch_is_told_of_after_pauses_that_double(capsys: pytest.Capture
         if out := capsys.readouterr().out:
             told[second] = out
     assert told == dict.fromkeys((0, 5, 15, 35, 75), "p starting Spark\n")
+
+
+def test_sinks_keep_their_counts_when_the_plan_is_edited() -> None:
+    """The events that left are counted since the start, and those that arrived have to be comparable with them."""
+    progress = RunProgress("p")
+    for name in ("kept", "gone"):
+        progress.sink(name)
+        progress.lag(name, 5)
+        progress.delivered(Delivered(name, 0, rows=7, failures=1, error="down"))
+    progress.edited({})
+    for name in ("kept", "new"):
+        progress.sink(name)
+    progress.delivered(Delivered("kept", 1, rows=2))
+    sinks = progress.snapshot().sinks
+    assert {name: (sink.rows, sink.failures, sink.error, sink.lag) for name, sink in sinks.items()} == {
+        "kept": (9, 1, None, None),
+        "new": (0, 0, None, None),
+    }
+    progress.edited({})
+    progress.sink("gone")
+    assert progress.snapshot().sinks["gone"].rows == 7
 
 
 def test_each_state_before_the_first_batch_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,6 +82,9 @@ class RunProgress:
         self._recent: deque[tuple[float, int, int]] = deque()
         self._started = now()
         self._sinks: dict[str, SinkProgress] = {}
+        """Also of sinks that a reload has removed: another one may add them again."""
+        self._shown: set[str] = set()
+        """The sinks of the plan that runs."""
 
     def state(self, name: str) -> None:
         """starting, waiting, running, delivering (with `--once`, after everything was read), stopping, stopped,
@@ -90,15 +93,18 @@ class RunProgress:
             self._state = name
 
     def edited(self, dials: DialValues) -> None:
-        """Switch to another plan: to the file values of its dials, and to its sinks, which are added later."""
+        """Switch to another plan: to the file values of its dials, and to its sinks, which are added later. Sinks of
+        both plans keep what they have delivered."""
         with self._lock:
             self._dials = dict(dials)
-            self._sinks = {}
+            self._shown = set()
 
     def sink(self, name: str) -> None:
-        """Add a delivery without any progress."""
+        """Add a delivery. It continues with the counts that a sink of this name had in this process."""
         with self._lock:
-            self._sinks.setdefault(name, SinkProgress())
+            before = self._sinks.get(name, SinkProgress())
+            self._sinks[name] = msgspec.structs.replace(before, error=None, lag=None)
+            self._shown.add(name)
 
     def resume(self, last: BatchRecord | None) -> None:
         """Totals of earlier runs with this checkpoint; None if there are none."""
@@ -117,6 +123,7 @@ class RunProgress:
         """A delivery has finished a batch, or an attempt has failed."""
         with self._lock:
             before = self._sinks.get(done.sink, SinkProgress())
+            self._shown.add(done.sink)
             self._sinks[done.sink] = msgspec.structs.replace(
                 before,
                 rows=before.rows + done.rows,
@@ -153,7 +160,7 @@ class RunProgress:
                 last=EMPTY if self._last is None else self._last.ledger,
                 now=self._now,
                 total=self._total,
-                sinks=dict(self._sinks),
+                sinks={name: sink for name, sink in self._sinks.items() if name in self._shown},
                 dials=_standing(self._dials, self._last),
                 restarts=self._restarts,
             )
