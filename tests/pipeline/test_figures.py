@@ -87,7 +87,7 @@ def test_a_pipeline_is_asked_for_its_figures(spark: Any, broker: BrokerProcess, 
     assert (f"few lacks {events - few - 20:,} more" in other.out) == (events - few > 20)
     told = logboom(*compare, "copy", "screen", bootstrap=bootstrap)
     assert told.code == 1
-    assert "screen: 0 events not taken yet, 0 dead letters" in told.out
+    assert "screen: 0 events not delivered yet, 0 dead letters" in told.out
     assert "screen cannot be read back from here" in told.err
     assert "compared with itself" in refused(*compare, "copy", "copy", bootstrap=bootstrap)
     assert "did you mean 'archive'?" in refused(*compare, "copy", "archiv", bootstrap=bootstrap)
