@@ -1,16 +1,19 @@
 """A wall clock that is set wrong deletes and forgets nothing that is not old."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import structlog
 from tests.broker.messages import Message, publish
 from tests.broker.node import append, append_soon, batch, running
 from tests.support.simulated import machine, run
 
 from logboom.base.ids import BrokerId
 from logboom.base.units import DAY_MS, HOUR_MS, MINUTE_MS
+from logboom.broker.broker import Broker
+from logboom.broker.config import BrokerConfig, GroupsConfig
 from logboom.broker.control.wall_clocks import WallClocks
 from logboom.broker.settled_clock import FRESH_S, SETTLES_AFTER_S, SettledClock
 from logboom.groups import Commit, OffsetToCommit
@@ -202,5 +205,33 @@ def test_a_clock_that_is_set_a_month_ahead_deletes_no_committed_offset(tmp_path:
             _clock().wall_offset_ms += 30 * DAY_MS
             await asyncio.sleep(5)
             assert broker.groups.committed("g")["clicks", 0].offset == 5
+
+    run(body)
+
+
+def test_what_a_clock_stamps_that_was_set_right_is_not_old_at_the_next_start(tmp_path: Path) -> None:
+    async def body() -> None:
+        clock = _clock()
+        clock.wall_offset_ms -= YEARS_MS  # a machine that starts without a clock, before a time server has answered
+        async with running(tmp_path) as broker:
+            await broker.catalog.create_stream("clicks")
+            await broker.groups.loaded()
+            clock.wall_offset_ms += YEARS_MS
+            await asyncio.sleep(0.1)
+            place = OffsetToCommit("clicks", 0, 5, -1, "")
+            await broker.groups.commit(Commit(group_id="g", member_id="", generation=-1, offsets=(place,)))
+            first = await append_soon(broker.replicas.find("clicks", 0), batch(b"a", producer=(7, 0, 0)))
+        runtime, disk_of = machine()
+        settings = BrokerConfig(data_dir=tmp_path, groups=GroupsConfig(offsets_retention_check_ms=1_000))
+        log = structlog.wrap_logger(structlog.testing.CapturingLogger())
+        broker = await Broker.start(settings, runtime=replace(runtime), log=log, open_disk=disk_of)
+        try:
+            await broker.groups.loaded()
+            await asyncio.sleep(5)
+            assert broker.groups.committed("g")["clicks", 0].offset == 5
+            again = await append_soon(broker.replicas.find("clicks", 0), batch(b"a", producer=(7, 0, 0)))
+            assert again.base_offset == first.base_offset
+        finally:
+            await broker.stop()
 
     run(body)

@@ -68,7 +68,7 @@ class Harness:
 
     @property
     def now(self) -> Now:
-        return Now(self.now_ms, WALL_MS + self.now_ms)
+        return Now(self.now_ms, WALL_MS + self.now_ms, WALL_MS + self.now_ms)
 
     def play(self, event: Event) -> None:
         for effect in self.coordinator.step(event, self.now):

@@ -85,7 +85,7 @@ BODIES: st.SearchStrategy[RequestBody] = st.one_of(
 @given(st.lists(st.tuples(BODIES, st.sampled_from([0, 1, 10_000, 2**31])), max_size=25))
 def test_any_request_is_answered_once_or_waits(requests: list[tuple[RequestBody, int]]) -> None:
     limits = GroupLimits(session_timeout_ms_min=0, session_timeout_ms_max=2**31 - 1, initial_rebalance_delay_ms=0)
-    coordinator, log, answered, now = Coordinator(limits), list[LogRecord](), set[Token](), Now(0, 0)
+    coordinator, log, answered, now = Coordinator(limits), list[LogRecord](), set[Token](), Now(0, 0, 0)
     coordinator.start(now)
     for number, (body, delay_ms) in enumerate(requests):
         if isinstance(body, Join):
@@ -100,7 +100,7 @@ def test_any_request_is_answered_once_or_waits(requests: list[tuple[RequestBody,
                     log.extend(effect.records)
                     events.append(Persisted(effect.ticket, None))
         assert Token(number) in answered or isinstance(body, Join | Sync)
-        now = Now(now.monotonic_ms + delay_ms, now.wall_ms + delay_ms)
+        now = Now(now.monotonic_ms + delay_ms, now.wall_ms + delay_ms, now.settled_ms + delay_ms)
     other = replayed(log, limits, now)
     for group_id in ("", "g", "h"):
         there, here = other.committed(group_id), coordinator.committed(group_id)

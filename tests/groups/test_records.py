@@ -135,7 +135,7 @@ def test_mutated_records_leave_the_coordinator_whole(value: StoredGroup, data: s
     encoded = bytearray(encode_group_value(value))
     for _ in range(data.draw(st.integers(1, 3))):
         encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
-    coordinator, now = Coordinator(GroupLimits()), Now(0, 0)
+    coordinator, now = Coordinator(GroupLimits()), Now(0, 0, 0)
     try:
         coordinator.replay(LogRecord(encode_group_key("g"), bytes(encoded)), now)
     except GroupRecordError:

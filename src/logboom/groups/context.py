@@ -26,7 +26,7 @@ class CoordinatorContext:
 
     def __init__(self, limits: GroupLimits) -> None:
         self.limits = limits
-        self.now = Now(0, 0)
+        self.now = Now(0, 0, 0)
         self.timers: Timers[TimerKey] = Timers()
         self.groups: dict[str, Group] = {}
         self._effects: list[Effect] = []

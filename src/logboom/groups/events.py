@@ -28,6 +28,9 @@ class Now(NamedTuple):
 
     monotonic_ms: int
     wall_ms: int
+    settled_ms: int
+    """Wall time as far as it can be believed: offsets expire by it. Never later than `wall_ms`, so that what a clock
+    stamped that was set right meanwhile is not old at once."""
 
 
 class Protocol(NamedTuple):

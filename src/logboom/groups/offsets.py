@@ -259,7 +259,7 @@ class Offsets:
     def _is_expired(self, group: Group, partition: _StreamPartition, value: CommittedOffset) -> bool:
         if partition in group.pending_offsets or group.is_subscribed_to(partition[0]):
             return False
-        now_ms, retention_ms = self._context.now.wall_ms, self._context.limits.offsets_retention_ms
+        now_ms, retention_ms = self._context.now.settled_ms, self._context.limits.offsets_retention_ms
         if group.protocol_type is None:
             since_ms = value.commit_timestamp_ms  # a consumer without a group protocol: its last use is its last commit
         elif group.is_in(State.EMPTY):

@@ -69,11 +69,10 @@ def place_run(run: Sequence[Batch], base_offset: Offset, epoch: Epoch) -> Staged
     return Staged(list(buffers), size_bytes, batches, offset, [], False, None)
 
 
-def first_copy(producers: ProducerTable, header: BatchHeader, now_ms: int) -> Appended | None:
+def first_copy(producers: ProducerTable, header: BatchHeader) -> Appended | None:
     """The offset of the first copy of a batch, if it is a duplicate. Raises the errors of `ProducerTable.check`."""
     if header.producer_id < 0:
         return None
-    producers.expire(now_ms)
     first = producers.check(header)
     if first is None:
         return None
@@ -89,7 +88,7 @@ def admit(producers: ProducerTable, headers: Headers, base_offset: Offset, undo:
     offset = base_offset
     for _, header in headers:
         if header.producer_id >= 0:
-            first = first_copy(producers, header, now_ms)
+            first = first_copy(producers, header)
             if first is not None:
                 return first
             producers.record(header, offset, now_ms, undo)

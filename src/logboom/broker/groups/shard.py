@@ -248,7 +248,8 @@ class GroupShard:
             self._gone |= names
 
     def _now(self) -> Now:
-        return Now(int(self._clock.monotonic_s() * 1_000), self._settled_clock.now_ms())
+        monotonic_ms = int(self._clock.monotonic_s() * 1_000)
+        return Now(monotonic_ms, self._clock.wall_ms(), self._settled_clock.now_ms())
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -144,7 +144,7 @@ class AppendQueue:
         self._conditions = conditions
         self._ids = ids
         self._notes = AppendNotes(conditions, ids, counters)
-        self._stage = PublishStage(log, ids, self._notes, settled_clock)
+        self._stage = PublishStage(log, ids, self._notes)
         self._clock = clock
         self._settled_clock = settled_clock
         self._counters = counters
@@ -208,7 +208,7 @@ class AppendQueue:
             return
         now_ms = self._clock.wall_ms()
         checked = _checked(batches, self.rules, now_ms)
-        offsets = self._append_together(checked)
+        offsets = self._append_together(checked, now_ms)
         if offsets is None:
             if any(isinstance(one, ConditionalBatch) for one in checked):
                 self._held = _Held(checked, now_ms, acks, done)
@@ -243,14 +243,14 @@ class AppendQueue:
             self._conditions.settled()
             self._held = None
 
-    def _append_together(self, checked: Sequence[Checked]) -> list[Offset] | None:
+    def _append_together(self, checked: Sequence[Checked], now_ms: int) -> list[Offset] | None:
         """Stage all batches as one, if all are valid and none is of an idempotent producer. Returns their offsets, or
         None."""
         batches = [one for one in checked if isinstance(one, tuple) and one[1].producer_id < 0]
         if len(batches) < len(checked):
             return None
         try:
-            staged = self._log.append_run(batches, leader_epoch=self.leader_epoch, now_ms=self._settled_clock.now_ms())
+            staged = self._log.append_run(batches, leader_epoch=self.leader_epoch, now_ms=now_ms)
         except StorageError:
             return None  # `_append_each` meets it again, batch by batch, and gives each its own outcome
         if staged is None:
@@ -264,7 +264,7 @@ class AppendQueue:
         outcomes: list[Offset | LogboomError] = []
         needed, before = -1, self._log.log_end_offset
         for one in checked:
-            appended = self._append_one(one)
+            appended = self._append_one(one, now_ms)
             if isinstance(appended, LogboomError):
                 self._counters.refused_appends += 1
                 outcomes.append(appended)
@@ -294,19 +294,20 @@ class AppendQueue:
         else:
             self._acks.published.of(acks).add(needed, run.answer, self._result(outcomes, now_ms))
 
-    def _append_one(self, one: Checked) -> Appended | LogboomError:
+    def _append_one(self, one: Checked, now_ms: int) -> Appended | LogboomError:
         if isinstance(one, LogboomError):
             return one
         batch = one.batch if isinstance(one, ConditionalBatch) else one
         records, header = batch
+        if header.producer_id >= 0:
+            self._log.producers.expire(self._settled_clock.now_ms())
         refused = self._refused_producers.before(header, self._log.producers)
         if refused is not None:
             return refused
-        now_ms = self._settled_clock.now_ms()
         try:
             if isinstance(one, ConditionalBatch):
                 # First: what a producer sends again must not be compared with its own record.
-                repeats = first_copy(self._log.producers, header, now_ms)
+                repeats = first_copy(self._log.producers, header)
                 refusal = self._conditions.refusal(one) if repeats is None else None
                 if refusal is not None:
                     return refusal

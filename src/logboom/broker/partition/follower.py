@@ -293,7 +293,7 @@ class Follower:
         assert self._records is not None
         records, headers = self._records
         try:
-            end = self._log.append_replicated(records, headers, now_ms=self._settled_clock.now_ms())
+            end = self._log.append_replicated(records, headers, now_ms=self._clock.wall_ms())
         except (InvalidRecordError, StorageError) as error:
             self._logger.error("a leader's records are not taken", partition=str(self._target), reason=str(error))
             self._begin_again()

@@ -19,7 +19,6 @@ from logboom.broker.partition.append_notes import AppendNotes
 from logboom.broker.partition.message_ids import MessageIds
 from logboom.broker.partition.publications import PublishRun, Terms
 from logboom.broker.partition.validation import AppendRules
-from logboom.broker.settled_clock import SettledClock
 from logboom.records import BatchHeader, batch_bytes_max, batch_of, has_key
 from logboom.storage import Appended, Batch, LogConfig, Staged
 
@@ -47,13 +46,12 @@ class Log(Protocol):
 class PublishStage:
     """See the module. Life: that of the partition's append queue."""
 
-    __slots__ = ("_ids", "_log", "_notes", "_settled_clock")
+    __slots__ = ("_ids", "_log", "_notes")
 
-    def __init__(self, log: Log, ids: MessageIds, notes: AppendNotes, settled_clock: SettledClock) -> None:
+    def __init__(self, log: Log, ids: MessageIds, notes: AppendNotes) -> None:
         self._log = log
         self._ids = ids
         self._notes = notes
-        self._settled_clock = settled_clock
 
     def stage(
         self, run: PublishRun, rules: AppendRules, *, leader_epoch: Epoch, now_ms: int
@@ -73,7 +71,7 @@ class PublishStage:
                 if len(part) < len(contents):
                     contents = [contents[place] for place in part]
                 batch = rules.batch_of(contents, run.received_ms, now_ms)
-                failure = self._append(batch, _ids_of(run, part), leader_epoch)
+                failure = self._append(batch, _ids_of(run, part), leader_epoch, now_ms)
             if failure is not None:
                 # Also of what comes behind it, which was decided with this in the log.
                 for place in part:
@@ -87,15 +85,17 @@ class PublishStage:
     ) -> Sequence[Offset | LogboomError]:
         """Stage as one batch what is not to be decided about message by message, which is most of what comes."""
         base, count = self._log.log_end_offset, len(run.contents)
-        failure = self._append(rules.batch_of(run.contents, run.received_ms, now_ms), (), leader_epoch)
+        failure = self._append(rules.batch_of(run.contents, run.received_ms, now_ms), (), leader_epoch, now_ms)
         if failure is not None:
             return [failure] * count
         return cast("Sequence[Offset]", range(base, base + count))
 
-    def _append(self, batch: Batch, ids: Sequence[tuple[int, bytes]], leader_epoch: Epoch) -> LogboomError | None:
+    def _append(
+        self, batch: Batch, ids: Sequence[tuple[int, bytes]], leader_epoch: Epoch, now_ms: int
+    ) -> LogboomError | None:
         """Stage one batch, whose records have these ids by their places; what is wrong, if so."""
         records, header = batch
-        base, now_ms = self._log.log_end_offset, self._settled_clock.now_ms()
+        base = self._log.log_end_offset
         try:
             if self._log.append_run((batch,), leader_epoch=leader_epoch, now_ms=now_ms) is None:
                 self._log.append(records, ((0, header),), leader_epoch=leader_epoch, now_ms=now_ms)
