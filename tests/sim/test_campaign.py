@@ -1,8 +1,12 @@
-"""Many seeds in one process."""
+"""Many seeds in one process, or in several."""
 
 import gc
+from collections.abc import Iterator
+from multiprocessing import active_children
 
-from logboom.sim.campaign import Job, run_job
+import pytest
+
+from logboom.sim.campaign import Job, run_all, run_job
 from logboom.sim.process import Process
 
 
@@ -20,3 +24,16 @@ def test_nothing_of_a_run_is_left_when_the_next_one_begins() -> None:
         assert processes() == before
     finally:
         gc.enable()
+
+
+def test_runs_under_way_end_with_the_campaign() -> None:
+    """They were finished first, at the exit of the process, which said "Bad file descriptor" now and then."""
+    before = active_children()
+
+    def until_ctrl_c() -> Iterator[int]:
+        yield 1
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(run_all(Job(1, 86_400.0, ()), until_ctrl_c(), workers=2))  # a day, which takes half an hour
+    assert active_children() == before

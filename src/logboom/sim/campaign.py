@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -79,11 +79,12 @@ def _run(job: Job, seed: int, watch: Callable[[str], None] | None) -> Outcome:
 
 
 def run_all(job: Job, seeds: Iterable[int], workers: int) -> Generator[Outcome, None, None]:
-    """The outcomes of seeds, in the order in which they end; closing the iterator drops what is under way."""
+    """The outcomes of seeds, in the order in which they end; closing the iterator ends what is under way."""
     if workers == 1:
         yield from (run_job(job, seed) for seed in seeds)
         return
     waiting, left = set[Future[Outcome]](), iter(seeds)
+    others = active_children()
     pool = ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=_RUNS_OF_A_PROCESS)
     try:
         while True:
@@ -94,8 +95,10 @@ def run_all(job: Job, seeds: Iterable[int], workers: int) -> Generator[Outcome, 
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
     finally:
-        # Runs that are under way are not waited for. Else its thread is, which would meet closed pipes at our exit.
-        pool.shutdown(wait=not waiting, cancel_futures=True)
+        if waiting:  # left alone, the pool would finish these runs first, at the exit of the process at the latest
+            for process in set(active_children()).difference(others):
+                process.kill()
+        pool.shutdown(cancel_futures=True)
 
 
 @dataclass
