@@ -262,7 +262,7 @@ def test_who_joins_the_isr_and_leads_by_the_same_change_was_let_in() -> None:
 def test_a_chosen_copy_that_lacks_what_somebody_was_told_ends_the_run(held: tuple[int, ...], gives_up: bool) -> None:
     """And only such a one: who has everything leads like any other."""
     watched = Watched(asked_uncleanly={("s", 0)})
-    watched.history.seen = {(TopicPartition("s", 0), Offset(n)): value for n, value in enumerate((7, 8))}
+    watched.history.seen[TopicPartition("s", 0)] = {Offset(n): value for n, value in enumerate((7, 8))}
     records = [Record(Offset(n), 0, None, b"%d  " % value, ()) for n, value in enumerate(held)]
     reserved = bytes(build_batch(records) if records else b"") + bytes(512)
     watched.nodes[TWO].disk.nodes["streams/s-0/00000000000000000000.log"] = settled(reserved)
@@ -288,7 +288,7 @@ def test_a_chosen_copy_that_lacks_what_somebody_was_told_ends_the_run(held: tupl
 def test_a_chosen_copy_in_which_a_bit_has_flipped_is_not_judged_by_that(lost_power: bool) -> None:
     """Readers are told, and it stops to lead then: seed 650168 of three nodes took the record for a number."""
     watched = Watched(asked_uncleanly={("s", 0)})
-    watched.history.seen = {(TopicPartition("s", 0), Offset(n)): 7 + n for n in range(2)}
+    watched.history.seen[TopicPartition("s", 0)] = {Offset(n): 7 + n for n in range(2)}
     for offset in range(2):
         record = Record(Offset(offset), 0, None, b"%d  " % (7 + offset), ())
         node = settled(bytes(build_batch([record], base_offset=offset)))

@@ -93,11 +93,12 @@ class Device:
 
     def serve(self, disk: SimDisk, loop: SimLoop) -> None:
         """Work for a disk that is used by the process of `loop`, until that is dead."""
+        scheduler, name = self._scheduler, self._name
 
         def before(operation: str, path: str) -> None:
             if not loop.life.alive:
                 raise Killed
-            self._record(f"{operation} {path}")
+            scheduler.record("disk", f"{name} {operation} {path}")
             if current() is not None:
                 self._take_time(operation, path)
             else:
@@ -120,10 +121,11 @@ class Device:
         return not (self.failing or self.failing_once or self.hanging or self.slow)
 
     def _fails(self, operation: str) -> bool:
-        fails = operation in self.failing or operation in self.failing_once
+        if operation not in self.failing and operation not in self.failing_once:
+            return False
         self.failing_once -= {operation}
-        self._scheduler.trace.met[DISK_ERRORS] += fails
-        return fails
+        self._scheduler.trace.met[DISK_ERRORS] += 1
+        return True
 
     def mend(self) -> None:
         """From now on the device works, and what hung goes on."""
@@ -134,9 +136,6 @@ class Device:
 
     def _full(self) -> None:
         self._scheduler.trace.met[DISK_FULL] += 1
-
-    def _record(self, what: str) -> None:
-        self._scheduler.record("disk", f"{self._name} {what}")
 
     def _duration(self, operation: str) -> float:
         return (SLOW if self.slow else self.timing).of(operation, self._chance)
@@ -175,5 +174,6 @@ class Device:
             return
         self.syncs_under_way -= 1
         failed = self._fails("sync")
-        self._record(f"{'failed' if failed else 'ended'} sync beside the loop {path}")
+        how = "failed" if failed else "ended"
+        self._scheduler.record("disk", f"{self._name} {how} sync beside the loop {path}")
         ended(OSError(errno.EIO, "the simulated disk fails", path) if failed else None)

@@ -15,6 +15,7 @@ up to the high-water mark holds one record:
 - deleted records: the log start is never above what may be deleted, and never goes back.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -44,8 +45,8 @@ class History:
     """Records of which a client takes an acknowledgement of later ones for theirs: they are somewhere below those."""
     acked_ends: dict[TopicPartition, Offset] = field(default_factory=dict)
     """Of each partition, the offset behind the last acknowledged record: the high-water mark is never below it."""
-    seen: dict[tuple[TopicPartition, Offset], Value] = field(default_factory=dict)
-    """What polls and acknowledgements said of each offset, first of all."""
+    seen: defaultdict[TopicPartition, dict[Offset, Value]] = field(default_factory=lambda: defaultdict(dict))
+    """What polls and acknowledgements said of each offset of a partition, first of all."""
     refused: set[Value] = field(default_factory=set)
     """Records that the broker has refused for good, before it appended them."""
     on_committed: Callable[[TopicPartition, Offset], None] = lambda where, end: None
@@ -157,7 +158,7 @@ class History:
         return sum(offset < self.starts.get(where, 0) for where, offset in self.acked.values())
 
     def _note(self, where: TopicPartition, offset: Offset, value: Value, how: str) -> None:
-        known = self.seen.setdefault((where, offset), value)
+        known = self.seen[where].setdefault(offset, value)
         if known != value:
             self.violated(
                 f"inconsistent offsets in {_text(where)}: {offset} held {known}, then {value} was {how} there"
@@ -193,12 +194,13 @@ def _lost(history: History, final: Final) -> Iterator[str]:
     """Records that somebody was told of and that are not there any more."""
     held = {(where, offset): value for where, records in final.items() for offset, value in records}
     acked = {(where, offset) for where, offset in history.acked.values()}
-    for (where, offset), value in history.seen.items():
-        if offset < history.starts.get(where, Offset(0)):
-            continue  # deleted
-        if held.get((where, offset)) != value:
-            how = "acknowledged" if (where, offset) in acked else "read"
-            yield f"lost write in {_text(where)}: {value} was {how} at {offset}, where {held.get((where, offset))} is"
+    for where, seen in history.seen.items():
+        start = history.starts.get(where, Offset(0))
+        for offset, value in seen.items():
+            found = held.get((where, offset))
+            if offset >= start and found != value:  # below it, it is deleted
+                how = "acknowledged" if (where, offset) in acked else "read"
+                yield f"lost write in {_text(where)}: {value} was {how} at {offset}, where {found} is"
     for value, (places, offset) in history.acked_in_one.items():
         if all(held.get((where, offset)) != value for where in places):
             yield f"lost write: {value} was acknowledged at {offset} of one of {', '.join(map(_text, places))}"

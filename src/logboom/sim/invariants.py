@@ -26,7 +26,9 @@ from typing import Final, TypeAlias
 
 from logboom.base.ids import NO_BROKER, BrokerId, Epoch, Offset, StreamId
 from logboom.broker.broker import Broker
+from logboom.broker.partition.leader import Leader
 from logboom.broker.partition.replica import Partition
+from logboom.broker.partition.role import Role
 from logboom.metadata import Flush, Image, ImageDelta, Stream
 from logboom.metadata.assignment import Assignment
 from logboom.sim.client import TopicPartition
@@ -48,6 +50,7 @@ from logboom.sim.history import History
 from logboom.sim.node import SimNode
 from logboom.sim.scheduler import Loop, SimulationError
 from logboom.sim.simulation import Simulation
+from logboom.storage import PartitionLog
 
 _Key = tuple[StreamId, int]
 _Seen: TypeAlias = Offset | tuple[Offset, Epoch, Offset]
@@ -59,6 +62,37 @@ _LOOKS_WITHOUT_LEASE_MAX: Final = 3
 
 class GivenUpError(SimulationError):
     """The operator has had a copy lead that lacks records which somebody was told of: the run ends, and held."""
+
+
+class _Copies:
+    """The partitions that a broker holds, and what its last step has left of them: most steps change nothing of it.
+
+    Looked at after each step, so the parts of a partition that are asked are kept beside it.
+    """
+
+    __slots__ = ("broker", "held", "parts", "seen")
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.held: tuple[Partition, ...] = ()
+        self.parts: list[tuple[PartitionLog, Role, Leader]] = []
+        self.seen: list[_Seen | None] = []
+
+    def look(self) -> Sequence[Partition]:
+        """Those of which something is another than after the last step."""
+        if self.held != (now_held := tuple(self.broker.replicas)):
+            before = dict(zip(self.held, self.seen, strict=True))
+            self.held, self.seen = now_held, [before.get(one) for one in now_held]
+            self.parts = [(one.log, one.role, one.role.leader) for one in now_held]
+        changed: list[Partition] = []
+        seen = self.seen
+        for place, (log, role, leader) in enumerate(self.parts):
+            durable = log.durable_end
+            now: _Seen = (durable, role.epoch, leader.high_watermark) if role.leads else durable
+            if seen[place] != now:
+                seen[place] = now
+                changed.append(self.held[place])
+        return changed
 
 
 class Invariants:
@@ -77,9 +111,8 @@ class Invariants:
         self._met = simulation.trace.met
         self._history = history
         self._nodes = {node.name: node for node in nodes}
-        self._brokers: dict[str, Broker] = {}
-        self._seen: dict[str, tuple[tuple[Partition, ...], list[_Seen | None]]] = {}
-        """Of each node's partitions, what its last step left: most steps change nothing of it."""
+        self._copies: dict[str, _Copies] = {}
+        """Of each node."""
         self._next_looks_s: defaultdict[str, float] = defaultdict(float)
         self._without_lease: dict[str, Counter[Partition]] = {}
         """Of each node's partitions, at how many looks in a row they had no lease, and their broker had one."""
@@ -112,8 +145,9 @@ class Invariants:
         broker = node.broker
         if broker is None:
             return
-        if broker is not self._brokers.get(node.name):
-            self._brokers[node.name], self._seen[node.name] = broker, ((), [])
+        copies = self._copies.get(node.name)
+        if copies is None or copies.broker is not broker:
+            copies = self._copies[node.name] = _Copies(broker)
             self._attach(broker)
         leadership = broker.cluster.view.leadership
         if leadership.leader is not None and self._controllers.get(leadership.term) != leadership.leader:
@@ -121,17 +155,8 @@ class Invariants:
         if self._scheduler.now_s >= self._next_looks_s[node.name]:
             self._next_looks_s[node.name] = self._scheduler.now_s + _LOOK_EVERY_S
             self._look_for_leases(node, broker)
-        partitions, seen = self._seen[node.name]
-        if partitions != (now_held := tuple(broker.replicas)):
-            before = dict(zip(partitions, seen, strict=True))
-            partitions, seen = self._seen[node.name] = now_held, [before.get(one) for one in now_held]
-        for place, partition in enumerate(partitions):
-            role = partition.role
-            durable = partition.log.durable_end
-            now: _Seen = (durable, role.epoch, role.leader.high_watermark) if role.leads else durable
-            if seen[place] != now:
-                seen[place] = now
-                self._check_partition(node.broker_id, partition)
+        for partition in copies.look():
+            self._check_partition(node.broker_id, partition)
 
     def _look_for_leases(self, node: SimNode, broker: Broker) -> None:
         before, without = self._without_lease.get(node.name, Counter()), Counter[Partition]()
@@ -260,7 +285,7 @@ class Invariants:
         disk = next(node.disk for node in self._nodes.values() if node.broker_id == broker_id)
         held = {record.offset: record.value for record in records_on(disk, where)}
         start, flipped = partition.log.log_start_offset, flipped_on(disk, where)
-        known = [(offset, value) for (of, offset), value in self._history.seen.items() if of == where]
+        known = self._history.seen[where].items()
         # Damage is found when it is read, and another copy has what it hides: whether it does is seen at the end.
         lacks = [
             offset

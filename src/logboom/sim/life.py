@@ -16,7 +16,7 @@ class Life:
         self.name = name
         self.host = name
         """The address that peers see."""
-        self.alive = True
+        self.alive = self.runs = True
         self.faults: list[str] = []
         """Errors that nobody caught; each of them is a fault of the code that is simulated."""
         self._scheduler = scheduler
@@ -24,12 +24,10 @@ class Life:
         self._at_end: list[Callable[[], None]] = []
         self._waiting: list[Callable[[], list[str]]] = []
 
-    def hold(self, step: Step) -> bool:
-        """Keep a step that is due until `thaw`, where it stands still; False where it runs."""
-        if self._held is None:
-            return False
-        self._held.append(step)
-        return True
+    def hold(self, step: Step) -> None:
+        """Keep a step that is due until `thaw`, if it stands still; forget it if it is dead."""
+        if self.alive and self._held is not None:
+            self._held.append(step)
 
     @property
     def stands_still(self) -> bool:
@@ -40,10 +38,12 @@ class Life:
         """Run nothing until `thaw`, as a process does that got SIGSTOP; what arrives meanwhile waits. Idempotent."""
         if self._held is None:
             self._held = []
+            self.runs = False
 
     def thaw(self) -> None:
         """Go on with all that has become due meanwhile, in its order. Idempotent."""
         held, self._held = self._held or [], None
+        self.runs = self.alive
         self._scheduler.trace.met[STEPS_HELD] += bool(held)
         for step in held:
             self._scheduler.soon(step)
@@ -54,7 +54,7 @@ class Life:
 
     def end(self) -> None:
         """End as SIGKILL ends a process. Once."""
-        self.alive = False
+        self.alive = self.runs = False
         for callback in self._at_end:
             callback()
 

@@ -25,4 +25,5 @@ class LinkConfig:
     def piece_bytes(self, chance: Random) -> int:
         """How long the next piece may be: every order of magnitude is as likely."""
         low, high = self.piece_bytes_min, self.piece_bytes_max
-        return max(low, min(high, int(low * (high / low) ** chance.random())))
+        size_bytes = int(low * (high / low) ** chance.random())
+        return low if size_bytes < low else min(size_bytes, high)

@@ -23,6 +23,8 @@ Result = TypeVar("Result")
 Args = TypeVarTuple("Args")
 _RUN_MAX_S: Final = 86_400.0
 _TASKS_KEPT_MIN: Final = 100
+_CANCELLED: Final[Any] = vars(asyncio.Handle)["_cancelled"]
+"""The field behind `Handle.cancelled`, which is a call for each step."""
 _CoroutineLike = Generator[Any, None, Result] | Coroutine[Any, Any, Result]
 
 
@@ -58,6 +60,7 @@ class _Handle(asyncio.Handle):
     def name(self) -> str:
         return callback_name(self._callback)
 
+    is_cancelled: bool = _CANCELLED
     run = asyncio.Handle._run  # noqa: SLF001 - what makers of event loops call
 
 
@@ -86,6 +89,7 @@ class _Timer(asyncio.TimerHandle):
     def name(self) -> str:
         return callback_name(self._callback)
 
+    is_cancelled: bool = _CANCELLED
     run = asyncio.Handle._run  # noqa: SLF001 - what makers of event loops call
 
 
@@ -102,7 +106,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.life.tell_waiting(self._unfinished)
         self._scheduler = scheduler
         self._network = network
-        self._running = False
         self._executor: Executor | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
         """In the order in which they began; those that are done are dropped together from time to time."""
@@ -112,12 +115,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     # --- the scheduler's side -----------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        self._running = True
         asyncio._set_running_loop(self)  # noqa: SLF001 - asyncio's own way for the makers of event loops
-
-    def exit(self) -> None:
-        asyncio._set_running_loop(None)  # noqa: SLF001 - the same
-        self._running = False
 
     # --- callbacks and time -------------------------------------------------------------------------------------
 
@@ -243,7 +241,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._tasks.clear()
 
     def is_running(self) -> bool:
-        return self._running
+        return asyncio._get_running_loop() is self  # noqa: SLF001 - None where no loop runs, where the public one raises
 
     def is_closed(self) -> bool:
         return not self.life.alive

@@ -33,11 +33,13 @@ class Life(Protocol):
 
     alive: bool
     """False once it is dead: none of its callbacks runs any more."""
+    runs: bool
+    """False while it stands still too."""
     host: str
     """The machine that it runs on."""
 
-    def hold(self, step: "Step") -> bool:
-        """Keep a step that is due, and True, while the process stands still."""
+    def hold(self, step: "Step") -> None:
+        """Keep a step that is due while the process stands still, or forget it if the process is dead."""
 
     def waiting(self) -> list[str]:
         """What it waits for, for people."""
@@ -53,9 +55,6 @@ class Loop(Protocol):
     def enter(self) -> None:
         """Called before a callback of the loop is run, unless one of it ran last."""
 
-    def exit(self) -> None:
-        """Called before one of another loop is run, and when the scheduler rests."""
-
 
 class Step(Protocol):
     """One callback of a loop."""
@@ -67,7 +66,8 @@ class Step(Protocol):
     def run(self) -> None:
         """Run it, unless it was cancelled."""
 
-    def cancelled(self) -> bool:
+    @property
+    def is_cancelled(self) -> bool:
         """Whether it was."""
 
     @property
@@ -87,6 +87,8 @@ class Scheduler:
         self.after_jump: Callable[[], None] = lambda: None
         """Called whenever time has moved on, before what is due then; watches, and changes nothing."""
         self._ready: deque[Step] = deque()
+        self.soon: Final = self._ready.append
+        """Have a step run after all that are ready now."""
         self._timers: list[tuple[float, int, Step]] = []
         self._sequence = 0
         self._steps = 0
@@ -97,10 +99,6 @@ class Scheduler:
     def add(self, loop: Loop) -> None:
         """A process has begun."""
         self.loops.append(loop)
-
-    def soon(self, step: Step) -> None:
-        """Run a step after all that are ready now."""
-        self._ready.append(step)
 
     def at(self, when_s: float, step: Step) -> None:
         """Run a step at a time; those of one time in the order in which they were asked for."""
@@ -131,43 +129,46 @@ class Scheduler:
                 if not ready:
                     self._jump(deadline_s)
                 step = ready.popleft()
+                if step.is_cancelled:
+                    continue
                 loop = step.loop
-                if step.cancelled() or not loop.life.alive or loop.life.hold(step):
+                if not loop.life.runs:
+                    loop.life.hold(step)
                     continue
                 self._steps += 1
                 if self._steps > _STEPS_WITHOUT_TIME_MAX:
                     raise StuckError(f"{_STEPS_WITHOUT_TIME_MAX} steps without any time passing, the last: {step.name}")
                 record(self.now_s, "step", step.name)
                 if loop is not self._entered:
-                    self._enter(loop)
+                    self._entered = loop
+                    loop.enter()
                 step.run()
                 self.after_step(loop)
                 if self._failure is not None:
                     raise self._failure
         finally:
-            self._enter(None)
+            self._entered = None
+            asyncio._set_running_loop(None)  # noqa: SLF001 - asyncio's own way for the makers of event loops
 
     def _jump(self, deadline_s: float) -> None:
         """Move time to the next timer, and make all that are due ready."""
         timers = self._timers
-        while timers and (timers[0][2].cancelled() or not timers[0][2].loop.life.alive):
-            heappop(timers)
-        if not timers:
+        while timers:
+            when_s, _, step = next_one = heappop(timers)
+            if not step.is_cancelled and step.loop.life.alive:
+                break
+        else:
             raise StuckError(f"nothing can happen any more at {self.now_s:.3f} s; {self._what_waits()}")
-        if timers[0][0] > deadline_s:
+        if when_s > deadline_s:
+            heappush(timers, next_one)
             raise StuckError(f"not done at {deadline_s:.3f} s of simulated time; {self._what_waits()}")
-        self.now_s = max(self.now_s, timers[0][0])
+        if when_s > self.now_s:
+            self.now_s = when_s
         self._steps = 0
+        self.soon(step)
         while timers and timers[0][0] <= self.now_s:
-            self._ready.append(heappop(timers)[2])
+            self.soon(heappop(timers)[2])
         self.after_jump()
-
-    def _enter(self, loop: Loop | None) -> None:
-        if self._entered is not None:
-            self._entered.exit()
-        self._entered = loop
-        if loop is not None:
-            loop.enter()
 
     def _what_waits(self) -> str:
         waits = [line for loop in self.loops if loop.life.alive for line in loop.life.waiting()]

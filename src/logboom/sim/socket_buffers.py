@@ -5,7 +5,6 @@ they know neither loop nor protocol.
 """
 
 from collections import deque
-from collections.abc import Iterator
 from random import Random
 from typing import Final
 
@@ -19,10 +18,24 @@ EOF: Final = b""
 class SendBuffer:
     """What one end has written and its peer has not read: first here, then on the way or in the peer's socket."""
 
+    __slots__ = (
+        "_chance",
+        "_config",
+        "_eof_sent",
+        "_first_sent_bytes",
+        "_last_arrival_s",
+        "_pieces",
+        "_under_way_bytes",
+        "eof_written",
+        "size_bytes",
+    )
+
     def __init__(self, config: LinkConfig, chance: Random) -> None:
         self._config = config
         self._chance = chance
-        self._pieces: deque[memoryview] = deque()
+        self._pieces: deque[bytes] = deque()
+        self._first_sent_bytes = 0
+        """How much of the first of them was sent."""
         self._under_way_bytes = 0
         self._last_arrival_s = 0.0
         self._eof_sent = False
@@ -36,39 +49,44 @@ class SendBuffer:
 
     def write(self, data: Bytes) -> None:
         """Add bytes; the caller may use its buffer again as soon as this returns."""
-        copy = memoryview(bytes(data))
+        copy = bytes(data)
         self._pieces.append(copy)
         self.size_bytes += len(copy)
 
     def drop(self) -> None:
         """Forget what waits here."""
         self._pieces.clear()
-        self.size_bytes = 0
+        self._first_sent_bytes = self.size_bytes = 0
 
-    def send(self, now_s: float) -> Iterator[tuple[float, bytes]]:
+    def send(self, now_s: float) -> list[tuple[float, bytes]]:
         """Send as much as the peer's socket has room for: pieces, each with the time at which it arrives there."""
-        while self._pieces and self._under_way_bytes < self._config.socket_bytes:
-            room = self._config.socket_bytes - self._under_way_bytes
-            piece = self._take(min(room, self._config.piece_bytes(self._chance)))
+        sent: list[tuple[float, bytes]] = []
+        config, chance = self._config, self._chance
+        while self._pieces and self._under_way_bytes < config.socket_bytes:
+            room = config.socket_bytes - self._under_way_bytes
+            piece = self._take(min(room, config.piece_bytes(chance)))
             self._under_way_bytes += len(piece)
-            yield self._arrival_s(now_s), piece
+            sent.append((self._arrival_s(now_s), piece))
         if self.eof_written and not self._pieces and not self._eof_sent:
             self._eof_sent = True
-            yield self._arrival_s(now_s), EOF
+            sent.append((self._arrival_s(now_s), EOF))
+        return sent
 
     def _take(self, size_bytes: int) -> bytes:
-        first = self._pieces[0]
-        piece = bytes(first[:size_bytes])
-        if len(piece) == len(first):
-            self._pieces.popleft()
-        else:
-            self._pieces[0] = first[len(piece) :]
+        first, begin = self._pieces[0], self._first_sent_bytes
+        piece = first[begin : begin + size_bytes]  # the same object where it is all of it
         self.size_bytes -= len(piece)
+        self._first_sent_bytes += len(piece)
+        if self._first_sent_bytes == len(first):
+            self._pieces.popleft()
+            self._first_sent_bytes = 0
         return piece
 
     def _arrival_s(self, now_s: float) -> float:
         """Bytes of one direction never overtake each other."""
-        self._last_arrival_s = max(self._last_arrival_s, now_s + self._config.latency_s(self._chance))
+        arrival_s = now_s + self._config.latency_s(self._chance)
+        if arrival_s > self._last_arrival_s:
+            self._last_arrival_s = arrival_s
         return self._last_arrival_s
 
     def was_read(self, size_bytes: int) -> None:
@@ -78,6 +96,8 @@ class SendBuffer:
 
 class ReceiveBuffer:
     """What has arrived at one end and its protocol has not read."""
+
+    __slots__ = ("_kept", "_pieces")
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()
@@ -105,6 +125,8 @@ class ReceiveBuffer:
 
     def read(self, size_bytes: int) -> bytes:
         """All that has arrived, up to so many bytes or the end of the direction."""
+        if len(self._pieces) == 1 and 0 < len(self._pieces[0]) <= size_bytes:
+            return self._pieces.popleft()
         pieces: list[bytes] = []
         while size_bytes and self._pieces and self._pieces[0]:
             piece = self._pieces[0]

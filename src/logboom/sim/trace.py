@@ -42,10 +42,11 @@ class Trace:
 
     def record(self, now_s: float, kind: str, what: str) -> None:
         """Something happened at a simulated time."""
-        self._entries.append((now_s, kind, what))
+        entries = self._entries
+        entries.append((now_s, kind, what))
         if self._watch is not None:
             self._watch(_line((now_s, kind, what)))
-        if len(self._entries) >= _HASHED_TOGETHER:
+        if len(entries) >= _HASHED_TOGETHER:
             self._hash_entries()
 
     def record_bytes(self, now_s: float, kind: str, what: str, data: Bytes) -> None:

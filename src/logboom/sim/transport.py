@@ -95,7 +95,11 @@ class SimTransport(asyncio.Transport):
     ) -> None:
         super().__init__({"sockname": sockname, "peername": peername})
         self.sockname = sockname
+        self.host = loop.life.host
+        """The machine that this end is on."""
         self._link = link
+        self._where = f"{link.name} to {loop.life.name}"
+        """For the trace."""
         self._loop = loop
         self._protocol: Any = None
         self._reading = True
@@ -110,11 +114,6 @@ class SimTransport(asyncio.Transport):
         self._way: deque[tuple[float, bytes]] = deque()
         """What the peer has sent and has not arrived, with the times at which it does."""
         loop.life.at_end(self._process_killed)
-
-    @property
-    def host(self) -> str:
-        """The machine that this end is on."""
-        return self._loop.life.host
 
     @property
     def keeps(self) -> bool:
@@ -275,10 +274,11 @@ class SimTransport(asyncio.Transport):
 
     def _arrive(self) -> None:
         """Take all that is here by now: after a pause of the process that is much at once."""
-        now_s = self._loop.time()
-        while self._way and self._way[0][0] <= now_s:
-            _, piece = self._way.popleft()
-            if self._in.has_kept or not self._link.passes(self.peer.host, self.host):
+        now_s, way = self._loop.time(), self._way
+        keeps = self._in.has_kept or not self._link.passes(self.peer.host, self.host)
+        while way and way[0][0] <= now_s:
+            _, piece = way.popleft()
+            if keeps:
                 self._link.scheduler.trace.met[BYTES_KEPT] += 1
                 self._in.keep(piece)
             else:
@@ -305,8 +305,8 @@ class SimTransport(asyncio.Transport):
                 self._send_reset()  # nobody is there to read it
             return
         if piece:
-            where = f"{self._link.name} to {self._loop.life.name}"
-            self._link.scheduler.trace.record_bytes(self._loop.time(), "bytes", where, piece)
+            scheduler = self._link.scheduler
+            scheduler.trace.record_bytes(scheduler.now_s, "bytes", self._where, piece)
         self._in.arrive(piece)
 
     @property
