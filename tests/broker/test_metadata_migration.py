@@ -69,7 +69,7 @@ def old_directory() -> tuple[SimDisk, Image]:
 
 
 def opened(disk: SimDisk, *, joins: bool = False) -> OpenedGroup:
-    return open_member(disk, NODE, program=PROGRAM, joins=joins, report=lambda found: None)
+    return open_member(disk, NODE, program=PROGRAM, joins=joins, had_metadata=False, report=lambda found: None)
 
 
 def image_of(member: OpenedGroup) -> Image:

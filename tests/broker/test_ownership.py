@@ -215,6 +215,23 @@ def test_a_mark_without_a_checksum_is_damaged_where_it_can_be_nobody_elses() -> 
     assert not is_damaged(replace(mark, id=StreamId(uuid4())), mark)
 
 
+@pytest.mark.parametrize("lost", ["metadata", "metadata/raft"])
+def test_metadata_that_are_lost_stop_the_start_even_if_there_are_no_streams(tmp_path: Path, lost: str) -> None:
+    """The directory id says that this member has voted: it would vote again, or found a second cluster of that name."""
+
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.groups.loaded()
+        shutil.rmtree(tmp_path / lost)
+        for directory in (tmp_path / "streams").iterdir():
+            shutil.rmtree(directory)
+        with pytest.raises(StorageError, match="the metadata is missing"):
+            await start(tmp_path)
+        assert names(tmp_path) == set()
+
+    run(body)
+
+
 @pytest.mark.parametrize("marked", [True, False])
 def test_streams_without_metadata_stop_the_start(tmp_path: Path, marked: bool) -> None:
     async def body() -> None:

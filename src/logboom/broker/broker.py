@@ -311,6 +311,7 @@ class Broker:
                 await asyncio.to_thread(data_dir.join_cluster, cluster_name)
                 peers.identify(data_dir.identity.as_peer)
             opened = await asyncio.to_thread(open_group, disk, data_dir.identity, log, joins=bool(config.join))
+            await asyncio.to_thread(data_dir.note_metadata)
             if config.join and opened.is_alone:
                 await check_cluster(peers, data_dir.identity, config)
             broker = cls(

@@ -60,6 +60,7 @@ def found_cluster(
             name = f"cluster {identity.cluster_id}" if identity.cluster_id else "a broker that is to join a cluster"
             raise DataDirError(f"{path} belongs to {name} already: nothing was changed, start it")
         open_group(disk, identity, log, joins=False).files.close()
+        data_dir.note_metadata()
     finally:
         data_dir.close()
     return identity
@@ -72,7 +73,14 @@ def open_group(disk: Disk, identity: Identity, log: FilteringBoundLogger, *, joi
     """
     node_id = node_id_of(identity.broker_id, identity.directory_id)
     program = f"Logboom {importlib.metadata.version('logboom')}"
-    return open_member(disk, node_id, program=program, joins=joins, report=partial(_report, log))
+    return open_member(
+        disk,
+        node_id,
+        program=program,
+        joins=joins,
+        had_metadata=identity.had_metadata,
+        report=partial(_report, log),
+    )
 
 
 def _report(log: FilteringBoundLogger, found: Damage | Notice) -> None:

@@ -24,7 +24,7 @@ from logboom.base.errors import StorageError
 from logboom.base.ids import BrokerId, DirectoryId
 from logboom.base.ports import Disk, Ids, Lock, LockHeldError
 from logboom.broker.peers import GENERATION_MARK, PeerIdentity
-from logboom.storage import claim_format, read_whole, replace_whole
+from logboom.storage import claim_format, read_whole, replace_whole, retriable_error_for
 
 METADATA_DIR: Final = "metadata"
 STREAMS_DIR: Final = "streams"
@@ -73,6 +73,9 @@ class Identity:
     """How often the cluster was founded again after the majority of its voters was lost (`raft.quorum_recovery`)."""
     left: str = ""
     """The generation that it leaves to join the next one; empty once it has joined."""
+    had_metadata: bool = False
+    """Whether this directory has ever had metadata. A member that lost them may have forgotten a vote, so it must not
+    begin anew under its directory id."""
 
     @property
     def as_peer(self) -> PeerIdentity:
@@ -158,6 +161,20 @@ class DataDir:
             self.identity = replace(self.identity, cluster_id=_ASKS, generation=0, left=self.identity.cluster_name)
         _write_identity(self._disk, self.identity)
 
+    def note_metadata(self) -> None:
+        """The metadata are there now: if they are missing from now on, they are lost. Raises OSError, unless room is
+        lacking for the note: the next start tries again."""
+        if self.identity.had_metadata:
+            return
+        noted = replace(self.identity, had_metadata=True)
+        try:
+            _write_identity(self._disk, noted)
+        except OSError as error:
+            if retriable_error_for(error, _NODE_FILE) is None:
+                raise
+        else:
+            self.identity = noted
+
     @property
     def unknown_entries(self) -> list[str]:
         """Names in it that Logboom did not make: they may have been meant for another directory."""
@@ -239,6 +256,8 @@ def _write_identity(disk: Disk, identity: Identity) -> None:
         node["generation"] = identity.generation
     if identity.left:
         node["left"] = identity.left
+    if identity.had_metadata:
+        node["had_metadata"] = True
     replace_whole(disk, ".", _NODE_FILE, json.dumps(node, indent=2).encode() + b"\n", sync=True)
 
 
@@ -256,6 +275,7 @@ def _parse(file: Path, data: bytes) -> Identity:
             DirectoryId(str(node["directory_id"])),
             int(node.get("generation", 0)),
             str(node.get("left", "")),
+            bool(node.get("had_metadata", False)),
         )
     except (KeyError, ValueError, TypeError):
         raise DataDirError(f"{file} does not name cluster_id, broker_id and directory_id. {_REMEDY}") from None

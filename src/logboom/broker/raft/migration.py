@@ -46,17 +46,20 @@ _OLD_CONFIG: Final = LogConfig(segment_bytes=_OLD_SEGMENT_BYTES, max_decompresse
 _READ_BYTES: Final = MIB
 
 
-def open_member(disk: Disk, node_id: NodeId, *, program: str, joins: bool, report: Report) -> OpenedGroup:
+def open_member(
+    disk: Disk, node_id: NodeId, *, program: str, joins: bool, had_metadata: bool, report: Report
+) -> OpenedGroup:
     """The member of the metadata group in a data directory, which is made or migrated where there is none.
 
     `program` is its name and version, which the error of an older program names. `joins`: a new member belongs to no
-    group until a leader adds it; otherwise it is the only voter of a new one. Waits for the disk. Raises StorageError
+    group until a leader adds it; otherwise it is the only voter of a new one. `had_metadata`: whether the directory has
+    ever had metadata, so that they are lost where there are none. Waits for the disk. Raises StorageError
     where the disk fails or something is damaged or missing, FormatVersionError where a newer version wrote it.
     """
     try:
         is_old = format_of(disk) < GROUP_FORMAT
         has_metadata = has_member(disk)
-        if not has_metadata and disk.exists(STREAMS_DIR) and disk.list(STREAMS_DIR):
+        if not has_metadata and (had_metadata or (disk.exists(STREAMS_DIR) and disk.list(STREAMS_DIR))):
             raise StorageError(
                 f"the metadata is missing from a data directory that has been used: restore {METADATA_DIR}, or remove "
                 "this broker from its cluster, empty its data directory, and let it join again"
