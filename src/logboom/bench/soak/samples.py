@@ -13,8 +13,11 @@ from logboom.bench import report
 from logboom.bench.servers import Server
 
 METRICS: Final = ("memory_mb", "handles", "threads", "cpu_percent", "disk_mb")
-ALLOWED: Final = {"memory_mb": (10.0, 0.05), "handles": (5.0, 0.05), "threads": (1.0, 0.0), "disk_mb": (64.0, 0.10)}
-"""Growth over the judged time that still counts as flat: the larger of a number and a share of the median."""
+ALLOWED: Final = {"memory_mb": (10.0, 0.05), "handles": (5.0, 0.05), "threads": (4.0, 0.0), "disk_mb": (64.0, 0.10)}
+"""Growth over the judged time that still counts as flat: the larger of a number and a share of the median.
+
+The broker's pools are bounded, but start a thread only when all that they have are busy, so a few come late where the
+machine has other work."""
 JUDGED_MIN_S: Final = 120.0
 """A shorter span is too noisy to fit a line to."""
 
