@@ -228,7 +228,7 @@ def run(seed: int, break_it: Callable[[Cluster], Awaitable[None]]) -> Cluster:
     return cluster
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("seed", [Random(n).getrandbits(32) for n in range(4)])
 def test_no_acknowledged_record_is_lost_whatever_breaks(seed: int) -> None:
     async def break_it(cluster: Cluster) -> None:

@@ -85,7 +85,6 @@ CALM: Final = replace(
     producer_pause_max_s=0.05,
     in_flight_max=(5,),
     replica_lags_ms=(30_000,),
-    rest_chance=1.0,
     troubled_s=2.0,
     schedule=(),
 )
@@ -93,7 +92,6 @@ CALM: Final = replace(
 SLOW_TO_LEAD: Final = replace(
     CALM,
     replica_lags_ms=(3_000,),
-    rest_chance=0.0,
     troubled_s=10.0,
     schedule=planned(
         (0.2, NETWORK_LANE, "slow-links", 9.5),

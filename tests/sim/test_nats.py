@@ -529,6 +529,7 @@ def test_a_leader_that_was_fenced_and_leads_again_stores_nothing_that_it_had_kep
     assert run_cluster_seed(4, _ISOLATED).violations == ()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("seed", [5, 10])
 def test_a_leader_that_gets_no_answer_goes_on_and_the_one_before_it_leads_again(
     monkeypatch: pytest.MonkeyPatch, seed: int
@@ -563,7 +564,7 @@ def _with_kafka_producers(monkeypatch: pytest.MonkeyPatch, seed: int, answer_s: 
 
     monkeypatch.setattr(Handover, "_ask", asked_in_vain)
     monkeypatch.setattr(HeldMessages, "without_others", counted)
-    return run_cluster_seed(seed, replace(_hurried(seed), producers=2, producer_pause_max_s=0.02)), kept
+    return run_cluster_seed(seed, replace(_hurried(seed), producers=2, producer_pause_max_s=0.1)), kept
 
 
 def test_a_leader_in_between_that_has_stored_records_of_kafka_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -584,6 +585,7 @@ def test_a_leader_that_takes_everything_for_records_of_kafka_is_found_out(monkey
     assert any("duplicate" in violation for violation in outcome.violations)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("seed", [5, 6])
 def test_what_nats_brings_late_is_not_stored_again(seed: int) -> None:
     """A leader that was subscribed already gets it after others have stored it, and later messages."""
