@@ -353,6 +353,24 @@ def test_a_follower_that_ends_inside_a_batch_of_its_leader_goes_back_to_where_th
     run(body)
 
 
+def test_an_answer_to_a_fetch_that_stands_cuts_nothing_if_it_comes_again(
+    partition: Partition, commit: ImmediateCommit, replication: Recorded
+) -> None:
+    """Its records begin below the end of the log, as those of a batch that was compacted do."""
+
+    async def body() -> None:
+        partition.role.follow(BrokerId(2), Epoch(4))
+        again = answer(replication, 2)._replace(offset=Offset(2), stands=True)
+        records = leaders_batch(b"c", b"d", offset=2, epoch=4)
+        partition.role.follower.answered(again, records)
+        commit.commit()
+        partition.role.follower.answered(again, records)
+        assert not partition.role.follower.is_cutting
+        assert (partition.log_end_offset, replication.fetches[-1].offset) == (4, 4)
+
+    run(body)
+
+
 def test_a_follower_waits_before_it_asks_again_for_bytes_that_are_no_batches(
     partition: Partition, replication: Recorded
 ) -> None:

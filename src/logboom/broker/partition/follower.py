@@ -378,6 +378,7 @@ def _placed(log: PartitionLog, answer: FetchAnswered, headers: Sequence[tuple[in
         answer.high_watermark,
         answer.log_start,
         diverging=EpochEnd(log.epochs.latest, Offset(first)),
+        offset=answer.offset,  # an answer that was taken already cuts nothing
     )
 
 
