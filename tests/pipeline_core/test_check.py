@@ -358,6 +358,42 @@ sinks:
     ]
 
 
+def test_a_fault_of_an_item_does_not_hide_those_of_the_others() -> None:
+    text = """name: shop
+sources: {web: {type: stream, stream: web}}
+transforms:
+  parsed: {type: parse, inputs: [web], rules: [{format: json}]}
+  masked:
+    type: mask
+    inputs: [parsed]
+    rules:
+      - {kind: emial}
+      - {kind: pattern, pattern: '(a'}
+      - {kind: card, keep: 99}
+      - {kind: email, keep: 3}
+  load:
+    type: aggregate
+    inputs: [masked]
+    window: 1m
+    metrics:
+      one: {type: cuont}
+      two: {type: histogram, of: attributes.ms}
+      three: {type: count, off: body}
+sinks:
+  out: {type: console, inputs: [load]}
+"""
+    kinds, types = "'email', 'ipv4', 'ipv6', 'card', 'token' or 'pattern'", "'histogram', 'quantiles' or 'unique'"
+    assert problems(text) == [
+        f"p.yaml:9: transforms.masked.rules[0].kind: should be {kinds}, got 'emial'",
+        "p.yaml:10: transforms.masked.rules[1].pattern: pattern is not an RE2 expression: missing ): (a",
+        "p.yaml:11: transforms.masked.rules[2].keep: should be less than or equal to 8, got 99",
+        "p.yaml:12: transforms.masked.rules[3].keep: goes with action keep_last, not with redact",
+        f"p.yaml:18: transforms.load.metrics.one.type: should be 'count', 'sum', 'min', 'max', {types}, got 'cuont'",
+        "p.yaml:19: transforms.load.metrics.two: needs bounds",
+        "p.yaml:20: transforms.load.metrics.three.off: unknown key 'off' (did you mean 'of'?)",
+    ]
+
+
 def test_a_fault_of_a_node_does_not_hide_that_its_inputs_do_not_exist() -> None:
     text = """name: shop
 sources: {web: {type: stream, stream: web}}

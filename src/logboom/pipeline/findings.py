@@ -30,6 +30,8 @@ Model = TypeVar("Model", bound=Settings)
 _STAND_INS: Final = ("x", 1, True, ["x"], {"x": "x"}, "1m", "1MiB")
 """Sample values: every key accepts at least one of them."""
 _FIRST_KEY: Final = re.compile(r"[^.\[]*")
+_ITEM: Final = re.compile(r"(?P<key>[^.\[]+)(?:\[(?P<index>\d+)\]|\.(?P<name>[^.\[]+))")
+"""A place inside an item of a list or of a group."""
 
 
 class Findings:
@@ -42,8 +44,9 @@ class Findings:
         self.problems: list[Problem] = []
         self.warnings: list[PlanWarning] = []
         self.expressions: list[Expression] = []
-        self._faulty_keys: dict[KeyPath, set[str]] = {}
-        """The faulty keys of each part that has any, by the part's place."""
+        self._faulty_keys: dict[KeyPath, set[str | int]] = {}
+        """The faulty keys of each part that has any, by the part's place, and the faulty items of its lists and
+        groups, by theirs."""
 
     def line(self, path: KeyPath) -> int:
         """The line of a value, or of the nearest enclosing value."""
@@ -89,7 +92,13 @@ class Findings:
             self._report(path, error)
             missing = {name for name, info in model.model_fields.items() if info.is_required() and name not in value}
             faulty = {_first_key(problem) for problem in error.problems} - {""} | missing
-            self._faulty_keys[path] = faulty
+            for name, items in _faulty_items(value, error.problems).items():
+                rest = {**value, name: _with_sound_items(value[name], items)}
+                if _takes(model, rest, name):
+                    value = rest
+                    faulty.discard(name)
+                    self._faulty_keys[*path, name] = items
+            self._faulty_keys[path] = set(faulty)
             return _with_stand_ins(model, value, faulty)
 
     def _document_of(self, path: KeyPath, value: Any) -> YamlDocument:
@@ -216,6 +225,33 @@ def _first_key(problem: Problem) -> str:
     found = _FIRST_KEY.match(problem.where)
     assert found is not None
     return found[0]
+
+
+def _faulty_items(value: Mapping[str, Any], problems: Sequence[Problem]) -> dict[str, set[str | int]]:
+    """By key of a part, the faulty items of its list or group; only keys of which other items are sound."""
+    found: dict[str, set[str | int]] = {}
+    for problem in problems:
+        item = _ITEM.match(problem.where)
+        if item is not None:
+            place = item["name"] if item["index"] is None else int(item["index"])
+            found.setdefault(item["key"], set()).add(place)
+    return {key: items for key, items in found.items() if items < _places_in(value.get(key))}
+
+
+def _places_in(given: object) -> set[str | int]:
+    """The places of a list's items, or the names of a group's."""
+    if isinstance(given, list):
+        return set(range(len(given)))
+    return set(given) if isinstance(given, dict) else set()
+
+
+def _with_sound_items(given: Any, faulty: set[str | int]) -> Any:
+    """A list or group with a sound item in place of each faulty one, so that the others keep their places."""
+    if isinstance(given, list):
+        sound = next(item for at, item in enumerate(given) if at not in faulty)
+        return [sound if at in faulty else item for at, item in enumerate(given)]
+    sound = next(item for name, item in given.items() if name not in faulty)
+    return {name: sound if name in faulty else item for name, item in given.items()}
 
 
 def _with_stand_ins(model: type[Model], value: Mapping[str, Any], faulty: set[str]) -> Model | None:
