@@ -35,6 +35,7 @@ def violations_after(meanwhile: Prepare) -> list[str]:
         await meanwhile(client)
         await made.check_there(client, history)
         assert made.is_checked
+        client.close()
 
     on_node(body)
     return history.violations

@@ -63,7 +63,7 @@ class DirectoryCheck:
             return None
         try:
             return (self._directory / text).resolve()
-        except (OSError, RuntimeError) as error:  # RuntimeError: a loop of symbolic links
+        except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, up to Python 3.12
             self._findings.problem(path, f"{text!r} cannot be resolved: {getattr(error, 'strerror', None) or error}")
             return None
 

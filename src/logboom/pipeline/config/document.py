@@ -121,13 +121,13 @@ class _Reader:
                 self._problem(file, line, "include", "should be the name of a file")
                 continue
             directory = Path(file).parent
-            try:
-                is_one = "*" not in name or Path(name).is_absolute()
-                found = [directory / name] if is_one else sorted(directory.glob(name))
-            except ValueError:  # raised by pathlib only for this reason
+            is_one = "*" not in name or Path(name).is_absolute()
+            if not is_one and any("**" in part and part != "**" for part in name.split("/")):
+                # From Python 3.13 on, pathlib takes it for a single '*'.
                 told = f"{name!r} is not a valid pattern of names: '**' has to be alone between slashes"
                 self._problem(file, line, "include", told)
                 continue
+            found = [directory / name] if is_one else sorted(directory.glob(name))
             if not found:
                 self._problem(file, line, "include", f"no file matches {name!r}")
             yield from (((file, line), path) for path in found)
@@ -136,7 +136,7 @@ class _Reader:
         """Adds the parts of a file to the document."""
         name = str(path)
         try:
-            resolved = path.resolve(strict=True)
+            resolved = _resolved(path)
             if resolved in self._seen:
                 self._problem(*at, "include", f"{name} is already included")
                 return
@@ -145,9 +145,6 @@ class _Reader:
                 return
             self._seen.add(resolved)
             part = parse_yaml(decode_yaml(_bytes_of(path), name), name, self._substitute)
-        except RuntimeError:  # pathlib's error for a loop of symbolic links
-            self._problem(*at, "include", f"{name} cannot be read: it is a link that leads to itself")
-            return
         except OSError as error:
             self._problem(*at, "include", f"{name} cannot be read: {error.strerror}")
             return
@@ -200,6 +197,16 @@ class _Reader:
         for path, line in part.lines.items():
             if path[:depth] == there:
                 self._lines[(*here, *path[depth:])] = line
+
+
+def _resolved(path: Path) -> Path:
+    """The path without symbolic links; OSError with the reason if there is no such file."""
+    try:
+        return path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:  # a loop of links: RuntimeError up to Python 3.12, OSError from 3.13 on
+        if isinstance(error, RuntimeError) or error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link that leads to itself") from None
+        raise
 
 
 def _bytes_of(path: Path) -> bytes:

@@ -184,8 +184,12 @@ def _json_bytes(ref: TableRef, directory: Path) -> bytes:
         _check_size(directory / ref.location)
         return (directory / ref.location).read_bytes()
     request = urllib.request.Request(ref.location, headers={"Accept": "application/json"})  # noqa: S310 - http(s) alone
-    with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:  # noqa: S310
-        return _whole_answer(answer, time.monotonic() + HTTP_ANSWER_S)
+    try:
+        with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:  # noqa: S310
+            return _whole_answer(answer, time.monotonic() + HTTP_ANSWER_S)
+    except urllib.error.HTTPError as error:
+        error.close()  # it holds the connection
+        raise
 
 
 def _whole_answer(answer: http.client.HTTPResponse, ends_by: float) -> bytes:
