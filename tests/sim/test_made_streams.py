@@ -34,8 +34,8 @@ def violations_after(meanwhile: Prepare) -> list[str]:
         assert not made.is_checked
         await meanwhile(client)
         await made.check_there(client, history)
-        assert made.is_checked
         client.close()
+        assert made.is_checked
 
     on_node(body)
     return history.violations
