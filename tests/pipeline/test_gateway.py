@@ -133,3 +133,25 @@ def test_a_jvm_that_is_killed_while_its_session_is_made_is_told_as_that() -> Non
         [sys.executable, "-c", STARTS_A_SESSION], stdout=subprocess.PIPE, text=True, timeout=WAIT_S, check=False
     )
     assert done.stdout == "Spark's JVM was killed (the kernel does this when memory runs out)\n"
+
+
+STOPS_A_SESSION = """
+from logboom.pipeline.spark.session import application_end, jvm_end, start_session
+from logboom.pipeline.spark.settings import SessionOptions
+session = start_session("tests", SessionOptions(master="local[1]"))
+print(application_end(session))
+session.sparkContext._jsc.sc().stop()
+print(application_end(session))
+print(jvm_end(session))
+"""
+
+
+def test_an_application_that_a_cluster_ends_is_told_and_ends_its_jvm() -> None:
+    """Spark stops its context then and the JVM lives on, so that each later call failed with a page of Java."""
+    done = subprocess.run(
+        [sys.executable, "-c", STOPS_A_SESSION], stdout=subprocess.PIPE, text=True, timeout=WAIT_S, check=False
+    )
+    nothing, ended, jvm = done.stdout.splitlines()
+    assert nothing == "None"
+    assert ended.startswith("Spark's application was ended by its cluster")
+    assert jvm.startswith("Spark's JVM was killed")

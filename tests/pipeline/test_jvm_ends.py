@@ -72,7 +72,7 @@ def test_a_run_gives_up_when_its_jvm_has_been_killed_six_times_with_one_batch(
             killed.add(jvm)
         assert router.wait() == 1, router.log_text()[-3_000:]
         assert f"{ENDS_MAX} times in a row with batch 0 of the router running" in router.log_text()
-        assert router.log_text().count("the run starts Spark anew in") == ENDS_MAX - 1
+        assert router.log_text().count("the run restarts Spark in") == ENDS_MAX - 1
     with RouterProcess(file, broker.kafka, "--once") as router:
         assert router.wait() == 0, router.log_text()[-3_000:]
     total = ledger(tmp_path / "checkpoint")["total"]
@@ -104,7 +104,7 @@ def test_a_full_disk_of_temporary_files_stops_no_run(
         until(lambda: arrived() == 20_001 or not router.alive(), "events on a full disk", every_s=0.5)
 
         os.kill(jvm, signal.SIGKILL)
-        told = f"there is no room for Spark's temporary files in {small_disk} (TMPDIR names another directory)"
+        told = f"there is no space for Spark's temporary files in {small_disk} (set TMPDIR to another directory)"
         until(lambda: told in router.log_text() or not router.alive(), "the sentence", every_s=0.2)
         filler.unlink()
         publish(broker.kafka, "crowded-web", [b'{"msg": "behind"}'], 2)

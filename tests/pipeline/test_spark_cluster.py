@@ -4,10 +4,12 @@ What the executors import travels with the pipeline. A worker and then the drive
 end each record is delivered, and none is unaccounted for.
 """
 
+import contextlib
 import gzip
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -19,13 +21,15 @@ from typing import Final
 
 import pytest
 from confluent_kafka import Producer
-from tests.pipeline.support import RouterProcess, header, ledger, make_stream, needs_java, records
+from tests.pipeline.support import RouterProcess, descendants, header, ledger, make_stream, needs_java, records
 from tests.support.commands import run_logboom
 from tests.support.server import BrokerProcess
-from tests.support.waiting import WAIT_S
+from tests.support.waiting import WAIT_S, until
 
 from logboom.bench.spark_cluster import StandaloneCluster
 from logboom.pipeline.errors import PipelineError
+from logboom.pipeline.run.executor_watch import WAIT_S as WAIT_FOR_EXECUTORS_S
+from logboom.pipeline.run.executor_watch import ExecutorWatch
 from logboom.pipeline.spark import environment as environment_module
 from logboom.pipeline.spark.environment import environment_settings, executor_python, pack
 from logboom.pipeline.spark.gateway import SparkJvm
@@ -48,11 +52,11 @@ sinks:
 """
 
 
-def _cluster(directory: Path) -> StandaloneCluster:
-    """Two workers whose Python is the one that the tests' environment was made from: nothing of ours is in it."""
+def _cluster(directory: Path, workers: int = 2) -> StandaloneCluster:
+    """Workers whose Python is the one that the tests' environment was made from: nothing of ours is in it."""
     paths = os.pathsep.join((str(Path(sys.base_prefix) / "bin"), os.environ["PATH"]))
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK"))}
-    return StandaloneCluster(directory, 2, environment={**environment, "PATH": paths})
+    return StandaloneCluster(directory, workers, environment={**environment, "PATH": paths})
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +86,11 @@ def test_the_metadata_of_a_distribution_is_not_parsed_for_each_of_its_files(
     assert read.count("METADATA") < 10
 
 
-def _send(broker: BrokerProcess, numbers: range) -> None:
+def _send(broker: BrokerProcess, numbers: range, stream: str = "spread") -> None:
     producer = Producer({"bootstrap.servers": broker.kafka, "enable.idempotence": True})
     for number in numbers:
         event = {"time": "2026-11-20T12:00:00Z", "msg": f"mail to a{number}@example.com", "n": number}
-        producer.produce("spread", json.dumps(event), partition=number % 2)
+        producer.produce(stream, json.dumps(event), partition=number % 2)
     assert producer.flush(WAIT_S) == 0
 
 
@@ -99,9 +103,9 @@ def _router(
         yield router
 
 
-def _wait_for_records(router: RouterProcess, broker: BrokerProcess, count: int) -> None:
+def _wait_for_records(router: RouterProcess, broker: BrokerProcess, count: int, stream: str = "spread-out") -> None:
     deadline = time.monotonic() + WAIT_S
-    while len({header(one, "logboom-event-id") for one in records(broker.kafka, "spread-out")}) < count:
+    while len({header(one, "logboom-event-id") for one in records(broker.kafka, stream)}) < count:
         assert router.process.poll() is None, router.log_text()[-3_000:]
         assert time.monotonic() < deadline, router.log_text()[-3_000:]
         time.sleep(0.5)
@@ -130,6 +134,54 @@ def test_a_worker_and_the_driver_are_killed(tmp_path: Path, broker: BrokerProces
     total = ledger(tmp_path / "checkpoint")["total"]
     assert (total["records_in"], total["out"]) == ({"web": 3_000}, {"out": 3_000})
     assert b"example.com" not in b"".join(one.value() or b"" for one in found)
+
+
+@pytest.mark.in_turn(3)
+def test_a_run_continues_after_the_cluster_has_ended_its_application(
+    tmp_path: Path, broker: BrokerProcess, environment: Path
+) -> None:
+    """A master ends it when no executor can be launched, for example on full disks of its workers. Here a file is where
+    the worker makes the directories of executors, and the running one is killed."""
+    make_stream(broker.kafka, "ended", partitions=2)
+    make_stream(broker.kafka, "ended-out", partitions=2)
+    file, work = tmp_path / "pipeline.yaml", tmp_path / "work-1"
+    file.write_text(PIPELINE.replace("spread", "ended"))
+    with _cluster(tmp_path, 1) as cluster, _router(file, broker, cluster, environment) as router:
+        _send(broker, range(500), "ended")
+        _wait_for_records(router, broker, 500, "ended-out")
+        moved = work.rename(tmp_path / "moved")
+        work.touch()
+        worker = cluster.workers[0].pid
+        for pid in descendants(worker) - {worker}:
+            with contextlib.suppress(ProcessLookupError):  # those of Python end with the executor
+                os.kill(pid, signal.SIGKILL)
+        _send(broker, range(500, 1_000), "ended")
+        told = "Spark's application was ended by its cluster"
+        until(lambda: told in router.log_text() or not router.alive(), "the end of the application", every_s=0.2)
+        work.unlink()
+        moved.rename(work)
+        _wait_for_records(router, broker, 1_000, "ended-out")
+        assert "nothing is lost: the run restarts Spark in 1 s" in router.log_text()
+        router.kill9()
+
+
+def test_a_cluster_without_an_executor_is_told_once() -> None:
+    clock, counts, told = [0.0], [0], list[str]()
+    watch = ExecutorWatch(lambda: counts[0], told.append, lambda: clock[0])
+    for clock[0] in (0.0, WAIT_FOR_EXECUTORS_S - 1):
+        watch.look()
+    assert told == []
+    for clock[0] in (WAIT_FOR_EXECUTORS_S, WAIT_FOR_EXECUTORS_S + 100):
+        watch.look()
+    assert [line.partition(":")[0] for line in told] == ["the cluster has had no executor for this run for 30 s"]
+    counts[0] = 2
+    watch.look()
+    watch.look()
+    assert told[1:] == ["executors of the cluster are running now"]
+    counts[0] = 0
+    for clock[0] in (500.0, 500.0 + WAIT_FOR_EXECUTORS_S):
+        watch.look()
+    assert len(told) == 3
 
 
 def test_an_archive_with_an_interpreter_of_its_own_brings_that(tmp_path: Path, environment: Path) -> None:

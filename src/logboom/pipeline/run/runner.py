@@ -41,6 +41,7 @@ from logboom.pipeline.run.carry_over import check_state_carries_over, check_stat
 from logboom.pipeline.run.dead_letters import LettersFromExecutors, write_dead_letters
 from logboom.pipeline.run.delivery import Delivery
 from logboom.pipeline.run.display import Display, MetricsPage
+from logboom.pipeline.run.executor_watch import ExecutorWatch, executors_of
 from logboom.pipeline.run.progress import RunProgress
 from logboom.pipeline.run.rate_limit import RateLimit
 from logboom.pipeline.run.reloading import Recompile, Reloading
@@ -52,7 +53,7 @@ from logboom.pipeline.sinks.bulk.secrets import read_secret
 from logboom.pipeline.sinks.registry import type_of
 from logboom.pipeline.spark.causes import cause_of, is_out_of_memory
 from logboom.pipeline.spark.listening import lags_reported
-from logboom.pipeline.spark.session import StartedJvm, jvm_end, start_session, warm_up
+from logboom.pipeline.spark.session import StartedJvm, application_end, jvm_end, start_session, warm_up
 from logboom.pipeline.spark.settings import SessionOptions
 
 _TICK_S: Final = 0.5
@@ -143,6 +144,8 @@ class Runner:
         self._is_more = False
         """Whether `before` will bring more records after this round."""
         self._changed: Plan | None = None
+        self._executors: ExecutorWatch | None = None
+        """For a session on a cluster."""
         self._admin = StreamAdmin(options.bootstrap)
         self._checkpoint = checkpoint_of(plan)
         self._keeping = keeping_of(plan)
@@ -187,6 +190,7 @@ class Runner:
             end = jvm_end(spark, _JVM_END_S)
             if end is None and is_full(self._checkpoint):
                 raise PipelineError(f"{_disk_is_full(self._checkpoint)} and start it again; nothing is lost") from error
+            end = end or application_end(spark)
             if end is None:
                 raise
             raise JvmEndedError(end, "; nothing is lost: the next start continues with the same batch") from error
@@ -221,6 +225,8 @@ class Runner:
         with exclusive_lock(self._checkpoint / LOCK, f"the checkpoint {self._checkpoint}"):
             self._keeping.open(self.stopping)
             self._reloading.open()
+            if not self._options.session.is_local:
+                self._executors = ExecutorWatch(partial(executors_of, spark), self._display.notify)
             try:
                 with lags_reported(spark, self._on_lag):
                     before, self._is_more = self._options.before, True
@@ -408,7 +414,7 @@ class Runner:
         """Wait until all queries have ended; PipelineError if one failed. A stop request ends them early."""
         while any(each.query.isActive for each in queries) and not self.stopping.wait(_END_POLL_S):
             self._display.show(self.progress.snapshot())
-            self._check_keeping([each.query for each in queries])
+            self._check([each.query for each in queries])
         self._display.show(self.progress.snapshot())
         if self.stopping.is_set():
             _stop_queries([each.query for each in queries])
@@ -418,8 +424,10 @@ class Runner:
                 fatal = router.fatal or self._keeping.fatal
                 raise fatal or PipelineError(f"{each.name} failed: {cause_of(error)}")
 
-    def _check_keeping(self, queries: list[StreamingQuery]) -> None:
+    def _check(self, queries: list[StreamingQuery]) -> None:
         """PipelineError if this run may not continue. Its queries are stopped in the middle of their batches."""
+        if self._executors is not None:
+            self._executors.look()
         if self._keeping.fatal is not None:
             self._halt.set()
             for query in queries:
@@ -433,7 +441,7 @@ class Runner:
         try:
             while not self._halt.wait(_TICK_S):
                 self._display.show(self.progress.snapshot())
-                self._check_keeping([each.query for each in queries])
+                self._check([each.query for each in queries])
                 trimmer.tick()
                 router.ticks.tick()
                 self._changed = self._reloading.changed_plan(self._plan)

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 
 _OUT_OF_MEMORY: Final = (3, 52)
 """Exit codes: HotSpot's with `ExitOnOutOfMemoryError`, and `SparkExitCode.OOM` of an executor or a local driver."""
+_STOPPED: Final = "stopped SparkContext"
+"""A part of what Spark says to each call after a cluster has ended the application."""
+_ENDED_BY_CLUSTER: Final = (
+    "Spark's application was ended by its cluster, as one is whose executors fail to start again and again; the logs "
+    "of the cluster's workers say why (a full disk, too little memory)"
+)
 _STANDALONE: Final = "spark://"
 _KUBERNETES: Final = "k8s://"
 _YARN_VARIABLES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
@@ -144,6 +150,9 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
         with _ends_told(started.jvm):
             session = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
+        if _STOPPED in str(error):
+            started.jvm.kill()
+            raise JvmEndedError(_ENDED_BY_CLUSTER) from error
         message = f"Spark does not start on the master {options.master}: {cause_of(error)}"
         is_without = PACKAGES in started.settings
         raise PipelineError(
@@ -187,6 +196,21 @@ def jvm_end(session: "SparkSession", wait_s: float = 0.0) -> str | None:
     except subprocess.TimeoutExpired:
         return None
     return _said_of(code)
+
+
+def application_end(session: "SparkSession") -> str | None:
+    """How a cluster ended the application of a session whose JVM runs, as the beginning of a sentence; None if it did
+    not. No job can be run in that JVM any more, so it is ended too.
+
+    A standalone master removes an application after ten executors in a row have failed, if no other one runs
+    (`spark.deploy.maxExecutorRetries`); YARN and Kubernetes end one whose master or too many of whose executors fail.
+    """
+    if not session.sparkContext._jsc.sc().isStopped():  # noqa: SLF001 - PySpark does not have it
+        return None
+    process = session.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - as in jvm_end
+    process.kill()
+    process.wait()
+    return _ENDED_BY_CLUSTER
 
 
 def _said_of(code: int) -> str:
