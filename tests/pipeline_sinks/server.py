@@ -22,8 +22,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import cramjam
 from tests.support.waiting import WAIT_S
 
-NotTaken = Literal["429", "503", "500", "hang", "reset", "half", "half_head", "garbage"]
-"""`half` and `half_head`: an answer cut in the middle of its body or of its head."""
+NotTaken = Literal["429", "503", "500", "hang", "reset", "half", "half_head", "garbage", "page"]
+"""`half` and `half_head`: an answer cut in the middle of its body or of its head; `page`: 200 with HTML, of a proxy."""
 InDoubt = Literal["half_stored", "lost_answer", "trickle", "drip", "late", "stored_500", "stored_503"]
 """The request is taken, but the client does not learn it: `half_stored`, the answer is cut; `lost_answer`, the
 connection ends without a byte; `trickle` and `drip`, the answer's body or its head comes byte by byte and has no end;
@@ -237,6 +237,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-")
             self.wfile.flush()
             self._end()
+        elif fault == "page":
+            self._send(Reply(200, b"\n<!DOCTYPE html>\n<title>Sign in</title>"))
         elif fault == "garbage":
             self.wfile.write(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
             self.close_connection = True

@@ -47,7 +47,7 @@ def test_events_arrive_once_in_full_requests(case: Case, server: Server, batch: 
 
 
 @mostly
-@pytest.mark.parametrize("fault", [fault for fault in NOT_TAKEN if fault != "hang"])
+@pytest.mark.parametrize("fault", [fault for fault in NOT_TAKEN if fault not in ("hang", "page")])
 def test_a_server_that_does_not_take_requests_for_a_while_gets_each_event_once(
     case: Case, server: Server, batch: Delivering, fault: Fault
 ) -> None:
@@ -56,6 +56,17 @@ def test_a_server_that_does_not_take_requests_for_a_while_gets_each_event_once(
     assert server.faults.applied[fault] == 6
     assert server.contract.events == dict.fromkeys(IDS, 1)
     assert (batch.rows, batch.letters.refused) == (COUNT, [])
+
+
+@everywhere
+def test_the_page_of_a_proxy_takes_no_events(case: Case, server: Server, batch: Delivering) -> None:
+    """But for a webhook, which may be any server."""
+    server.faults.next += ["page"] * 3
+    batch.until_done(BATCHES)
+    assert server.faults.applied["page"] == 3
+    taken = set(server.contract.events)
+    assert taken < IDS if case.name == "webhook" else taken == IDS
+    assert batch.letters.refused == []
 
 
 @mostly

@@ -295,11 +295,18 @@ def test_connect_says_which_sink_is_tried_and_what_is_wrong_as_soon_as_it_is_kno
         assert told == ["trying one", "one fails", "trying two", "trying three", "three fails"]
 
 
-def test_connect_does_not_take_the_page_of_a_proxy_for_elasticsearch(tmp_path: Path) -> None:
-    with Server(_Page()) as server:
+class _Greeting(Contract):
+    """A server of another kind that takes every request."""
+
+    def handle(self, request: Request) -> Reply:
+        return Reply(200, b"hello")
+
+
+def test_connect_does_not_take_another_server_for_elasticsearch(tmp_path: Path) -> None:
+    with Server(_Greeting()) as server:
         text = pipeline_of(f"type: elasticsearch, index: logs, url: '{server.url}'")
         ((_, message),) = try_sinks(compile_pipeline(text, str(tmp_path / "p.yaml")), {})
-        assert message.endswith("does not answer as Elasticsearch and OpenSearch do: 200 OK: <html>Sign in</html>")
+        assert message.endswith("does not answer as Elasticsearch and OpenSearch do: 200 OK: hello")
 
 
 @pytest.mark.parametrize(

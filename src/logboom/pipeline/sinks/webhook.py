@@ -69,6 +69,8 @@ class WebhookSink(AuthorizedSink, frozen=True, kw_only=True, tag="webhook"):
 class WebhookTarget(HttpTarget):
     """One address."""
 
+    may_be_page = True
+
     def __init__(self, sink: WebhookSink, client: HttpClient) -> None:
         super().__init__(client)
         self._sink = sink

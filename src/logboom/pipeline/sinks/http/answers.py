@@ -16,6 +16,7 @@ REFUSED: Final = (400, 406, 409, 411, 413, 414, 415, 422, 431)
 """Status codes that blame the content of the request."""
 _OVERLOAD: Final = (429, 503)
 _AGAIN: Final = (408, 421, 425)
+_PAGES: Final = (b"<!doctype html", b"<html")
 
 
 class HttpAnswer(NamedTuple):
@@ -28,12 +29,21 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
-def check_status(answer: HttpAnswer, place: str, *, refused: Collection[int] = REFUSED) -> None:
-    """Return if the request was accepted; otherwise raise the target's error. `place`: the server, for messages."""
+def check_status(
+    answer: HttpAnswer, place: str, *, refused: Collection[int] = REFUSED, may_be_page: bool = False
+) -> None:
+    """Return if the request was accepted; otherwise raise the target's error. `place`: the server, for messages.
+
+    No API of a product answers an accepted request with a page of HTML. A proxy that asks for a sign-in does, and nothing
+    is stored. `may_be_page`: any kind of server may answer, so a page is an answer like others.
+    """
     status = answer.status
-    if 200 <= status < 300:
+    is_page = not may_be_page and answer.body[:64].lstrip().lower().startswith(_PAGES)
+    if 200 <= status < 300 and not is_page:
         return
     reason = f"{place} answered {described(answer)}"
+    if 200 <= status < 300:
+        raise TryAgainError(f"{reason}, a page of HTML: a proxy seems to answer in place of the server")
     if status in _OVERLOAD:
         raise TryAgainError(reason, pause_s=retry_after(answer), is_overload=True)
     if status in _AGAIN or status >= 500 or status < 200:

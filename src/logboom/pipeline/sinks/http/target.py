@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from logboom.pipeline.sinks.http.answers import REFUSED, HttpAnswer, check_status
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 class HttpTarget:
     """A server of one product."""
+
+    may_be_page: ClassVar[bool] = False
+    """Whether it may answer an accepted request with a page of HTML."""
 
     def __init__(self, client: HttpClient) -> None:
         self.client = client
@@ -24,7 +27,7 @@ class HttpTarget:
 
     def check(self, answer: HttpAnswer, *, refused: Collection[int] = REFUSED) -> HttpAnswer:
         """The answer to an accepted request; raises the target's errors for any other."""
-        check_status(answer, self.place, refused=refused)
+        check_status(answer, self.place, refused=refused, may_be_page=self.may_be_page)
         return answer
 
     def close(self) -> None:
