@@ -31,6 +31,7 @@ from logboom.metadata import (
     Image,
     MetadataLimits,
     MetadataRecord,
+    ProducerIdsAllocated,
     Stream,
     StreamConfig,
     StreamCreated,
@@ -212,6 +213,25 @@ def test_an_older_image_is_untouched() -> None:
     before = with_stream(Image(), "orders")
     with_stream(before, "other")
     assert list(before.by_name) == ["orders"]
+
+
+def test_a_change_asks_for_the_hash_of_no_other_stream() -> None:
+    """Where there are 10,000, that took 2.4 ms of each change, on the loop of each broker."""
+    hashed: list[UUID] = []
+
+    class CountedId(UUID):
+        def __hash__(self) -> int:
+            hashed.append(self)
+            return super().__hash__()
+
+    image = Image()
+    for number in range(20):
+        command = CreateStream(f"s-{number}", 1, 1, {}, internal=False)
+        image = apply_all(image, create_stream(image, command, StreamId(CountedId(int=number)), LIMITS))
+    hashed.clear()
+    after = apply(image, ProducerIdsAllocated(next_id=ProducerId(7)))
+    assert hashed == []
+    assert after.by_id == image.by_id
 
 
 def test_producer_ids_are_given_once() -> None:
