@@ -277,7 +277,7 @@ def _records(data: bytes, offset: Offset) -> tuple[list[Any], Offset]:
     records: list[Record] = []
     next_offset = offset
     for position, header in iter_batches(data):
-        found = _records_of(bytes(data[position : position + header.size_bytes]))
+        found = records_of(bytes(data[position : position + header.size_bytes]))
         skipped = header.base_offset < offset
         records += [record for record in found if record.offset >= offset] if skipped else found
         next_offset = header.next_offset
@@ -285,7 +285,8 @@ def _records(data: bytes, offset: Offset) -> tuple[list[Any], Offset]:
 
 
 @lru_cache(maxsize=_BATCHES_KEPT)
-def _records_of(batch: bytes) -> tuple[Record, ...]:
-    """The records of one batch. Each is read some ten times: by consumers, and whenever copies are compared."""
+def records_of(batch: bytes) -> tuple[Record, ...]:
+    """The records of one batch. Each is read some ten times: by consumers, and whenever copies are compared or looked
+    into."""
     _, header = next(iter_batches(batch))
     return tuple(iter_records(batch, 0, header, _RECORDS_BYTES_MAX))

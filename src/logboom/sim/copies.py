@@ -6,11 +6,9 @@ from pathlib import PurePosixPath
 
 from logboom.base.errors import CorruptBatchError
 from logboom.broker.disk.ownership import directory_of
-from logboom.records import Record, iter_batches, iter_records
-from logboom.sim.client import TopicPartition
+from logboom.records import Record, iter_batches
+from logboom.sim.client import TopicPartition, records_of
 from logboom.sim.disk import SimDisk
-
-_RECORDS_BYTES_MAX = 1 << 26
 
 
 def records_on(disk: SimDisk, where: TopicPartition) -> Iterator[Record]:
@@ -22,7 +20,7 @@ def records_on(disk: SimDisk, where: TopicPartition) -> Iterator[Record]:
         data = bytes(disk.nodes[path].data)
         try:
             for position, header in iter_batches(data):
-                yield from iter_records(data, position, header, _RECORDS_BYTES_MAX)
+                yield from records_of(data[position : position + header.size_bytes])
         except CorruptBatchError:
             continue  # the room that is reserved behind the last batch
 
