@@ -7,6 +7,7 @@ from tests.broker.replicated import Cluster, bytes_of, on_brokers, refusal_of, u
 from logboom.base.errors import NotLeaderError
 from logboom.base.ids import Offset
 from logboom.metadata.reassignment import reassign
+from logboom.sim.disk import SimDisk
 
 
 @on_brokers(3, minimum=1)
@@ -67,12 +68,35 @@ async def test_what_is_left_of_a_copy_that_was_being_removed_is_no_copy(cluster:
     await cluster.take(reassign(cluster.image, "orders", 0, [2, 3], cluster.minimum_of))
     await until(lambda: cluster.assignment("orders").replicas == (2, 3), "the move is complete")
     disk = cluster.disk(1)
-    for name in disk.list("streams/orders-0"):
-        if name in ("owner.json", "durable-end", "leader-epochs") or name.startswith("0" * 20):
-            disk.unlink(f"streams/orders-0/{name}")
-    assert any(name.endswith(".log") for name in disk.list("streams/orders-0"))
+    _remove_half(disk)
     await cluster.take(reassign(cluster.image, "orders", 0, [1, 2, 3], cluster.minimum_of))
     await cluster.start(1)
     await cluster.in_sync("orders")
     assert {cluster.partition(one, "orders").log_start_offset for one in (1, 2, 3)} == {0}
     assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.partition(2, "orders").log)
+    await cluster.stop(1)
+    _remove_half(disk)
+    await cluster.start(1)
+    await cluster.in_sync("orders")
+    assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.partition(2, "orders").log)
+    assert sum("set-aside" in name for name in disk.list("streams")) == 2, "the rest of each stays"
+
+
+@on_brokers(3, minimum=1)
+async def test_a_copy_with_a_damaged_mark_is_used(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    await append(cluster.leader("orders"), b"a")
+    for _ in range(2):
+        await cluster.stop(1)
+        disk = cluster.disk(1)
+        disk.open("streams/orders-0/owner.json").write(0, [b"?"])
+        await cluster.start(1)
+        await cluster.in_sync("orders")
+    assert not any("set-aside" in name for name in disk.list("streams"))
+
+
+def _remove_half(disk: SimDisk) -> None:
+    for name in disk.list("streams/orders-0"):
+        if name in ("owner.json", "durable-end", "leader-epochs") or name.startswith("0" * 20):
+            disk.unlink(f"streams/orders-0/{name}")
+    assert any(name.endswith(".log") for name in disk.list("streams/orders-0"))

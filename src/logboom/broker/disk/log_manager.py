@@ -27,10 +27,11 @@ from logboom.broker.disk.ownership import (
     directory_of,
     is_damaged,
     is_moved_away,
+    is_rest,
     mark_of,
     read_mark,
     remove_trees,
-    set_aside_directory_of,
+    set_aside_directories_of,
     why_removable,
     write_mark,
 )
@@ -38,7 +39,7 @@ from logboom.broker.partition.replica import Partition, log_config
 from logboom.broker.partition.services import PartitionServices
 from logboom.broker.runtime import Runtime
 from logboom.metadata import Image, Stream
-from logboom.storage import Damage, Notice, PartitionLog, UnknownStart, holds_no_batch, is_log, retriable_error_for
+from logboom.storage import Damage, Notice, PartitionLog, UnknownStart, is_log, retriable_error_for
 
 _NAMED_MAX: Final = 20
 _MADE_AT_ONCE: Final = 100
@@ -172,8 +173,8 @@ class LogManager:
         found = read_mark(self._disk, directory, expected)
         if found == expected:
             return True
-        if found is None and start.may_be_new(stream, index) and not holds_no_batch(self._disk, directory):
-            return False  # of a copy that was being removed the rest is there; nobody relies on this broker's copy
+        if start.may_be_new(stream, index) and is_rest(self._disk, directory):
+            return False  # nobody relies on this broker's copy
         if found is None or is_damaged(found, expected):
             self._log.warning("the mark of a partition's directory is rewritten", directory=directory)
             write_mark(self._disk, directory, expected)
@@ -338,7 +339,8 @@ class LogManager:
         if mark is not None and mark.id in deleted and directory_of(mark.stream, mark.index) == directory:
             remove_trees(self._disk, [directory])
             return
-        aside = set_aside_directory_of(stream, index)
+        asides = set_aside_directories_of(stream, index)
+        aside = next(name for name in asides if not self._disk.exists(name))
         self._log.warning("unknown directory moved aside for a new stream", directory=directory, moved_to=aside)
         self._disk.rename(directory, aside)
         self._disk.sync_dir(STREAMS_DIR)

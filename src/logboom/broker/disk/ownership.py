@@ -7,8 +7,9 @@ and it is empty. Anything else may be an administrator's only copy, and stays.
 import json
 import re
 import zlib
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 from uuid import UUID
 
@@ -34,9 +35,11 @@ def deleted_directory_of(stream: Stream, index: int) -> str:
     return f"{STREAMS_DIR}/{stream.id.hex}-{index}{DELETED_SUFFIX}"
 
 
-def set_aside_directory_of(stream: Stream, index: int) -> str:
-    """Where an unknown directory is moved that is in the place of a new partition."""
-    return f"{STREAMS_DIR}/{stream.name[:_NAME_KEPT]}-{index}.set-aside-{stream.id.hex}"
+def set_aside_directories_of(stream: Stream, index: int) -> Iterator[str]:
+    """Where an unknown directory is moved that is in the place of a new partition: to the first that is free."""
+    first = f"{STREAMS_DIR}/{stream.name[:_NAME_KEPT]}-{index}.set-aside-{stream.id.hex}"
+    yield first
+    yield from (f"{first}-{number}" for number in count(2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,12 @@ def is_damaged(found: Mark, expected: Mark) -> bool:
         return False
     digits = sum(mine != theirs for mine, theirs in zip(found.id.hex, expected.id.hex, strict=True))
     return not digits or (digits == 1 and found.stream == expected.stream)
+
+
+def is_rest(disk: Disk, directory: str) -> bool:
+    """Whether a directory is what is left of a copy that was being removed: it has records, and no mark, not even a
+    damaged one."""
+    return read_owner(disk, directory) is None and not holds_no_batch(disk, directory)
 
 
 def why_removable(disk: Disk, name: str, image: Image, deleted: Container[StreamId]) -> str | None:
