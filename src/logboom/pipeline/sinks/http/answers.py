@@ -34,8 +34,8 @@ def check_status(
 ) -> None:
     """Return if the request was accepted; otherwise raise the target's error. `place`: the server, for messages.
 
-    No API of a product answers an accepted request with a page of HTML. A proxy that asks for a sign-in does, and nothing
-    is stored. `may_be_page`: any kind of server may answer, so a page is an answer like others.
+    No product answers an accepted request with a page of HTML. A proxy that asks for a sign-in does, and stores
+    nothing. `may_be_page`: any kind of server may answer, so a page is an answer like others.
     """
     status = answer.status
     is_page = not may_be_page and answer.body[:64].lstrip().lower().startswith(_PAGES)
