@@ -89,17 +89,20 @@ CALM: Final = replace(
     schedule=(),
 )
 """Nothing goes wrong, producers have several requests under way, and who holds up a partition stays in the ISR."""
-SLOW_TO_LEAD: Final = replace(
+FULL_FOR_MOMENTS: Final = replace(
     CALM,
+    producers=8,
+    partitions=3,
+    producer_pause_max_s=0.02,
     replica_lags_ms=(3_000,),
     troubled_s=10.0,
     schedule=planned(
         (0.2, NETWORK_LANE, "slow-links", 9.5),
-        *((1 + 1.5 * n, f"n{1 + n % 3}", ("kill", "stop")[n % 2], 0.2) for n in range(6)),
+        *((0.6 + 0.9 * n + 0.05 * i, f"n{1 + i}", "full", 0.2) for n in range(10) for i in range(3)),
     ),
 )
-"""Over slow links, on which requests that were sent together come one by one, leaders change: the first may come
-before a broker leads, the next behind that."""
+"""All disks are full for a moment, again and again. Over slow links, requests that were sent together come one by one:
+the first may come while the disk of the leader is full, the next behind that."""
 NO_POWER: Final = replace(_BASE, troubled_s=3.0, schedule=planned(*everywhere(1, "power")))
 """The power fails everywhere."""
 FLIPPED: Final = replace(_BASE, troubled_s=4.0, schedule=planned((2, "n2", _A_BIT_FLIPS, 0.1)))
@@ -224,7 +227,7 @@ def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
         _slow(let_the_last_one_lead_on, PUT_BACK),
         (mutants.take_records_whatever_they_expect, COUNTED),
         (mutants.drop_parts_that_overtake_each_other, CALM),
-        _slow(mutants.forget_what_was_refused_for_a_moment, SLOW_TO_LEAD),
+        _slow(mutants.forget_what_was_refused_for_a_moment, FULL_FOR_MOMENTS),
         _slow(mutants.serve_groups_before_they_are_loaded, KILLED),
         (mutants.leave_a_nats_server_before_another_one_is_heard, SERVERS_LEAVE),
         _slow(mutants.store_what_two_nats_servers_bring, SERVERS_LEAVE),
