@@ -6,12 +6,12 @@ KILLS ?= 50
 LOGS ?=
 SECONDS ?= 600
 
-.PHONY: help setup demo test test-compiled lint format faults cluster-faults fuzz docs clean
+.PHONY: help setup demo test test-other-python test-compiled lint format faults cluster-faults fuzz docs clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|'
 
-setup:  ## Set everything up: system packages, Python packages, jars; LOGBOOM_COMPILE=1 makes a compiled build in .venv-compiled too
+setup:  ## Set everything up: system packages, Python packages, jars; PYTHON=python3.13 chooses the Python; LOGBOOM_COMPILE=1 makes a compiled build in .venv-compiled too
 	@scripts/setup.sh
 
 demo: setup  ## Run collector, broker and pipeline on real logs and show the result; LOGS=DIR feeds a directory of log files
@@ -19,6 +19,9 @@ demo: setup  ## Run collector, broker and pipeline on real logs and show the res
 
 test: setup  ## Style, types, import contracts and all tests
 	@WORKERS=$(WORKERS) scripts/check.sh lint test
+
+test-other-python: setup  ## A small part of the tests with the newest Python here that is not that of .venv
+	@scripts/check.sh other-python
 
 test-compiled:  ## Compile into .venv-compiled and run the tests of what is compiled there, simulation and kills included
 	@LOGBOOM_COMPILE=1 scripts/setup.sh
@@ -43,4 +46,4 @@ docs: setup  ## Regenerate the generated pages
 	@.venv/bin/logboom config reference > docs/configuration.md
 
 clean:  ## Remove build products and caches; data directories stay
-	rm -rf .venv .venv-compiled build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-compiled .venv-other build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -2,6 +2,7 @@
 # Runs the named groups of checks, each step with its name and time, and stops at the first that fails.
 #   lint            style, layout, types, import contracts
 #   test            all tests in random order, without the long fault runs
+#   other-python    the small part of the tests that shows whether the newest Python here, beside that of .venv, runs Logboom
 #   compiled        the tests of what is compiled, the simulation and some kills, on the compiled build in .venv-compiled
 #   faults          the long fault runs
 #   cluster-faults  those of them that concern clusters
@@ -71,6 +72,56 @@ together_and_then_alone() {
     return "$status"
 }
 
+# The newest Python from 3.12 to 3.13 that is here and is not that of .venv; nothing if there is none.
+other_python() {
+    local version own candidate
+    own=$($BIN/python -c "import sys; print('%d.%d' % sys.version_info[:2])")
+    for version in 3.13 3.12; do
+        [[ $version == "$own" ]] && continue
+        for candidate in "python$version" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$version".*/bin/python; do
+            if [[ $("$candidate" -c "import sys, venv; print('%d.%d' % sys.version_info[:2])" 2> /dev/null) == "$version" ]]; then
+                command -v "$candidate"
+                return
+            fi
+        done
+    done
+}
+
+# What Logboom and its tests need without Spark, sinks and benchmarks: two dozen small packages of the lock, with its hashes.
+lock_of_the_log() {
+    local packages="annotated-doc annotated-types click confluent-kafka cramjam crc32c execnet hypothesis iniconfig kio kafka-python
+        aiokafka async-timeout lz4 markdown-it-py mdurl msgspec nats-py nkeys packaging pluggy prometheus-client pydantic
+        pydantic-core pygments pynacl cffi pycparser pytest pytest-randomly pytest-timeout pytest-xdist python-snappy rich
+        ruamel-yaml shellingham sortedcontainers structlog typer typing-extensions typing-inspection uvloop zstandard py4j"
+    awk -v packages="$packages" '
+        BEGIN {split(packages, names, /[ \n]+/); for (at in names) wanted[names[at]] = 1}
+        /^[A-Za-z0-9_.-]+==/ {on = substr($1, 1, index($1, "==") - 1) in wanted}
+        on {print}' requirements/all.lock
+}
+
+# Everything is imported with warnings as errors, since a Python deprecates what a later one removes. Of the tests those run
+# that depend most on asyncio, files, threads and processes as Python has them. `make test PYTHON=python3.13` runs all.
+run_other_python() {
+    local python env=.venv-other
+    python=$(other_python)
+    if [[ -z $python ]]; then
+        printf -- '--- other-python: there is no other Python here that Logboom is for\n'
+        return
+    fi
+    lock_of_the_log > .venv/other.lock
+    if ! cmp -s .venv/other.lock "$env/lock" || [[ $("$env/bin/python" --version) != $("$python" --version) ]]; then
+        "$python" -m venv --clear "$env"  # with its own pip: one of an older Python may not run on it
+        "$env/bin/python" -m pip install --disable-pip-version-check --quiet --no-compile --no-deps --require-hashes \
+            -r .venv/other.lock
+        cp -r .venv/lib/python*/site-packages/logboom-*.dist-info "$env"/lib/python*/site-packages/
+        printf '%s\n' "$PWD/src" > "$(echo "$env"/lib/python*/site-packages)/logboom.pth"
+        cp .venv/other.lock "$env/lock"
+    fi
+    step "imports, $("$python" --version)" "$env/bin/python" -W error -m tests.support.every_module
+    step "some tests, $("$python" --version)" "$env/bin/python" -m pytest --quiet -n "${WORKERS:-2}" -m "not slow" \
+        tests/app tests/host tests/http tests/client
+}
+
 # The tests see the compiled package that is installed there. Those of the layout and of documents concern sources alone.
 run_compiled() {
     local python=.venv-compiled/bin/python
@@ -107,6 +158,7 @@ for group in "$@"; do
     case $group in
         lint) lint ;;
         test) wait; run_tests ;;  # for what runs in the background
+        other-python) run_other_python ;;
         compiled) run_compiled ;;
         faults) run_faults ;;
         cluster-faults) run_cluster_faults ;;

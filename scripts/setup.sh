@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
 # Sets up everything on a fresh Debian or Ubuntu: system packages (through apt-get when root), the virtual environment
 # from the lock file with hashes, the package itself, and the jars of Spark's Kafka connector.
+# PYTHON=python3.13 chooses the Python of .venv, and makes .venv anew where it has another one.
 # LOGBOOM_COMPILE=1 makes .venv-compiled beside that: the same packages, and Logboom installed as a compiled wheel.
 # What is done is remembered in .venv/.stamps by a hash of what it was made from, so a second run is quick and offline.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly PYTHON_NEEDED="import sys; sys.exit(sys.version_info < (3, 11))"
+readonly WHICH_PYTHON="import sys; print(sys.base_prefix, sys.version)"  # the same for an environment and what it was made with
+readonly TRIED="import sys; sys.exit(sys.version_info[:2] > (3, 13))"
 readonly STAMPS=.venv/.stamps
 readonly COMPILE=${LOGBOOM_COMPILE:-0}
+readonly CHOSEN=${PYTHON:-}
 unset LOGBOOM_COMPILE  # .venv stays plain: it runs the sources of this checkout as they are
 readonly HAS_HEADERS="import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path('include') + '/Python.h'))"
 readonly POM=src/logboom/pipeline/spark/jars/pom.xml
@@ -57,6 +61,10 @@ stamp() { mkdir -p "$STAMPS"; printf '%s' "$2" > "$STAMPS/$1"; }
 # of pyenv and the like mostly are not, which costs the broker and the tests a tenth. It needs the venv module to count.
 find_python() {
     local candidate
+    if [[ -n $CHOSEN ]]; then
+        command -v "$CHOSEN"
+        return
+    fi
     for candidate in python3.11 python3.12 python3.13; do
         candidate=/usr/bin/$candidate
         if [[ -x $candidate ]] && "$candidate" -c "import ensurepip, venv" 2> /dev/null; then
@@ -73,9 +81,14 @@ find_python() {
     return 1
 }
 
+check_chosen_python() {
+    [[ -z $CHOSEN ]] || "$CHOSEN" -c "$PYTHON_NEEDED" 2> /dev/null || die "PYTHON=$CHOSEN does not run, or is older than Python 3.11."
+}
+
 environment_is_there() {
     # An environment that was moved has the old place written into its commands.
-    [[ -x .venv/bin/python ]] && .venv/bin/python -c "import pip" 2> /dev/null && stamped where "$(pwd)"
+    [[ -x .venv/bin/python ]] && .venv/bin/python -c "import pip" 2> /dev/null && stamped where "$(pwd)" || return
+    [[ -z $CHOSEN || $("$CHOSEN" -c "$WHICH_PYTHON") == "$(.venv/bin/python -c "$WHICH_PYTHON")" ]]
 }
 
 java_is_new_enough() {
@@ -173,6 +186,7 @@ make_environment() {
     [[ ! -L .venv ]] || die ".venv is a link to $(readlink .venv), which was set up for another directory: remove the link, then run this again."
     local python; python=$(find_python)
     say "making .venv with $("$python" --version)"
+    "$python" -c "$TRIED" || say "Logboom was tried with Python 3.11, 3.12 and 3.13; this one is newer"
     "$python" -m venv --clear .venv
     stamp where "$(pwd)"
 }
@@ -223,6 +237,7 @@ fetch_jars() {
     stamp jars "$want"
 }
 
+check_chosen_python
 install_missing
 install_nats_server
 make_environment
