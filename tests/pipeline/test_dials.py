@@ -73,7 +73,7 @@ def test_a_turned_dial_holds_from_the_next_batch_on(spark: Any, broker: BrokerPr
     wrong = refused("pipeline", "dial", "set", "turned", "noise", "101", bootstrap=bootstrap)
     assert "noise 101: should be 1 to 100; nothing was changed" in wrong
     wrong = refused("pipeline", "dial", "set", "turned", "noise", "much", bootstrap=bootstrap)
-    assert "(noise takes 1 to 100); nothing was changed" in wrong
+    assert "(noise accepts 1 to 100); nothing was changed" in wrong
     assert "did you mean 'noise'?" in refused("pipeline", "dial", "set", "turned", "nois", "5", bootstrap=bootstrap)
     ok("pipeline", "dial", "set", "turned", "noise", "20", "--why", "less noise", "--by", "ann", bootstrap=bootstrap)
     ok("pipeline", "dial", "set", str(file), "noise", "4", "--for", "1h", "--why", "deploy", bootstrap=bootstrap)
