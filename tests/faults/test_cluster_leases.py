@@ -19,7 +19,7 @@ def named_without_a_lease(cluster: ClusterBrokers, admin: AdminClient) -> set[in
     """The brokers that a broker names once it does not lead for certain any more."""
 
     def told() -> set[int]:
-        metadata = admin.list_topics(timeout=REQUEST_S)
+        metadata = admin.list_topics(timeout=2 * REQUEST_S)  # it may wait behind the creation of a stream
         return set(metadata.brokers) if metadata.topics["orders"].partitions[0].leader < 0 else set()
 
     return cluster.wait_for(told, "that it knows that it has no lease")
