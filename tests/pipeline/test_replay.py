@@ -83,7 +83,7 @@ def test_the_past_goes_once_more_into_one_sink(broker: BrokerProcess, file: Path
     # What came behind it is not of this replay.
     publish(bootstrap, "past-web", [line(number) for number in range(20, 30)], 2)
     again = ("pipeline", "replay", str(file), "--resume", name)
-    assert "it takes --rate alone" in refused(*again, "--from", "2h", bootstrap=bootstrap)
+    assert "only --rate may be changed" in refused(*again, "--from", "2h", bootstrap=bootstrap)
     run_replay(bootstrap, *again, "--rate", "2000")
     assert remembered(file.parent / "checkpoints/past", name).events_per_s == 2_000
     assert len(_events(broker, "past-errors")) == 5
