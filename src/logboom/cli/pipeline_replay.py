@@ -192,7 +192,7 @@ def _with_origin(plan: Any, asked: Any, admin: Any, *, partial: bool) -> tuple[A
 
     found = chosen_origin(plan, asked, admin, lambda: _totals(plan), partial=partial)
     if isinstance(found, Incomplete):
-        advice = "--partial replays what is found, --from-log what the log has, --archive NAME what an archive has"
+        advice = "--partial replays what there is, --from-log what the log has, --archive NAME what an archive has"
         fail(f"events of that time may be missing: {'; '.join(found.lines)}. {advice}")
     replay, choice = found
     return replay, choice.why
