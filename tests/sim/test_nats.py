@@ -570,7 +570,7 @@ def _with_kafka_producers(monkeypatch: pytest.MonkeyPatch, seed: int, answer_s: 
 def test_a_leader_in_between_that_has_stored_records_of_kafka_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It waited for an answer, and had stored nothing of NATS when it lost the leadership: what the one before it has
     kept, and stores once it leads again, nobody else has stored."""
-    outcome, kept = _with_kafka_producers(monkeypatch, 8, 2.0)
+    outcome, kept = _with_kafka_producers(monkeypatch, 11, 2.0)
     assert outcome.violations == ()
     assert kept
 
