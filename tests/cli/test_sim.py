@@ -61,6 +61,10 @@ def test_seeds_and_hours_and_workers() -> None:
     assert "for one seed" in refused("sim", "run", "--seeds", "3..5", "--trace", "trace.txt")
 
 
+def test_only_a_cluster_is_stretched() -> None:
+    assert "name --nodes as well" in refused("sim", "run", "--stretch", "30")
+
+
 def invoked(*words: str) -> Result:
     app = typer.Typer()
     app.callback()(lambda: None)

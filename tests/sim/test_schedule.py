@@ -40,6 +40,15 @@ def test_a_plan_is_in_order_within_its_time_and_its_lengths() -> None:
     assert plan(Random(1), "n1", {}, 300.0, 2.0) == ()
 
 
+def test_stretched_faults_last_longer_and_some_as_long_as_usual() -> None:
+    planned = plan(Random(1), "n1", FAULTS, 9_000.0, 60.0, stretch=30)
+    lasting = [(one.length_s, FAULTS[one.name].lasts_max_s) for one in planned if FAULTS[one.name].lasts_max_s]
+    assert all(length_s <= 30 * usual_max_s for length_s, usual_max_s in lasting)
+    longer = sum(length_s > usual_max_s for length_s, usual_max_s in lasting)
+    assert len(lasting) / 4 < longer < len(lasting) * 3 / 4
+    assert plan(Random(1), "n1", FAULTS, 300.0, 2.0, stretch=1) == plan(Random(1), "n1", FAULTS, 300.0, 2.0)
+
+
 def test_a_run_of_one_node_is_the_same_from_its_plan_alone() -> None:
     first = run_seed(5, Scenario(troubled_s=1.0, trouble_pause_max_s=0.3, faults=("cut", "kill")))
     again = run_seed(5, Scenario(troubled_s=1.0, schedule=first.schedule))
@@ -48,6 +57,17 @@ def test_a_run_of_one_node_is_the_same_from_its_plan_alone() -> None:
     part = run_seed(5, Scenario(troubled_s=1.0, schedule=first.schedule[1:2]))
     assert part.faults == {first.schedule[1].name: 1}
     assert part.digest != first.digest
+
+
+def test_a_stretched_run_is_the_same_from_its_plan_in_a_file() -> None:
+    usual = ClusterScenario(troubled_s=20.0, beside=(), partitions=1).limited_to(("kill", "pause"))
+    assert usual.stretched(1) is usual
+    first = run_cluster_seed(8, usual.stretched(30))
+    assert first.violations == ()
+    assert first.schedule
+    replay = Replay.from_json(json.loads(json.dumps(Replay(8, 3, 20.0, first.schedule, 30.0).as_json())))
+    again = run_cluster_seed(8, replace(usual.stretched(replay.stretch), schedule=replay.faults))
+    assert (again.digest, again.faults) == (first.digest, first.faults)
 
 
 @pytest.mark.in_turn(2)

@@ -48,6 +48,15 @@ def run(
         typer.Option(help="Stop after this many simulated hours; uses further seeds, unless named.", min=0),
     ] = None,
     seconds: Annotated[float, typer.Option(help="Simulated seconds of faults in each run.", min=0.1)] = 10.0,
+    stretch: Annotated[
+        float,
+        typer.Option(
+            help="Of a cluster: how many times as long clients pause, and faults last and are apart. With 30, runs of "
+            "an hour reach what happens after minutes, and cost a fifth.",
+            min=1,
+            max=100,
+        ),
+    ] = 1.0,
     nodes: Annotated[int, typer.Option(help="Brokers: more than one make a cluster.", min=1, max=7)] = 1,
     fault: Annotated[list[str] | None, typer.Option(help=_FAULT_HELP)] = None,
     workers: Annotated[int, typer.Option(help="Parallel runs, each in a process; 0: one for each core.", min=0)] = 1,
@@ -72,7 +81,9 @@ def run(
     unknown = sorted(set(fault or ()) - set(known))
     if unknown:
         fail(f"no fault is called {unknown[0]}; there are {', '.join(known)}")
-    job = Job(nodes, seconds, tuple(fault or known), trace=trace)
+    if stretch > 1 and nodes == 1:
+        fail("--stretch is for clusters: name --nodes as well")
+    job = Job(nodes, seconds, tuple(fault or known), trace=trace, stretch=stretch)
     if schedule is not None:
         _replay(schedule, job)
         return
@@ -212,6 +223,7 @@ def _tell_failure(job: Job, failures: list[Outcome], shrink_s: float, into: Path
     also = f" (and {', '.join(map(str, others))})" if others else ""
     again = f"logboom sim run --seed {outcome.seed} --seconds {job.troubled_s:g}"
     again += f" --nodes {job.nodes}" if job.nodes > 1 else ""
+    again += f" --stretch {job.stretch:g}" if job.stretch > 1 else ""
     again += "".join(f" --fault {name}" for name in job.faults if set(job.faults) != set(fault_names(job.nodes)))
     fail(
         f"seed {outcome.seed}{also} broke a promise; again: {again} --trace trace.txt; "
@@ -241,7 +253,8 @@ def _replay(file: Path, job: Job) -> None:
     unknown = sorted({one.name for one in replay.faults} - set(known))
     if unknown:
         fail(f"{file} has a fault that this version does not know: {unknown[0]}; there are {', '.join(known)}")
-    outcome = run_job(Job(replay.nodes, replay.troubled_s, known, replay.faults, job.trace), replay.seed)
+    again = Job(replay.nodes, replay.troubled_s, known, replay.faults, job.trace, replay.stretch)
+    outcome = run_job(again, replay.seed)
     _tell_schedule(replay)
     if outcome.violations:
         _tell_broken(outcome)

@@ -43,6 +43,8 @@ class Job:
     schedule: Schedule | None = None
     trace: Path | None = None
     """A file that gets every step of the run."""
+    stretch: float = 1.0
+    """How many times as long as usual pauses are, and faults last at most (`ClusterScenario.stretched`)."""
 
 
 def run_job(job: Job, seed: int) -> Outcome:
@@ -75,7 +77,7 @@ def _run(job: Job, seed: int, watch: Callable[[str], None] | None) -> Outcome:
     if job.nodes == 1:
         return run_seed(seed, Scenario(troubled_s=job.troubled_s, faults=job.faults, schedule=job.schedule), watch)
     scenario = ClusterScenario(nodes=job.nodes, troubled_s=job.troubled_s, schedule=job.schedule)
-    return run_cluster_seed(seed, scenario.limited_to(job.faults), watch)
+    return run_cluster_seed(seed, scenario.limited_to(job.faults).stretched(job.stretch), watch)
 
 
 def run_all(job: Job, seeds: Iterable[int], workers: int) -> Generator[Outcome, None, None]:
@@ -166,4 +168,4 @@ def shrunk(job: Job, failed: Outcome, may_go_on: Callable[[], bool]) -> Replay:
         return kind_of(run_job(replace(quiet, schedule=part), failed.seed).violations) == kind
 
     faults = fewest(failed.schedule, fails, may_go_on)
-    return Replay(failed.seed, job.nodes, job.troubled_s, faults, failed.violations)
+    return Replay(failed.seed, job.nodes, job.troubled_s, faults, job.stretch, failed.violations)

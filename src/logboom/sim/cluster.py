@@ -64,7 +64,11 @@ _CALM_MAX_S: Final = 180.0
 _TASKS_MAX_S: Final = 600.0
 """Until the operator has done what was begun: over slow links each partition of a lost disk takes more than a second,
 and where leases flap there are more than a hundred."""
+_NEVER_STRETCHED: Final = (LEASES_LANE, LATE_LANE)
+"""Lanes of faults that are made of many short ones."""
 _RUN_MAX_S: Final = 3_600.0
+"""Of simulated time, beside that in which things go wrong."""
+_LONGEST_FAULT_S: Final = 15.0
 _ASK_AGAIN_S: Final = 0.2
 
 
@@ -85,7 +89,7 @@ def run_cluster_seed(
     began_s = simulation.scheduler.now_s
     violations: list[str] = []
     try:
-        violations = simulation.run(run.main(), max_s=_RUN_MAX_S)
+        violations = simulation.run(run.main(), max_s=run.scenario.troubled_s + _RUN_MAX_S)
     except GivenUpError:
         violations = shortened(run.history.violations)
     except Exception as error:  # noqa: BLE001 - the outermost frame of a run: whatever ended it is its verdict
@@ -121,7 +125,7 @@ class _Run:
         self.step = "the start"
         """What the run is at, for people."""
         self._simulation = simulation
-        self._scenario = scenario
+        self.scenario = scenario
         self._phase = Phase()
         chance = simulation.fork("beside")
         chosen = tuple(name for name in BESIDE if chance.random() < _BESIDE_CHANCE)
@@ -175,7 +179,7 @@ class _Run:
         )
 
     def _planned(self) -> Schedule:
-        scenario = self._scenario
+        scenario = self.scenario
         unlucky = self._simulation.fork("plan").choice(self.nodes)
         have_leases_flap = self._simulation.fork("leases").random() < scenario.lease_chance
         are_late = self._simulation.fork("late").random() < scenario.late_chance
@@ -193,7 +197,8 @@ class _Run:
         for lane, kinds in lanes.items():
             chance = self._simulation.fork(f"plan/{lane}")
             pause_max_s = scenario.trouble_pause_max_s * (_REST_LONGER if self._rests else 1)
-            planned += plan(chance, lane, kinds, scenario.troubled_s, pause_max_s)
+            stretch = 1.0 if lane in _NEVER_STRETCHED else scenario.stretch
+            planned += plan(chance, lane, kinds, scenario.troubled_s, pause_max_s, stretch)
         if self._simulation.fork("older copy").random() < scenario.older_copy_chance:
             copies = {name: OLDER_COPY_FAULTS[name] for name in scenario.older_copy_faults}
             chance = self._simulation.fork(f"plan/{OLDER_COPY_LANE}")
@@ -227,7 +232,7 @@ class _Run:
             await self._nats.start()
             await asyncio.gather(*(node.start() for node in (*self.nodes, *self.observers)))
             await self._as_client(self._create)
-        if self._scenario.keeps_all:
+        if self.scenario.keeps_all:
             await asyncio.sleep(_SUBSCRIBED_S)
         self.step = "the trouble"
         writers, readers = self._start_writers(), self._start_readers()
@@ -237,7 +242,7 @@ class _Run:
         async with asyncio.timeout(_CALM_MAX_S):
             await asyncio.gather(*writers)
         self._phase.consuming = False
-        async with asyncio.timeout(_CALM_MAX_S):
+        async with asyncio.timeout(_CALM_MAX_S * self.scenario.stretch):
             await asyncio.gather(*readers)
         self.step = "the replicas in sync"
         async with asyncio.timeout(_CALM_MAX_S):
@@ -259,7 +264,7 @@ class _Run:
         late = set(values_of(self._nats.unsettled.late))
         self.history.may_repeat |= late
         self.history.may_stray.update(values_of(self._nats.unsettled.astray))
-        if self._scenario.keeps_all:
+        if self.scenario.keeps_all:
             self.history.check_all_kept(final)
         violations = self.history.check(final)
         self._simulation.trace.met[NATS_TWICE] += len(self.history.repeated & late)
@@ -267,9 +272,9 @@ class _Run:
         return violations
 
     async def _go_through_trouble(self) -> None:
-        loop, troubled_s = asyncio.get_running_loop(), self._scenario.troubled_s
+        loop, troubled_s = asyncio.get_running_loop(), self.scenario.troubled_s
         over_s = loop.time() + troubled_s
-        async with asyncio.timeout(troubled_s + _TASKS_MAX_S):
+        async with asyncio.timeout(troubled_s + _TASKS_MAX_S + _LONGEST_FAULT_S * self.scenario.stretch):
             await asyncio.gather(
                 *(trouble.run(self.schedule, {**NODE_FAULTS, **DISK_LOSSES}, troubled_s) for trouble in self.troubles),
                 self.network.run(self.schedule, NETWORK_FAULTS, troubled_s),
@@ -322,15 +327,15 @@ class _Run:
     def _context(self, name: str, partitions: Sequence[TopicPartition] | None = None) -> ClientContext:
         chance = self._simulation.fork(name)
         where = self._partitions if partitions is None else partitions
-        return ClientContext(name, self._addresses, where, self.history, self._phase, chance)
+        return ClientContext(name, self._addresses, where, self.history, self._phase, chance, self.scenario.stretch)
 
     def _start_writers(self) -> list["asyncio.Future[None]"]:
         started = []
-        plain = [(1, 0)[number % 2] for number in range(self._scenario.plain_producers)]
-        acks = [-1] * self._scenario.producers + plain
-        publishers = list(self._attached.destinations(self._scenario.publishers, self._scenario.shared_publishers))
+        plain = [(1, 0)[number % 2] for number in range(self.scenario.plain_producers)]
+        acks = [-1] * self.scenario.producers + plain
+        publishers = list(self._attached.destinations(self.scenario.publishers, self.scenario.shared_publishers))
         writers = len(acks) + len(publishers)
-        pause_max_s = self._scenario.producer_pause_max_s
+        pause_max_s = self.scenario.producer_pause_max_s
         for number, one_acks in enumerate(acks):
             context, values = self._context(f"producer-{number}"), count(number, writers)
             producer: Producer | PipelinedProducer
@@ -365,10 +370,10 @@ class _Run:
 
     def _start_readers(self) -> list["asyncio.Future[None]"]:
         started = []
-        for number in range(self._scenario.consumers):
+        for number in range(self.scenario.consumers):
             name = f"consumer-{number}"
             started.append(self._start(name, Consumer(self._context(name)).run()))
-        for number in range(self._scenario.members):
+        for number in range(self.scenario.members):
             name = f"member-{number}"
             started.append(self._start(name, Member(self._context(name, self._kept), self._group).run()))
         for node in self.observers:
@@ -392,11 +397,11 @@ class _Run:
                 await asyncio.sleep(_ASK_AGAIN_S)
 
     async def _create(self, client: SimClient) -> None:
-        replicas = min(_REPLICAS, self._scenario.nodes)
-        config = dict(self._scenario.stream_config)
+        replicas = min(_REPLICAS, self.scenario.nodes)
+        config = dict(self.scenario.stream_config)
         if self.observers:
             config[OBSERVERS] = str(len(self.observers))
-        await client.create_stream(_STREAM, self._scenario.partitions, config, replicas)
+        await client.create_stream(_STREAM, self.scenario.partitions, config, replicas)
         for where, own in BESIDE_CONFIG.items():
             if where.stream in self._beside:
                 await client.create_stream(where.stream, 1, {**config, **own}, replicas)

@@ -34,6 +34,8 @@ BESIDE: Final = (*(one.stream for one in BESIDE_CONFIG), FEED, OBSERVER, SHARED)
 """What there may be beside the stream of which all records stay: one of which clients delete records, one of which
 brokers do, a table, counters with expected versions, one that is attached to NATS; a broker that only observes; and
 streams that share what is published on NATS."""
+_QUICK: Final = ("checkpoint_interval_s", "leader_rebalance_interval_ms", "retention_check_interval_s", "cleaner")
+"""Settings of brokers that have intervals much shorter than those with which they are shipped."""
 _LEASES_CHANCE: Final = 0.2
 _LATE_CHANCE: Final = 0.2
 _OLDER_COPY_CHANCE: Final = 0.2
@@ -97,6 +99,8 @@ class ClusterScenario:
     replica_lags_ms: tuple[int, ...] = (3_000, 30_000)
     """Of which the seed chooses one: short, so that who is slow leaves the ISR and comes back, or as it is by default,
     so that whoever holds up a partition holds it up for long enough to be noticed."""
+    stretch: float = 1.0
+    """How many times as long as usual the pauses of clients are, and faults last at most; see `stretched`."""
     rest_chance: float = 0.3
     """Of a run in which faults are rare, and clients go on for a while once all is healed: much can only be waited for
     while nothing is wrong."""
@@ -117,6 +121,22 @@ class ClusterScenario:
             },
         }
     )
+
+    def stretched(self, factor: float) -> "ClusterScenario":
+        """The same, in which clients pause, and faults are apart and last, up to `factor` times as long.
+
+        An hour then costs a fifth of the processor time, and brokers have the intervals with which they are shipped, so
+        that it comes to what happens after minutes. `factor` 1 changes nothing.
+        """
+        if factor == 1:
+            return self
+        return replace(
+            self,
+            stretch=factor,
+            producer_pause_max_s=self.producer_pause_max_s * factor,
+            trouble_pause_max_s=self.trouble_pause_max_s * factor,
+            broker_config={name: value for name, value in self.broker_config.items() if name not in _QUICK},
+        )
 
     def limited_to(self, names: Collection[str]) -> "ClusterScenario":
         """The same, in which nothing else goes wrong or is done; what is asked for by name is part of each run."""

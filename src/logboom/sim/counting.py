@@ -88,6 +88,7 @@ class Counter:
         self._session = context.session()
         self._phase = context.phase
         self._chance = context.chance
+        self._pause_max_s = _PAUSE_MAX_S * context.stretch
         self._counts = counts
         self._position = Offset(0)
         self._latest: dict[bytes, tuple[Offset, int]] = {}
@@ -103,7 +104,7 @@ class Counter:
                 await self._session.failed()
             except RefusedError as error:
                 await self._session.refused(error)
-            await asyncio.sleep(self._chance.uniform(0, _PAUSE_MAX_S))
+            await asyncio.sleep(self._chance.uniform(0, self._pause_max_s))
         self._session.close()
 
     async def _raise(self, client: SimClient) -> None:

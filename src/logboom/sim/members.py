@@ -86,12 +86,14 @@ class Member:
 
     def __init__(self, context: ClientContext, group: GroupHistory) -> None:
         self._session = context.session()
+        self._stretch = context.stretch
         self._partitions = context.partitions
         self._group = group
         self._phase = context.phase
         self._chance = context.chance
         self._member_id = ""
         self._generation = -1
+        self._session_ms = int(SESSION_MS * context.stretch)
 
     async def run(self) -> None:
         """Work until the phase ends."""
@@ -122,7 +124,7 @@ class Member:
         self._member_id, self._generation = joined.member_id, joined.generation_id
         synced = await client.ask(
             _SYNC,
-            answer_s=_JOIN_ANSWER_S,
+            answer_s=_JOIN_ANSWER_S * self._stretch,
             group_id=GROUP,
             generation_id=self._generation,
             member_id=self._member_id,
@@ -136,10 +138,10 @@ class Member:
     async def _ask_join(self, client: SimClient) -> Any:
         return await client.ask(
             _JOIN,
-            answer_s=_JOIN_ANSWER_S,
+            answer_s=_JOIN_ANSWER_S * self._stretch,
             group_id=GROUP,
-            session_timeout=milliseconds(SESSION_MS),
-            rebalance_timeout=milliseconds(_REBALANCE_MS),
+            session_timeout=milliseconds(self._session_ms),
+            rebalance_timeout=milliseconds(int(_REBALANCE_MS * self._stretch)),
             member_id=self._member_id,
             protocol_type="sim",
             protocols=[{"name": "shuffle", "metadata": b""}],
@@ -174,7 +176,7 @@ class Member:
                     await self._commit(client, where, positions[where])
                 positions[where] = await poll(client, where, positions[where], self._group.history)
             was_away = False
-            await asyncio.sleep(self._chance.uniform(0, _PAUSE_MAX_S))
+            await asyncio.sleep(self._chance.uniform(0, _PAUSE_MAX_S * self._stretch))
             drawn = self._chance.random()
             if drawn < _LEAVE_CHANCE:
                 await self._leave(client)
@@ -184,7 +186,7 @@ class Member:
                 await self._session.failed()
                 return
             if drawn < _LEAVE_CHANCE + _DEATH_CHANCE + _STALL_CHANCE:  # for longer than its session
-                await asyncio.sleep(2 * SESSION_MS / 1_000)
+                await asyncio.sleep(2 * self._session_ms / 1_000)
                 was_away = True
 
     async def _begin_at(self, client: SimClient, where: TopicPartition) -> Offset:

@@ -81,7 +81,7 @@ class NatsPublisher:
             subject = f"{self._to.first_token}.{context.chance.randrange(_SUBJECTS)}".encode()
             value = next(self._values)
             await self._publish(subject, value)
-            await asyncio.sleep(context.chance.uniform(0, _PAUSE_MAX_S))
+            await asyncio.sleep(context.chance.uniform(0, _PAUSE_MAX_S * context.stretch))
         if self._connection is not None:
             self._connection.close()
 

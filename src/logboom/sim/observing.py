@@ -15,6 +15,7 @@ from logboom.sim.routing import Address
 from logboom.sim.session import OF_CLUSTERS, TRANSIENT, ClientContext
 
 _POLL_WAIT_MS: Final = 200
+_REST_MAX_S: Final = 0.2
 _PAUSE_S: Final = 0.05
 _PASSES: Final = TRANSIENT | OF_CLUSTERS | {ErrorCode.offset_out_of_range}
 """What an observer may say. An offset is out of its range where its copy was made anew and is not complete yet."""
@@ -25,6 +26,7 @@ class ObserverReader:
 
     def __init__(self, context: ClientContext, observer: Address) -> None:
         self.name = context.name
+        self._context = context
         self._observer = observer
         self._history = context.history
         self._phase = context.phase
@@ -37,6 +39,7 @@ class ObserverReader:
         while self._phase.consuming:
             try:
                 await self._poll()
+                await self._context.rest(_REST_MAX_S)
             except AskError:
                 self._hang_up()
                 await asyncio.sleep(_PAUSE_S)

@@ -46,6 +46,7 @@ _OPEN_MAX: Final = 30
 _BURST_MAX: Final = 6
 _BACKOFF_S: Final = 0.05
 _LOOK_S: Final = 0.05
+_LOOK_MAX_S: Final = 1.0
 
 Producer = tuple[int, int]
 """Id and epoch."""
@@ -119,6 +120,7 @@ class PipelinedProducer:
         self._chance = context.chance
         self._values = values
         self._pause_max_s = pause_max_s
+        self._look_s = min(_LOOK_S * context.stretch, _LOOK_MAX_S)
         self._partitions = {where: _Partition(where) for where in context.partitions}
         self._made = 0
         self._next_burst_s = 0.0
@@ -172,7 +174,7 @@ class PipelinedProducer:
         """Until an answer has come, or a moment has passed."""
         self._news.clear()
         try:
-            async with asyncio.timeout(_LOOK_S):
+            async with asyncio.timeout(self._look_s):
                 await self._news.wait()
         except TimeoutError:
             pass

@@ -45,14 +45,24 @@ Schedule = tuple[PlannedFault, ...]
 
 
 def plan(
-    chance: Random, lane: str, kinds: Mapping[str, FaultKind[Any]], until_s: float, pause_max_s: float
+    chance: Random,
+    lane: str,
+    kinds: Mapping[str, FaultKind[Any]],
+    until_s: float,
+    pause_max_s: float,
+    stretch: float = 1.0,
 ) -> Schedule:
-    """The faults of one lane, at least one: any kind is as likely, each begins after the one before it has ended."""
+    """The faults of one lane, at least one: any kind is as likely, each begins after the one before it has ended.
+
+    Each lasts up to `stretch` times as long as its kind says, and as likely twice as long as half as long.
+    """
     planned: list[PlannedFault] = []
     at_s = chance.uniform(0, min(pause_max_s, until_s))
     while kinds and at_s < until_s:
         name = chance.choice(tuple(kinds))
         length_s = chance.uniform(0, kinds[name].lasts_max_s)
+        if stretch > 1:
+            length_s *= stretch ** chance.random()
         planned.append(PlannedFault(at_s, lane, name, length_s, len(planned)))
         at_s += length_s + chance.uniform(0, pause_max_s)
     return tuple(planned)
@@ -108,6 +118,7 @@ class Replay:
     nodes: int
     troubled_s: float
     faults: Schedule
+    stretch: float = 1.0
     violations: Sequence[str] = field(default=())
     """What the run broke when it was written down; for people."""
 
@@ -134,6 +145,7 @@ class Replay:
                 nodes=int(value["nodes"]),
                 troubled_s=float(value["troubled_s"]),
                 faults=faults,
+                stretch=float(value.get("stretch", 1)),
                 violations=tuple(map(str, value.get("violations", ()))),
             )
         except KeyError as error:

@@ -18,6 +18,7 @@ from logboom.sim.history import History
 from logboom.sim.routing import Address, RoutedClient
 
 _PAUSE_AFTER_ERROR_S: Final = 0.05
+_PAUSE_AFTER_ERROR_MAX_S: Final = 1.0
 
 TRANSIENT: Final = frozenset(
     (
@@ -73,10 +74,18 @@ class ClientContext:
     history: History
     phase: Phase
     chance: Random
+    stretch: float = 1.0
+    """How many times as long as usual its pauses are."""
 
     def session(self) -> "Session":
         """A connection to the broker, or to those of the cluster."""
-        return Session(self.addresses, self.name, self.history, self.chance)
+        pause_s = min(_PAUSE_AFTER_ERROR_S * self.stretch, _PAUSE_AFTER_ERROR_MAX_S)
+        return Session(self.addresses, self.name, self.history, self.chance, pause_s)
+
+    async def rest(self, max_s: float) -> None:
+        """A pause between two reads where pauses are longer than usual; else reads follow each other at once."""
+        if self.stretch > 1:
+            await asyncio.sleep(self.chance.uniform(0, max_s * self.stretch))
 
 
 async def connect(addresses: Sequence[Address], name: str, chance: Random) -> SimClient:
@@ -105,8 +114,16 @@ async def ask_once(
 class Session:
     """A client's connection to the broker, or to those of a cluster, made anew after each error."""
 
-    def __init__(self, addresses: Sequence[Address], name: str, history: History, chance: Random) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        name: str,
+        history: History,
+        chance: Random,
+        pause_after_error_s: float = _PAUSE_AFTER_ERROR_S,
+    ) -> None:
         self.name = name
+        self._pause_after_error_s = pause_after_error_s
         self._addresses = addresses
         self._chance = chance
         self.history = history
@@ -127,7 +144,7 @@ class Session:
     async def failed(self) -> None:
         """The last request failed: hang up, and wait a little."""
         self.close()
-        await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
+        await asyncio.sleep(self._pause_after_error_s)
 
     async def refused(self, error: RefusedError) -> None:
         """The same where the broker answered with an error, which must be one that passes."""

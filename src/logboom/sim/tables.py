@@ -46,6 +46,7 @@ class TableKeeper:
         self._history = context.history
         self._phase = context.phase
         self._chance = context.chance
+        self._pause_max_s = _PAUSE_MAX_S * context.stretch
         self._table: dict[bytes, bytes | None] = {}
         self._written: dict[Offset, tuple[bytes, bytes | None]] = {}
         self._last_value = 0
@@ -61,7 +62,7 @@ class TableKeeper:
                     await self._session.failed()
                 except RefusedError as error:
                     await self._session.refused(error)
-            await asyncio.sleep(self._chance.uniform(0, _PAUSE_MAX_S))
+            await asyncio.sleep(self._chance.uniform(0, self._pause_max_s))
         self._session.close()
 
     async def _write(self) -> None:

@@ -24,11 +24,12 @@ class Trimmer:
         self._history = context.history
         self._phase = context.phase
         self._chance = context.chance
+        self._pause_max_s = _PAUSE_MAX_S * context.stretch
 
     async def run(self) -> None:
         """Delete until the phase ends."""
         while self._phase.producing:
-            await asyncio.sleep(self._chance.uniform(0, _PAUSE_MAX_S))
+            await asyncio.sleep(self._chance.uniform(0, self._pause_max_s))
             try:
                 await self._delete(await self._session.client(), self._chance.choice(self._partitions))
             except AskError:

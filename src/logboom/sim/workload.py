@@ -22,6 +22,7 @@ from logboom.sim.sending import IdempotentSender
 from logboom.sim.session import NEVER_APPENDED, ClientContext
 
 _POLL_WAIT_MS: Final = 200
+_REST_MAX_S: Final = 0.2
 _COMMIT_CHANCE: Final = 0.2
 _ALL: Final = -1
 
@@ -100,6 +101,7 @@ class Consumer:
 
     def __init__(self, context: ClientContext) -> None:
         self.name = context.name
+        self._context = context
         self._session = context.session()
         self._history = context.history
         self._phase = context.phase
@@ -121,6 +123,7 @@ class Consumer:
                 await self._session.failed()
             except RefusedError as error:
                 await self._session.refused(error)
+            await self._context.rest(_REST_MAX_S)
         self._session.close()
 
     async def _poll(self, client: SimClient, where: TopicPartition) -> None:
