@@ -140,6 +140,113 @@ async def test_a_copy_whose_beginning_may_be_lost_is_fetched_anew_and_nobody_del
     assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.partition(2, "orders").log)
 
 
+def _lose_beginning(cluster: Cluster, broker_id: int) -> None:
+    """Its first segment, and the checkpoint that says where the log begins."""
+    disk = cluster.disk(broker_id)
+    for name in disk.list("streams/orders-0"):
+        if name == "durable-end" or name.startswith("0" * 20):
+            disk.unlink(f"streams/orders-0/{name}")
+    assert any(name.endswith(".log") for name in disk.list("streams/orders-0"))
+
+
+@on_brokers(3, minimum=1)
+async def test_the_only_one_in_sync_lost_its_beginning_and_nobody_deletes_theirs(cluster: Cluster) -> None:
+    """Nobody else is in sync, so it leads. Of the others one ends behind where its log begins now, and one before."""
+    await cluster.create("orders", [1, 2, 3], segment_bytes="16384")
+    await append(cluster.leader("orders"), b"first")
+    await cluster.in_sync("orders")
+    await cluster.stop(3)
+    for _ in range(4):
+        await append(cluster.leader("orders"), bytes(10_000))
+    await until(lambda: cluster.partition(2, "orders").high_watermark == 5, "the second one has it all")
+    await cluster.stop(2)
+    await append(cluster.leader("orders"), b"only at the leader")
+    assert cluster.assignment("orders").isr == (1,)
+    await cluster.stop(1)
+    _lose_beginning(cluster, 1)
+    await cluster.start(1)
+    await until(lambda: cluster.partition(1, "orders").leads, "it leads")
+    assert cluster.leader("orders").log_start_offset > 1
+    await cluster.start(3)
+    await stays(lambda: cluster.partition(3, "orders").log_end_offset == 1, 20.0)
+    assert cluster.partition(3, "orders").log_start_offset == 0
+    await cluster.start(2)
+    await cluster.in_sync("orders")
+    await until(lambda: cluster.partition(1, "orders").log_start_offset == 0, "it has its beginning from the other")
+    assert {cluster.partition(one, "orders").log_start_offset for one in (1, 2, 3)} == {0}
+    assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.partition(2, "orders").log)
+
+
+@on_brokers(2, minimum=1)
+async def test_who_deletes_up_to_where_a_log_begins_says_that_nothing_is_missing(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2], segment_bytes="16384")
+    await append(cluster.leader("orders"), b"first")
+    await cluster.in_sync("orders")
+    await cluster.stop(2)
+    for _ in range(4):
+        await append(cluster.leader("orders"), bytes(10_000))
+    await cluster.stop(1)
+    _lose_beginning(cluster, 1)
+    await cluster.start(1)
+    await cluster.stop(1)
+    await cluster.start(1)  # it is not certain at the second start either, which finds a checkpoint
+    await until(lambda: cluster.partition(1, "orders").leads, "it leads")
+    await cluster.start(2)
+    await stays(lambda: cluster.partition(2, "orders").log_end_offset == 1, 20.0)
+    start = cluster.leader("orders").log_start_offset
+    await cluster.leader("orders").deletion.delete_records(start)
+    await cluster.in_sync("orders")
+    assert cluster.partition(2, "orders").log_start_offset == start
+    assert cluster.partition(1, "orders").log.start.is_known
+
+
+@on_brokers(3, minimum=1)
+async def test_new_copies_of_a_log_whose_beginning_may_be_lost_do_not_claim_that_it_was_deleted(
+    cluster: Cluster,
+) -> None:
+    """Else one of them would, as the leader, have a third one delete what is nowhere else."""
+    await cluster.create("orders", [1, 2, 3], segment_bytes="16384")
+    await append(cluster.leader("orders"), b"first")
+    await cluster.in_sync("orders")
+    await cluster.stop(3)
+    for _ in range(4):
+        await append(cluster.leader("orders"), bytes(10_000))
+    await cluster.stop(2)
+    await append(cluster.leader("orders"), b"only at the leader")
+    await cluster.stop(1)
+    _lose_beginning(cluster, 1)
+    cluster.disk(2).remove_tree("streams/orders-0")
+    await cluster.start(1)
+    await cluster.start(2)
+    await until(lambda: cluster.assignment("orders").isr == (1, 2), "the empty copy is in sync")
+    await cluster.elect("orders", 0, 2)
+    await until(lambda: cluster.partition(2, "orders").leads, "it leads")
+    await cluster.stop(1)
+    await cluster.start(3)
+    await stays(lambda: cluster.partition(3, "orders").log_end_offset == 1, 20.0)
+    assert cluster.partition(3, "orders").log_start_offset == 0
+
+
+@on_brokers(2, minimum=1)
+async def test_a_beginning_is_certain_again_once_all_replicas_begin_there(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2], segment_bytes="16384")
+    await cluster.stop(2)
+    for _ in range(4):
+        await append(cluster.leader("orders"), bytes(10_000))
+    await cluster.stop(1)
+    _lose_beginning(cluster, 1)
+    await cluster.start(1)
+    await until(lambda: cluster.partition(1, "orders").leads, "it leads")
+    start = cluster.leader("orders").log_start_offset
+    assert start > 0
+    await cluster.start(2)
+    await cluster.in_sync("orders")
+    both = [cluster.partition(one, "orders").log for one in (1, 2)]
+    await until(lambda: all(one.start.is_known for one in both), "both logs are certain")
+    assert [one.log_start_offset for one in both] == [start, start]
+    assert cluster.assignment("orders").leader == 1
+
+
 @on_brokers(3)
 async def test_a_leader_that_finds_damage_hands_over_and_follows(cluster: Cluster) -> None:
     await cluster.create("orders", [1, 2, 3])

@@ -31,6 +31,7 @@ _PARTITIONS_PER_TURN: Final = 500
 _FIRST_EPOCH: Final = Epoch(0)
 _NO_LOSSES: Final = NoOtherReplicas()
 _DAMAGED: Final = "its log is damaged"
+_BEGINNING_LOST: Final = "its log may have lost its beginning"
 
 
 def _never_registered() -> None:
@@ -75,6 +76,7 @@ class ReplicaManager:
         self._has_lease = True
         self._has_removed_moved = False
         logs.on_damage = self.found_damage
+        logs.on_unknown_start = self._found_unknown_start
 
     async def open(
         self,
@@ -246,6 +248,13 @@ class ReplicaManager:
         if not found:
             self._lost.doubted.add((stream.id, PartitionIndex(index)))
         return found
+
+    def _found_unknown_start(self, name: str, index: int) -> None:
+        """The log of a partition may have lost its beginning. Where nobody else has the records it goes on with the
+        rest, and is compared with other replicas once there are any in sync (`replication.isr`)."""
+        stream = self._replicas.image.by_name.get(StreamName(name))
+        if stream is not None:
+            self._found_lost(stream, index, _BEGINNING_LOST, rebuild=True)
 
     def _found_lost(self, stream: Stream, index: int, reason: str, *, rebuild: bool, is_new: bool = False) -> bool:
         """This broker's copy cannot be relied on: where others have the records, it is to be replaced by theirs.

@@ -72,6 +72,8 @@ class FetchAnswered(NamedTuple):
     """The offset of the fetch when this answer was made; None if it is the offset that was asked for."""
     stands: bool = False
     """Whether the fetch continues after this answer without being sent again."""
+    start_is_known: bool = True
+    """Whether the leader knows that what is below `log_start` was deleted; its disk may have lost it."""
 
 
 class FetchFailed(NamedTuple):
@@ -167,6 +169,9 @@ class StartAt:
     """Drop all records: they are below what the leader still has. The log begins at `offset`; `Truncated` follows."""
 
     offset: Offset
+    start_is_known: bool = True
+    """Whether what is below was deleted. The leader does not know that if its disk may have lost it; this log has no
+    records then."""
 
 
 class HighWatermarkMoved(NamedTuple):
@@ -297,7 +302,7 @@ class PartitionFollowing:
             return (Truncate(offset, below_high_watermark=lost),)
         if event.log_start > self._log_end:
             self._waiting, self._last_answer = True, 0
-            return (StartAt(event.log_start),)
+            return (StartAt(event.log_start, event.start_is_known),)
         self._reconciled, self._last_answer, self._fetching = True, event.number, event.stands
         if event.records_end is None:
             return self._moved(event.high_watermark) + self._fetch_unless_it_stands()

@@ -243,7 +243,6 @@ class PartitionLeadership:
         "_has_lease",
         "_isr",
         "_join_wait",
-        "_log_starts",
         "_maximal_isr",
         "_may_propose",
         "_observers",
@@ -256,6 +255,7 @@ class PartitionLeadership:
         "broker_id",
         "epoch",
         "high_watermark",
+        "log_starts",
         "min_insync_replicas",
     )
 
@@ -277,7 +277,8 @@ class PartitionLeadership:
         self._partition_epoch = NO_PARTITION_EPOCH
         self._others_eligible = False
         self._durable_ends: dict[BrokerId, Offset] = {}
-        self._log_starts = LogStarts()
+        self.log_starts = LogStarts()
+        """Where the followers' logs begin."""
         self._join_wait = JoinWait()
         self._followers = Followers(lag_max_s)
 
@@ -319,7 +320,7 @@ class PartitionLeadership:
     def has_deleted(self, offset: Offset) -> bool:
         """Whether no replica that may lead after this one has records below `offset`, which this one has deleted."""
         followers = self._maximal_isr - {self.broker_id}
-        return self._has_lease and self.has_minimum and self._log_starts.have_reached(offset, followers)
+        return self._has_lease and self.has_minimum and self.log_starts.have_reached(offset, followers)
 
     def observer_lag(self, observer: BrokerId, now_s: float) -> Lag | None:
         """How many records an observer lacks; None if it is none, or has not fetched in this leadership."""
@@ -371,7 +372,7 @@ class PartitionLeadership:
         self._isr = self._maximal_isr = event.isr
         self._proposed, self._partition_epoch = None, event.partition_epoch
         # The durable ends of followers are unknown until each one reports it in this epoch.
-        self._durable_ends, self._log_starts = {self.broker_id: event.log_end}, LogStarts()
+        self._durable_ends, self.log_starts = {self.broker_id: event.log_end}, LogStarts()
         self._join_wait, self._may_propose = JoinWait(), True
         self._followers.start((self._replicas | self._observers) - {self.broker_id}, event.now_s)
         self.high_watermark = max(self.high_watermark, event.high_watermark)
@@ -393,7 +394,7 @@ class PartitionLeadership:
             return NOTHING  # it may have lost records since; it reports its end again when it knows it
         if self._followers.broker_epoch(event.replica) not in (None, event.broker_epoch):
             self._durable_ends.pop(event.replica, None)
-            self._log_starts.forget(event.replica)
+            self.log_starts.forget(event.replica)
             self._join_wait.settled(event.replica)
         behind_s = self._followers.fetched(
             event.replica, event.broker_epoch, event.durable_end, log_end=event.log_end, now_s=event.now_s
@@ -401,7 +402,7 @@ class PartitionLeadership:
         if observes:
             self._durable_ends[event.replica] = event.durable_end  # nothing waits for it
             return NOTHING
-        deleted = (RecordsDeleted(),) if self._log_starts.reported(event.replica, event.log_start) else NOTHING
+        deleted = (RecordsDeleted(),) if self.log_starts.reported(event.replica, event.log_start) else NOTHING
         moved = self._durable_end_moved(event.replica, event.durable_end)
         if event.lacks_room:
             return deleted + moved + self._dismiss(event.replica)
@@ -412,7 +413,7 @@ class PartitionLeadership:
         """Propose a follower that has every record that is committed or may become so in this leadership, and no
         deleted record."""
         end = self._durable_ends.get(replica, Offset(0))
-        if replica in self._isr or not self._can_propose or self._log_starts.of(replica) < log_start:
+        if replica in self._isr or not self._can_propose or self.log_starts.of(replica) < log_start:
             return NOTHING
         if end < self.high_watermark or end < self._start_offset:
             return NOTHING
@@ -424,7 +425,7 @@ class PartitionLeadership:
         replica = event.replica
         if behind_s > KEEPS_PACE_S or replica in self._isr | self._removing or not self._can_propose:
             return NOTHING
-        may_join = self.has_minimum and self._log_starts.of(replica) >= event.leaders_start
+        may_join = self.has_minimum and self.log_starts.of(replica) >= event.leaders_start
         return (JoinAwaited(),) if may_join and self._join_wait.begin(replica, event.now_s) else NOTHING
 
     def _shrink(self, event: Ticked) -> tuple[Effect, ...]:
@@ -476,7 +477,7 @@ class PartitionLeadership:
         self._removing, self._others_eligible = event.removing, event.others_eligible
         for replica in self._durable_ends.keys() - event.committed - self._observers:
             del self._durable_ends[replica]  # it may have lost everything: only later reports count
-            self._log_starts.forget(replica)
+            self.log_starts.forget(replica)
             self._followers.begin_anew(replica)
             self._join_wait.settled(replica)
         self._followers.keep(self._replicas | self._observers)

@@ -19,7 +19,7 @@ class LogStarts:
 
     def reported(self, replica: BrokerId, log_start: Offset) -> bool:
         """A follower says where its log begins. Returns whether it has deleted something since it last did."""
-        if log_start <= self.of(replica):
+        if log_start <= self._starts.setdefault(replica, FIRST_OFFSET):
             return False
         self._starts[replica] = log_start
         return True
@@ -31,6 +31,10 @@ class LogStarts:
     def have_reached(self, offset: Offset, followers: Iterable[BrokerId]) -> bool:
         """Whether none of these followers has records below `offset`."""
         return all(self.of(one) >= offset for one in followers)
+
+    def any_below(self, offset: Offset, replicas: Iterable[BrokerId]) -> bool:
+        """Whether one of these replicas has said that it has records below `offset`."""
+        return any(self._starts[one] < offset for one in replicas if one in self._starts)
 
     def forget(self, replica: BrokerId) -> None:
         """It may have another log by now."""

@@ -80,6 +80,7 @@ from logboom.storage.files import has_records, holds_no_batch, is_known, is_log
 from logboom.storage.format import FORMAT_VERSION, check_format, claim_format, format_of, raise_format
 from logboom.storage.inspect import BatchView, LogTotals, LogView, verify
 from logboom.storage.log import PartitionLog
+from logboom.storage.log_start import LogStart
 from logboom.storage.open_files import OpenFiles
 from logboom.storage.owner import read_owner, write_owner
 from logboom.storage.producers import FirstSequence, ProducerTable
@@ -106,6 +107,7 @@ __all__ = [
     "FirstSequence",
     "LogCompaction",
     "LogConfig",
+    "LogStart",
     "LogTotals",
     "LogView",
     "Notice",

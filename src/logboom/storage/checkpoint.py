@@ -23,6 +23,17 @@ _TAG: Final = b"LBDE"
 _VERSION: Final = 2
 _VERSION_UNSETTLED: Final = 3
 """The body of version 2. A program that knows only that one finds no checkpoint, and recovers without."""
+_VERSION_UNKNOWN_START: Final = 4
+_VERSION_UNSETTLED_UNKNOWN_START: Final = 5
+"""The same again. Without a checkpoint an earlier program does not know the start either."""
+_FLAGS: Final = {
+    _VERSION: (False, True),
+    _VERSION_UNSETTLED: (True, True),
+    _VERSION_UNKNOWN_START: (False, False),
+    _VERSION_UNSETTLED_UNKNOWN_START: (True, False),
+}
+"""`unsettled` and `start_is_known` by version."""
+_VERSIONS: Final = {flags: version for version, flags in _FLAGS.items()}
 _BODY: Final = Struct(">qqqqi")
 _VERSION_WITHOUT_EPOCH: Final = 1
 _BODY_WITHOUT_EPOCH: Final = Struct(">qqqq")
@@ -40,6 +51,8 @@ class Checkpoint:
     """The latest that began up to the durable end. It is in the epoch file, or that is an older one put back."""
     unsettled: bool = False
     """Whether it, or the file names that go with it, may not be durable."""
+    start_is_known: bool = True
+    """Whether what is below the log start is known to have been deleted; else it may be lost."""
 
 
 def load(disk: Disk, directory: str, report: ReportNotice | None = None) -> Checkpoint | None:
@@ -48,8 +61,11 @@ def load(disk: Disk, directory: str, report: ReportNotice | None = None) -> Chec
 
 
 def _from_bytes(data: bytes) -> Checkpoint | None:
-    payload = unframe(_TAG, _VERSION, data)
-    unsettled = payload is None and (payload := unframe(_TAG, _VERSION_UNSETTLED, data)) is not None
+    payload, unsettled, start_is_known = None, False, True
+    for version, flags in _FLAGS.items():
+        if (payload := unframe(_TAG, version, data)) is not None:
+            unsettled, start_is_known = flags
+            break
     if payload is None:
         payload = unframe(_TAG, _VERSION_WITHOUT_EPOCH, data)
         if payload is not None and len(payload) == _BODY_WITHOUT_EPOCH.size:
@@ -59,7 +75,8 @@ def _from_bytes(data: bytes) -> Checkpoint | None:
     end, segment, position, log_start, epoch = _BODY.unpack(payload)
     if not 0 <= segment <= end or position < 0 or not 0 <= log_start <= end:
         return None
-    return Checkpoint(Offset(end), Offset(segment), position, Offset(log_start), Epoch(epoch), unsettled)
+    start = Offset(log_start)
+    return Checkpoint(Offset(end), Offset(segment), position, start, Epoch(epoch), unsettled, start_is_known)
 
 
 def _to_bytes(checkpoint: Checkpoint) -> bytes:
@@ -70,7 +87,7 @@ def _to_bytes(checkpoint: Checkpoint) -> bytes:
         checkpoint.log_start,
         checkpoint.latest_epoch,
     )
-    return frame(_TAG, _VERSION_UNSETTLED if checkpoint.unsettled else _VERSION, body)
+    return frame(_TAG, _VERSIONS[checkpoint.unsettled, checkpoint.start_is_known], body)
 
 
 class CheckpointFile:

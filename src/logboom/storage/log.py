@@ -21,6 +21,7 @@ from logboom.storage.compaction import LogCompaction
 from logboom.storage.config import Appended, LogConfig
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.inline_writes import InlineWrites
+from logboom.storage.log_start import LogStart
 from logboom.storage.open_files import OpenFiles
 from logboom.storage.plan import SegmentPlan
 from logboom.storage.producers import FirstSequence, ProducerTable, Undo
@@ -45,6 +46,7 @@ class PartitionLog:
 
     def __init__(self, state: LogState, plan: SegmentPlan) -> None:
         self.reader = LogReader(state)
+        self.start = LogStart(state)
         self.epochs = state.epochs
         self.producers = state.producers
         self._state = state
@@ -282,10 +284,13 @@ class PartitionLog:
             except OSError as error:
                 raise with_cause(state.error_for(error), error) from error
 
-    def truncate(self, offset: Offset, *, now_ms: int, discard_all: bool = False) -> Offset:
+    def truncate(
+        self, offset: Offset, *, now_ms: int, discard_all: bool = False, start_is_known: bool = True
+    ) -> Offset:
         """Remove every batch that reaches to or above `offset`, staged ones first; durable on return.
 
-        With `discard_all` remove all of them, and let the empty log begin at `offset`, wherever that is.
+        With `discard_all` remove all of them, and let the empty log begin at `offset`, wherever that is;
+        `start_is_known` tells then whether what is below was deleted (`log_start`).
 
         The new log end offset: whatever was read and kept elsewhere of offsets from there on is of batches that are
         gone. On any thread that may wait, while the loop appends nothing: an append in between is refused.
@@ -308,7 +313,10 @@ class PartitionLog:
             state.failure = f"The log {state.directory} is being truncated."
             lack = None
             try:
-                (truncation.restart_at if discard_all else truncation.truncate)(state, offset, now_ms)
+                if discard_all:
+                    truncation.restart_at(state, offset, now_ms, start_is_known=start_is_known)
+                else:
+                    truncation.truncate(state, offset, now_ms)
             except OSError as error:
                 # Where it is half done, not even a lack of handles passes. The log stays as it is then, for readers
                 # alone, and what they meet in it is damage.
@@ -337,6 +345,7 @@ class PartitionLog:
 
     def detach_before(self, offset: Offset) -> DetachedSegments:
         """The first half of `delete_before`: the start is moved, durably, and the segments below are not read again.
+        Where it is already, what is below it counts as deleted from now on.
 
         The other half is `DetachedSegments.remove`, beside everything else.
         """

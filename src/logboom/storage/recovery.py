@@ -16,7 +16,7 @@ from logboom.storage import epochs as epoch_files
 from logboom.storage import first_dirty
 from logboom.storage.checkpoint import Checkpoint
 from logboom.storage.compaction import swap
-from logboom.storage.config import Damage, LogConfig, Notice, UnknownStart
+from logboom.storage.config import Damage, LogConfig, Notice
 from logboom.storage.epochs import EpochHistory
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.files import is_cleaned, is_known, is_temporary, offset_in, replacement_in
@@ -184,10 +184,10 @@ def _set_start(state: LogState, known: Checkpoint | None) -> None:
     The checkpoint alone tells a missing segment from one that was deleted. It was synced before the first deletion.
     """
     first = state.segments[0]
-    if known is None and first.base > 0:
-        text = f"begins at offset {first.base}, and no checkpoint says whether what is below was deleted"
-        state.report(UnknownStart(state.directory, text))
     state.log_start_offset = known.log_start if known else first.base
+    state.start_is_known = known.start_is_known if known else first.base == 0
+    if not state.start_is_known:
+        state.report_unknown_start("no checkpoint says whether what is below was deleted")
     if state.log_start_offset < first.base:
         state.report(
             Damage(state.directory, 0, state.log_start_offset, f"the segments before offset {first.base} are missing")

@@ -14,7 +14,7 @@ from logboom.base.ids import Offset
 from logboom.base.ports import Disk
 from logboom.storage import first_dirty
 from logboom.storage.checkpoint import Checkpoint, CheckpointFile
-from logboom.storage.config import Damage, LogConfig, Notice
+from logboom.storage.config import Damage, LogConfig, Notice, UnknownStart
 from logboom.storage.epochs import EpochFile
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.open_files import OpenFiles
@@ -56,6 +56,7 @@ class LogState:
         "place",
         "producers",
         "report",
+        "start_is_known",
         "truncation_count",
         "unsettled",
         "written_end",
@@ -74,6 +75,8 @@ class LogState:
         self.layout_changes = 0
         """How often its segments were replaced: a reader that failed beside that tries again."""
         self.log_start_offset = Offset(0)
+        self.start_is_known = True
+        """Whether what is below the log start is known to have been deleted; else the disk may have lost it."""
         self.log_end_offset = Offset(0)
         """The offset of the next record, counting all that is staged."""
         self.written_end = Offset(0)
@@ -192,7 +195,7 @@ class LogState:
         if not self.epochs.are_saved:
             return
         try:
-            self._checkpoint_file.write_nowait(self._checkpoint(self.log_start_offset))
+            self._checkpoint_file.write_nowait(self._checkpoint(self.log_start_offset, self.start_is_known))
         except OSError as error:
             if retriable_error_for(error, self.directory) is None:
                 raise
@@ -204,42 +207,50 @@ class LogState:
         if self.durable_end < self.written_end:
             active.file.sync()
             self.durable_end = self.written_end
-        start = self.log_start_offset if log_start is None else log_start
-        self._checkpoint_file.write(self._checkpoint(start), sync=sync)
+        start, is_known = self.log_start_offset, self.start_is_known
+        if log_start is not None:
+            start, is_known = log_start, True
+        self._checkpoint_file.write(self._checkpoint(start, is_known), sync=sync)
         if sync:
             self._checkpoint_synced_bytes = active.size_bytes
             self._checkpoint_synced_segment = active.base
 
-    def _checkpoint(self, log_start: Offset) -> Checkpoint:
+    def _checkpoint(self, log_start: Offset, start_is_known: bool) -> Checkpoint:
         """What is durable now, all that is written."""
         active = self.active
         # An epoch that begins after the durable end may be lost with the records before it: recovery must not miss it.
         epoch = self.epochs.saved.before(Offset(self.durable_end + 1))
-        return Checkpoint(self.durable_end, active.base, active.size_bytes, log_start, epoch, self.unsettled)
+        end, position = self.durable_end, active.size_bytes
+        return Checkpoint(end, active.base, position, log_start, epoch, self.unsettled, start_is_known)
 
     def note_shorter_end(self, end: Offset, segment: Segment, position: int, *, log_start: Offset) -> None:
         """Durably note an end that the segments are about to be cut to, and the log start that goes with it."""
         epoch = self.epochs.before(end)
-        shorter = Checkpoint(end, segment.base, position, log_start, epoch, self.unsettled)
+        shorter = Checkpoint(end, segment.base, position, log_start, epoch, self.unsettled, self.start_is_known)
         self._checkpoint_file.write(shorter, sync=True)
         self._checkpoint_synced_segment = segment.base
 
     def settle(self, log_start: Offset | None = None) -> None:
         """Make the checkpoint, with another log start if given, and all file names durable.
 
-        Until that is done the checkpoint says so itself: the next process may find it in the page cache only.
+        Until that is done the checkpoint says so itself: the next process may find it in the page cache only. What is
+        below a log start that is given was deleted.
         """
         self.unsettled = True
         self.write_checkpoint(sync=True, log_start=log_start)
         self.disk.sync_dir(self.directory)
         if log_start is not None:
-            self.log_start_offset = log_start
+            self.log_start_offset, self.start_is_known = log_start, True
         self.unsettled = False
         self.write_checkpoint(sync=False)
 
     def close_checkpoint(self) -> None:
         """Close its file until it is written again."""
         self._checkpoint_file.close()
+
+    def report_unknown_start(self, why: str) -> None:
+        """Report that the log may have lost its beginning."""
+        self.report(UnknownStart(self.directory, f"begins at offset {self.log_start_offset}, and {why}"))
 
     # --- compaction -----------------------------------------------------------------------------------------------
 

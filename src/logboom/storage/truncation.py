@@ -107,8 +107,10 @@ def _place_of(segment: Segment, offset: Offset) -> tuple[int, Offset]:
         raise segment.walker.damage_error(bad.position, bad.offset, bad.reason) from bad
 
 
-def restart_at(state: LogState, offset: Offset, now_ms: int) -> None:
+def restart_at(state: LogState, offset: Offset, now_ms: int, *, start_is_known: bool) -> None:
     """Remove every batch and every epoch; the log, empty, begins at `offset`. Nothing may be staged.
+
+    `start_is_known`: whether what is below `offset` was deleted; else it may be lost.
 
     A crash in between leaves the first part of the log, or none of it, where it began before, or it is done.
     """
@@ -119,7 +121,7 @@ def restart_at(state: LogState, offset: Offset, now_ms: int) -> None:
     state.set_first_dirty(min(state.first_dirty_offset, offset), sync=True)
     state.epochs.entries = ()
     state.epochs.save()
-    state.unsettled = True
+    state.unsettled, state.start_is_known = True, start_is_known
     if offset != state.active.base:
         _begin_at(state, offset)
     state.log_start_offset = offset
@@ -168,9 +170,10 @@ def detach_before(state: LogState, offset: Offset) -> DetachedSegments:
 
     The new start is durable before any of them is removed, so that no crash brings a record back.
     """
-    if offset > state.log_start_offset or state.unsettled:
+    moves = offset > state.log_start_offset or (offset == state.log_start_offset and not state.start_is_known)
+    if moves or state.unsettled:
         assert offset <= state.durable_end, "records above the durable end are not deleted"
-        state.settle(max(offset, state.log_start_offset))
+        state.settle(offset if moves else None)
     gone = tuple(segment for segment in state.segments if segment.end is not None and segment.end <= offset)
     if gone:
         state.set_segments(state.segments[len(gone) :])

@@ -93,7 +93,9 @@ class LogManager:
         self._removals: dict[asyncio.Task[None], Partition] = {}
         self._loop = asyncio.get_running_loop()
         self.on_damage: Callable[[StreamName, PartitionIndex], object] = _nobody_asks
-        """Called on the loop when damage was found below the durable end of a log, or its beginning may be lost."""
+        """Called on the loop when damage was found below the durable end of a log."""
+        self.on_unknown_start: Callable[[StreamName, PartitionIndex], object] = _nobody_asks
+        """Called on the loop when a log may have lost its beginning."""
 
     # --- start --------------------------------------------------------------------------------------------------
 
@@ -205,14 +207,16 @@ class LogManager:
 
     def _report(self, name: StreamName, index: PartitionIndex, found: Damage | Notice) -> None:
         log = self._log.bind(stream=name, partition=index)
-        if isinstance(found, Damage | UnknownStart):
-            # A leader whose log begins in the middle would have the others delete what it lacks, so the second kind
-            # is fetched again, too.
+        if isinstance(found, Damage):
             self._loop.call_soon_threadsafe(self.on_damage, name, index)
+        elif isinstance(found, UnknownStart):
+            self._loop.call_soon_threadsafe(self.on_unknown_start, name, index)
         if isinstance(found, Damage):
             log.error(
                 "damaged batch", file=found.path, position=found.position, offset=found.offset, reason=found.reason
             )
+        elif isinstance(found, UnknownStart):
+            log.warning("the beginning of a log may be lost", notice=str(found))
         else:
             log.info("recovery", notice=str(found))
 

@@ -8,7 +8,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from logboom.base.errors import OffsetOutOfRangeError, OutcomeUnknownError, RetriableStorageError
+from logboom.base.errors import LogboomError, OffsetOutOfRangeError, OutcomeUnknownError, RetriableStorageError
 from logboom.base.ids import Offset
 from logboom.broker.group_commit import FlushTarget
 from logboom.broker.partition.reads import CommittedReads
@@ -54,10 +54,11 @@ class RecordDeletion:
             raise OffsetOutOfRangeError(
                 f"records of {self._target} can be deleted up to offset {high_watermark}, not to {offset}"
             )
-        if wanted > self._log.log_start_offset:
+        log, start = self._log, self._log.log_start_offset
+        if wanted > start or (wanted == start and not log.start.is_known):
             await self.delete_before(Offset(wanted), why="records")
         await self._deleted_everywhere(Offset(wanted), timeout_s)
-        return self._log.log_start_offset
+        return log.log_start_offset
 
     async def _deleted_everywhere(self, offset: Offset, timeout_s: float) -> None:
         role, epoch, news = self._role, self._role.epoch, asyncio.Event()
@@ -94,6 +95,14 @@ class RecordDeletion:
             counters.segment_bytes_deleted[why] += sum(segment.size_bytes for segment in segments)
             await self._reads.in_thread(detached.remove)
         return len(segments)
+
+    async def confirm_start(self, start: Offset) -> None:
+        """No replica has records below the log start, so they count as deleted from now on. Logs failures."""
+        try:
+            if start == self._log.log_start_offset:
+                await self.delete_before(start, why="leader")
+        except LogboomError as error:
+            self._services.log.warning("the log start is not confirmed", partition=str(self._target), reason=str(error))
 
     def _detach_before(self, offset: Offset) -> DetachedSegments:
         """On the flusher's thread."""

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from structlog.typing import FilteringBoundLogger
 
 from logboom.base.ids import Offset
+from logboom.storage import LogStart
 
 _AGAIN_S: Final = 2.0
 """As long as a copy has what its leader has deleted it is not in sync again, and whoever asked for it waits."""
@@ -21,6 +22,8 @@ class Log(Protocol):
 
     @property
     def log_start_offset(self) -> Offset: ...
+    @property
+    def start(self) -> LogStart: ...
 
 
 class FollowedDeletions:
@@ -52,10 +55,11 @@ class FollowedDeletions:
 
     def follow(self) -> None:
         """Begin to delete, if there is anything to delete and nothing is being deleted."""
-        if self._running is not None or self.leaders_start <= self._log.log_start_offset:
+        # If this log may have lost its beginning, and the leader's begins at the same offset, it becomes certain.
+        if self._running is not None or self.leaders_start <= self._log.start.deleted_below:
             return
         start = min(self.leaders_start, self._may())
-        if start > self._log.log_start_offset:
+        if start >= self._log.log_start_offset and start > self._log.start.deleted_below:
             self._running = asyncio.ensure_future(self._delete_before(start))
             self._running.add_done_callback(self._ended)
 

@@ -211,8 +211,15 @@ class Follower:
         self._step(answer)
         self.freshness.shows(self._shown.high_watermark)
         self._records = None
-        self._deletions.leaders_start = answer.log_start
+        if answer.start_is_known:
+            self._deletions.leaders_start = answer.log_start
+            self._compare_starts(answer)
         self._deletions.follow()
+
+    def _compare_starts(self, answer: FetchAnswered) -> None:
+        start = self._log.start
+        if not start.is_known and answer.diverging is None and answer.log_start < self._log.log_start_offset:
+            start.report_lost("the leader has records below")
 
     def _may_delete(self) -> Offset:
         """Up to where records may be deleted here."""
@@ -275,11 +282,11 @@ class Follower:
                     self._replication.report(self._key, effect)
                 case following.Truncate(offset, below_high_watermark):
                     self._truncate(offset, below_high_watermark)
-                case following.StartAt(offset):
+                case following.StartAt(offset, start_is_known):
                     self._logger.info("a copy starts over", partition=str(self._target), offset=offset)
-                    self._cut(
-                        partial(self._log.truncate, offset, now_ms=self._settled_clock.now_ms(), discard_all=True)
-                    )
+                    now_ms = self._settled_clock.now_ms()
+                    start_over = partial(self._log.truncate, now_ms=now_ms, discard_all=True)
+                    self._cut(partial(start_over, offset, start_is_known=start_is_known))
 
     def _fetch(self, request: following.Fetch) -> None:
         if self._lacks_room:
@@ -370,6 +377,7 @@ def _placed(log: PartitionLog, answer: FetchAnswered, headers: Sequence[tuple[in
             records_end=headers[-1][1].next_offset,
             offset=answer.offset,
             stands=answer.stands,
+            start_is_known=answer.start_is_known,
         )
     # Key compaction has put one batch in the place of several, and this log ends among those. They are committed
     # and not lost by it: the batch comes whole once the log ends where it begins.
@@ -379,6 +387,7 @@ def _placed(log: PartitionLog, answer: FetchAnswered, headers: Sequence[tuple[in
         answer.log_start,
         diverging=EpochEnd(log.epochs.latest, Offset(first)),
         offset=answer.offset,  # an answer that was taken already cuts nothing
+        start_is_known=answer.start_is_known,
     )
 
 

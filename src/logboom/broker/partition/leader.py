@@ -44,6 +44,7 @@ from logboom.replication.leadership import (
     ProposeIsr,
     RecordsDeleted,
 )
+from logboom.replication.log_starts import LogStarts
 from logboom.storage import WriteNotifications
 
 _ZERO: Final = Offset(0)
@@ -176,6 +177,11 @@ class Leader:
     def has_deleted(self, offset: Offset) -> bool:
         """Whether no other leader could bring back what this broker has deleted below `offset`."""
         return self._core.has_deleted(offset)
+
+    @property
+    def log_starts(self) -> LogStarts:
+        """Where the followers' logs begin."""
+        return self._core.log_starts
 
     def observer_lag(self, observer: BrokerId, now_s: float) -> Lag | None:
         """How far an observer is behind what is committed; None where it has not fetched in this leadership."""

@@ -165,7 +165,7 @@ class FetchSession:
     def is_behind(self, key: StreamIdPartition, partition: Partition) -> bool:
         """Whether the follower does not know yet how far the partition is committed, or where it begins."""
         sent = self.sent_marks.get(key, _NOTHING_SENT)
-        return partition.role.leader.high_watermark > sent.mark or partition.log_start_offset > sent.log_start
+        return partition.role.leader.high_watermark > sent.mark or partition.log.start.deleted_below > sent.log_start
 
     def add(self, items: Sequence[wire.FetchItem]) -> None:
         for item in items:
@@ -234,11 +234,19 @@ class FetchSession:
         """The answer to a fetch with this many bytes of records, and the high-water mark, which the follower then
         knows."""
         # It takes no mark above the end that it asked from; with a log start above that, it would start over there.
-        mark, start = partition.role.leader.high_watermark, min(partition.log_start_offset, Offset(item.offset))
+        mark, start = partition.role.leader.high_watermark, min(partition.log.start.deleted_below, Offset(item.offset))
         self.sent_marks[key] = SentMark(item.number, min(mark, Offset(item.offset)), start)
         self.mark_due.discard(key)
         return wire.AnswerItem(
-            item.stream, item.index, item.number, mark, start, size_bytes, offset=item.offset, stands=stands
+            item.stream,
+            item.index,
+            item.number,
+            mark,
+            start,
+            size_bytes,
+            offset=item.offset,
+            stands=stands,
+            start_is_known=partition.log.start.is_known,
         )
 
     def forget(self, key: StreamIdPartition) -> None:

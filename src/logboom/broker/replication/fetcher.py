@@ -290,6 +290,7 @@ class Fetcher:
             diverging=diverging,
             offset=None if item.offset < 0 else Offset(item.offset),
             stands=item.stands,
+            start_is_known=item.start_is_known,
         )
         follower.answered(answer, records)
 

@@ -40,6 +40,7 @@ class IsrKeeper:
     ) -> None:
         """`confirm` tells the leader of a partition again what its followers outside the ISR have. `heard_of`: the
         followers that have asked this broker for anything lately."""
+        self._broker_id = context.broker_id
         self._controller = context.cluster.isr
         self._find = context.find
         self._confirm = confirm
@@ -179,11 +180,22 @@ class IsrKeeper:
         if not role.leads:
             return
         leader = role.leader
+        if not partition.log.start.is_known:
+            self._compare_starts(partition)
         leader.replication_step(Ticked(partition.log_end_offset, self._clock.monotonic_s(), leader.isr - heard_of))
         if len(leader.isr) < len(partition.stream.assignments[partition.index].holders):
             self._confirm(partition, key)
         if leader.has_proposal:
             self.propose(key)
+
+    def _compare_starts(self, partition: Partition) -> None:
+        """Find out from the replicas in sync whether this broker's log, which it leads, has lost its beginning."""
+        leader, start, log = partition.role.leader, partition.log_start_offset, partition.log
+        replicas = partition.stream.assignments[partition.index].replicas
+        if leader.log_starts.any_below(start, leader.isr):
+            log.start.report_lost("a replica in sync has records below")
+        elif leader.isr.issuperset(replicas) and leader.log_starts.have_reached(start, leader.isr - {self._broker_id}):
+            self._started(partition.deletion.confirm_start(start))
 
     def _started(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

@@ -30,6 +30,7 @@ from logboom.base.errors import (
     LogboomError,
     NotLeaderError,
     StaleBrokerEpochError,
+    StorageError,
     UnknownBrokerError,
 )
 from logboom.base.ids import BrokerEpoch, BrokerId, Epoch, Offset
@@ -47,6 +48,7 @@ from logboom.broker.replication.waiting_fetches import WaitingFetches
 from logboom.records import read_header
 from logboom.replication.leadership import FollowerFetched
 from logboom.replication.reconciliation import divergence
+from logboom.storage import LogStart
 
 _LOOP_BYTES_PER_TURN: Final = 1 << 20
 """After this much for one request, others get their turn of the loop."""
@@ -213,21 +215,23 @@ class FetchServing:
         session = response.session
         partition = self._find(key)
         _check_leads(partition, item)
+        log = partition.log
         parted = divergence(
-            partition.log.epochs,
-            partition.log.written_end,
+            log.epochs,
+            log.written_end,
             last_epoch=Epoch(item.last_epoch),
             fetch_offset=Offset(item.offset),
         )
         if parted is not None:
-            return _elsewhere(item, partition.log_start_offset, (parted.epoch, parted.end_offset)), b"", None
+            return _elsewhere(item, log.start, diverging=(parted.epoch, parted.end_offset)), b"", None
         if key in session.new:
             session.new.discard(key)
             self._follower_has(partition, session, session.has(key, item))
         if item.offset < partition.log_start_offset:
             begin = await self._first_batch(response, partition)
             if item.offset < begin:
-                return _elsewhere(item, begin), b"", None
+                _check_has_nothing_else(partition, item, begin)
+                return _elsewhere(item, log.start, begin=begin), b"", None
         throttled = catches_up and self._throttle.holds(key, session.replica)
         if throttled:
             if (wait_s := self._throttle.wait_s()) > 0:
@@ -313,7 +317,7 @@ class FetchServing:
                 self._clock.monotonic_s(),
                 has.partition_epoch,
                 has.log_start,
-                partition.log_start_offset,
+                partition.log.start.deleted_below,
                 has.lacks_room,
             )
         )
@@ -430,9 +434,31 @@ async def _others_turn(response: FetchResponse) -> None:
     await asyncio.sleep(0)
 
 
-def _elsewhere(item: wire.FetchItem, log_start: Offset, diverging: tuple[int, int] | None = None) -> wire.AnswerItem:
-    """The answer to a follower whose log is to be cut or restarted first: of the high-water mark it takes nothing."""
-    return wire.AnswerItem(item.stream, item.index, item.number, log_start=log_start, diverging=diverging)
+def _elsewhere(
+    item: wire.FetchItem, start: LogStart, *, begin: Offset | None = None, diverging: tuple[int, int] | None = None
+) -> wire.AnswerItem:
+    """The answer to a follower whose log is to be cut, or restarted at `begin`, first: of the high-water mark it takes
+    nothing."""
+    log_start = start.deleted_below if begin is None else begin
+    return wire.AnswerItem(
+        item.stream,
+        item.index,
+        item.number,
+        log_start=log_start,
+        diverging=diverging,
+        start_is_known=start.is_known,
+    )
+
+
+def _check_has_nothing_else(partition: Partition, item: wire.FetchItem, begin: Offset) -> None:
+    """Raises StorageError if this broker's log may have lost its beginning and the follower has records of it: it would
+    discard them to go on where this log begins."""
+    if not partition.log.start.is_known and item.log_start != item.offset:
+        raise StorageError(
+            f"the log of {partition} begins at offset {begin} on its leader, whose disk may have lost what is below, "
+            f"and this replica has records of that, up to offset {item.offset}. If they are not needed, delete the "
+            f"records below offset {begin} (kafka-delete-records)"
+        )
 
 
 def _check_leads(partition: Partition, item: wire.FetchItem) -> None:

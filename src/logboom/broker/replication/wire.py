@@ -90,6 +90,9 @@ class AnswerItem(msgspec.Struct, frozen=True, array_like=True):
     once."""
     stands: bool = False
     """Whether the fetch continues after its records."""
+    start_is_known: bool = True
+    """Whether the leader knows that what is below its log start was deleted. If not, `log_start` is above 0 only for a
+    follower without records, which has to begin there."""
 
 
 class AnswerHeader(msgspec.Struct, frozen=True, array_like=True):
