@@ -6,11 +6,11 @@ import pytest
 from tests.metadata.test_cluster import BROKERS, NAME, STREAM, cluster, minimum_of, the_partition
 
 from logboom.base.errors import InvalidAssignmentError, InvalidConfigError
-from logboom.base.ids import NO_BROKER
-from logboom.metadata import CreateStream, MetadataLimits, apply_all, change_config, create_stream
+from logboom.base.ids import NO_BROKER, StreamName
+from logboom.metadata import CreateStream, MetadataLimits, add_partitions, apply_all, change_config, create_stream
 from logboom.metadata.leadership import forget_eligible
 from logboom.metadata.membership import fence, unfence
-from logboom.metadata.reassignment import reassign
+from logboom.metadata.reassignment import cancel, reassign
 from logboom.metadata.stream_config import MINIMUM
 
 
@@ -55,3 +55,24 @@ def test_a_minimum_above_the_replicas_is_refused_wherever_it_is_asked_for() -> N
     assert change_config(image, "s", {"retention.ms": "1"}), "other settings are changed as before"
     image = apply_all(image, reassign(image, "s", 0, (1, 2, 3), minimum_of))
     assert change_config(image, "s", {MINIMUM: "3"}), "what it is going to have counts"
+
+
+def test_no_order_of_a_move_and_a_higher_minimum_leaves_a_partition_that_can_never_meet_it() -> None:
+    image = cluster(4)
+    limits = MetadataLimits(partitions_max=10, streams_max=10, quotas_max=1)
+    wanted = CreateStream(name="s", partitions=1, replication_factor=1, config={})
+    image = apply_all(image, create_stream(image, wanted, STREAM, limits))
+    (alone,) = image.by_name[StreamName("s")].assignments[0].replicas
+    others = [one for one in BROKERS if one != alone]
+    image = apply_all(image, reassign(image, "s", 0, (alone, *others[:2]), minimum_of))
+    image = apply_all(image, change_config(image, "s", {MINIMUM: "3"}))
+    with pytest.raises(InvalidAssignmentError, match=r"=3 is above the number of replicas, 1: .* Set it to 1"):
+        cancel(image, "s", 0, minimum_of)
+    with pytest.raises(InvalidAssignmentError, match="above the number of replicas, 2"):
+        reassign(image, "s", 0, others[:2], minimum_of)
+    with pytest.raises(InvalidAssignmentError, match="above the number of replicas, 1"):
+        add_partitions(image, "s", 2, limits, [[alone]])
+    grown = apply_all(image, add_partitions(image, "s", 2, limits))
+    assert len(grown.by_name[StreamName("s")].assignments[1].replicas) == 3, "as many as the first is going to have"
+    lower = apply_all(image, change_config(image, "s", {MINIMUM: "1"}))
+    assert cancel(lower, "s", 0, minimum_of), "once the minimum is lower it is taken back"

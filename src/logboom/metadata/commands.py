@@ -143,11 +143,11 @@ def add_partitions(
     *,
     observers: int = 0,
 ) -> tuple[PartitionsAdded]:
-    """Grow a stream to `total` partitions, with as many replicas each as the first one has. `assignments`: the replicas
-    of the new ones. `observers`: how many each gets, as far as there are brokers.
+    """Grow a stream to `total` partitions, with as many replicas each as the first one has, or is going to have.
+    `assignments`: the replicas of the new ones. `observers`: how many each gets, as far as there are brokers.
 
-    Raises UnknownStreamError, InvalidPartitionsError, PolicyViolationError, InvalidAssignmentError,
-    InvalidReplicationFactorError, or InvalidRequestError for an internal stream.
+    Raises UnknownStreamError, InvalidPartitionsError, PolicyViolationError, InvalidAssignmentError also for fewer
+    replicas than `min.insync.replicas`, InvalidReplicationFactorError, or InvalidRequestError for an internal stream.
     """
     stream = _existing(image, name)
     _check_not_internal(stream)
@@ -160,8 +160,11 @@ def add_partitions(
     _check_room(image, more, limits)
     placed: tuple[Assignment, ...] = ()
     if stream.assignments:
-        factor = len([one for one in stream.assignments[0].replicas if one not in stream.assignments[0].adding])
+        factor = len(stream.assignments[0].target)
         placed = _placed(image, assignments, more, factor, stream.id.int + stream.partitions, stream.assignments)
+        fault = minimum_fault(stream.overrides, len(placed[0].replicas))
+        if fault is not None:
+            raise InvalidAssignmentError(fault)
         placed = _with_observers(image, placed, observers)
     return (PartitionsAdded(id=stream.id, total=total, placed=tuple(map(Placed.of, placed)), **observed(placed)),)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from logboom.base.errors import InvalidAssignmentError, NoReassignmentInProgressError, UnknownStreamError
 from logboom.base.ids import NO_BROKER, BrokerId, StreamName
 from logboom.metadata.assignment import Assignment, Eligibility, PartitionUpdate, Replicas, decide
-from logboom.metadata.image import Image
+from logboom.metadata.image import Image, Stream
 from logboom.metadata.membership import MinimumOf, partitions_changed
 from logboom.metadata.placement import Load, widen
 from logboom.metadata.records import PartitionsChanged, StreamConfigChanged
@@ -56,9 +56,7 @@ def reassign(
     target = check_replicas(image, replicas)
     before = _existing(image, name, index)
     stream = image.by_name[StreamName(name)]
-    fault = minimum_fault(stream.overrides, len(target))
-    if fault is not None and not stream.internal:  # of an internal stream the minimum follows (`fit_minimum`)
-        raise InvalidAssignmentError(fault)
+    _check_minimum(stream, target)
     # A replica that an earlier reassignment was adding and this one does not want is removed like the others, not at
     # once: it may be in the ISR, and lead. It stays in `adding` too, which tells it from those from before both.
     removing = tuple(one for one in before.replicas if one not in target)
@@ -114,12 +112,13 @@ def cancel(image: Image, name: str, index: int, minimum_of: MinimumOf) -> tuple[
     was lost with the controller is sent again.
 
     Raises UnknownStreamError, NoReassignmentInProgressError, or InvalidAssignmentError if only new replicas are in
-    sync by now.
+    sync by now, or `min.insync.replicas` was raised to more replicas than there would be.
     """
     before = _existing(image, name, index)
     if not before.reassigning:
         raise NoReassignmentInProgressError(f"{name}-{index} is not being reassigned")
     settled = _settled(before)
+    _check_minimum(image.by_name[StreamName(name)], settled)
     if not any(map(image.is_active, set(settled) & set(before.isr))):
         raise InvalidAssignmentError(
             f"only new replicas of {name}-{index} are in sync and active; let the reassignment go on, or bring back "
@@ -138,6 +137,12 @@ def _hands_over(image: Image, before: Assignment) -> bool:
     """Whether a reassignment was taken back whose new replica led, and that one may not have heard who leads now."""
     going = before.removing
     return going == before.adding and any(one in before.isr and image.is_active(one) for one in going)
+
+
+def _check_minimum(stream: Stream, replicas: Replicas) -> None:
+    fault = minimum_fault(stream.overrides, len(replicas))
+    if fault is not None and not stream.internal:  # of an internal stream the minimum follows (`fit_minimum`)
+        raise InvalidAssignmentError(fault)
 
 
 def _settled(assignment: Assignment) -> Replicas:
