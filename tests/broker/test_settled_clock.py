@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -121,6 +122,46 @@ def test_the_others_clocks_do_not_hide_a_jump(clocks: TwoClocks) -> None:
     assert settled.now_ms() == settled.own_ms() == before_ms
 
 
+@pytest.mark.parametrize("jump_ms", [2 * HOUR_MS, YEARS_MS])
+def test_a_process_that_starts_after_a_jump_does_not_believe_it_for_a_day_of_running(
+    clocks: TwoClocks, jump_ms: int
+) -> None:
+    noted = SettledClock(clocks).noted()
+    own_ms, clocks.offset_ms = noted.own_ms, clocks.offset_ms + jump_ms
+    for _ in range(4):  # four processes, each for six hours
+        settled = SettledClock(clocks)
+        settled.resume(noted)
+        assert settled.now_ms() == own_ms
+        clocks.now_s += SETTLES_AFTER_S / 4 - 1
+        own_ms += DAY_MS // 4 - 1_000
+        assert settled.now_ms() == settled.own_ms() == own_ms
+        noted = settled.noted()
+    clocks.now_s += 4
+    assert settled.now_ms() == clocks.wall_ms()
+    assert settled.noted() == (clocks.wall_ms(), 0.0)
+
+
+def test_a_process_that_starts_after_a_jump_that_is_taken_back_has_lost_nothing(clocks: TwoClocks) -> None:
+    noted = SettledClock(clocks).noted()
+    clocks.offset_ms += YEARS_MS
+    settled = SettledClock(clocks)
+    settled.resume(noted)
+    assert settled.held_back_ms() == YEARS_MS
+    clocks.offset_ms -= YEARS_MS
+    clocks.now_s += 60
+    assert settled.now_ms() == clocks.wall_ms()
+
+
+@pytest.mark.parametrize("passed_ms", [-YEARS_MS, 0, HOUR_MS])
+def test_a_process_that_starts_soon_after_the_last_one_takes_the_wall_clock(clocks: TwoClocks, passed_ms: int) -> None:
+    noted = SettledClock(clocks).noted()
+    clocks.offset_ms += passed_ms
+    settled = SettledClock(clocks)
+    settled.resume(noted)
+    assert settled.now_ms() == clocks.wall_ms()
+    assert settled.noted() == (clocks.wall_ms(), 0.0)
+
+
 @pytest.mark.parametrize(
     ("shown_ms", "median_ms"),
     [
@@ -146,6 +187,14 @@ def _clock() -> SimClock:
     return clock
 
 
+async def _next_process(path: Path, **config: Any) -> Broker:
+    """A broker on the same machine and disk that takes nothing along but what is on the disk."""
+    runtime, disk_of = machine()
+    log = structlog.wrap_logger(structlog.testing.CapturingLogger())
+    settings = BrokerConfig(data_dir=path, **config)
+    return await Broker.start(settings, runtime=replace(runtime), log=log, open_disk=disk_of)
+
+
 def test_a_clock_that_is_set_years_ahead_deletes_no_record(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path, retention_check_interval_s=0.5) as broker:
@@ -157,6 +206,25 @@ def test_a_clock_that_is_set_years_ahead_deletes_no_record(tmp_path: Path) -> No
             await asyncio.sleep(2)  # for the next heartbeats
             assert await partition.deletion.enforce_retention(partition.config) == 0
             assert partition.log_start_offset == 0
+
+    run(body)
+
+
+def test_a_broker_that_starts_with_a_clock_that_is_years_ahead_deletes_no_record(tmp_path: Path) -> None:
+    async def body() -> None:
+        settings = {"segment.bytes": "16384", "retention.ms": str(DAY_MS)}
+        async with running(tmp_path) as broker:
+            await broker.catalog.create_stream("orders", config=settings)
+            for _ in range(6):
+                await append(broker.replicas.find("orders", 0), bytes(5_000), timestamp_ms=_clock().wall_ms())
+        _clock().wall_offset_ms += YEARS_MS
+        broker = await _next_process(tmp_path)
+        try:
+            partition = broker.replicas.find("orders", 0)
+            assert len(partition.log.segments) > 1
+            assert await partition.deletion.enforce_retention(partition.config) == 0
+        finally:
+            await broker.stop()
 
     run(body)
 
@@ -221,10 +289,7 @@ def test_what_a_clock_stamps_that_was_set_right_is_not_old_at_the_next_start(tmp
             place = OffsetToCommit("clicks", 0, 5, -1, "")
             await broker.groups.commit(Commit(group_id="g", member_id="", generation=-1, offsets=(place,)))
             first = await append_soon(broker.replicas.find("clicks", 0), batch(b"a", producer=(7, 0, 0)))
-        runtime, disk_of = machine()
-        settings = BrokerConfig(data_dir=tmp_path, groups=GroupsConfig(offsets_retention_check_ms=1_000))
-        log = structlog.wrap_logger(structlog.testing.CapturingLogger())
-        broker = await Broker.start(settings, runtime=replace(runtime), log=log, open_disk=disk_of)
+        broker = await _next_process(tmp_path, groups=GroupsConfig(offsets_retention_check_ms=1_000))
         try:
             await broker.groups.loaded()
             await asyncio.sleep(5)

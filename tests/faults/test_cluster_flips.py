@@ -43,6 +43,7 @@ CASES = {
     "whose directory it is": Case("streams/orders-0/owner.json"),
     "the high-water marks": Case("high-watermarks"),
     "how far scrubbing was": Case("scrub"),
+    "what time it was": Case("clock"),
     "term and vote": Case("metadata/raft/hard-state"),
     "the log of the metadata": Case("metadata/raft/log-*/*.log", JOIN_ANEW),
     "notes on that log": Case("metadata/raft/log-*/[dl]*", JOIN_ANEW),

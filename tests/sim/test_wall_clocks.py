@@ -92,3 +92,31 @@ def test_what_is_old_is_deleted_by_the_clocks_of_most_brokers() -> None:
         assert await process.run(partition.deletion.enforce_retention(old)) > 0
 
     simulation.run(main(), max_s=600)
+
+
+def test_most_brokers_that_start_with_clocks_that_are_years_ahead_delete_no_record() -> None:
+    """Each of them has noted what time it was before."""
+    simulation = Simulation(3)
+    nodes = nodes_of(simulation, [0, 0, 0])
+
+    async def main() -> None:
+        await led_by(nodes, nodes[1])
+        for node in nodes:
+            await node.stop()
+        for node in nodes[1:]:
+            node.clock.wall_offset_ms = YEARS_MS
+        await asyncio.gather(*(node.start() for node in nodes))
+        leader = nodes[2]  # it was the last one in sync
+        broker, process = leader.broker, leader.process
+        assert broker is not None
+        assert process is not None
+        partition = broker.replicas.find(STREAM, 0)
+        async with asyncio.timeout(60):
+            while not partition.leads:
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(10)  # the controller hears all three clocks
+        assert len(partition.log.segments) > 3
+        assert await process.run(partition.deletion.enforce_retention(partition.config)) == 0
+        assert broker.runtime.settled_clock.held_back_ms() >= YEARS_MS - DAY_MS
+
+    simulation.run(main(), max_s=600)

@@ -29,7 +29,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.control.incarnations import KnownProcesses, noted_processes
 from logboom.broker.control.registration import BrokerHooks
 from logboom.broker.control.stream_commands import settings_layers
-from logboom.broker.disk import high_watermarks, maintenance
+from logboom.broker.disk import clock_note, high_watermarks, maintenance
 from logboom.broker.disk.data_dir import DataDir, Identity
 from logboom.broker.disk.flusher import Flusher
 from logboom.broker.disk.log_cleaner import LogCleaner
@@ -333,6 +333,8 @@ class Broker:
 
     async def _begin(self) -> None:
         try:
+            settled_clock = self.runtime.settled_clock
+            await clock_note.resume(self._disk, settled_clock, self.log)
             await self.cluster.start()
             await self.cluster.register()
             image, index = self.cluster.state.begin(), self.cluster.state.applied_index
@@ -358,8 +360,8 @@ class Broker:
             pause = maintenance.Pause(self._config, lambda config: config.disk_hang_s / maintenance.LOOKS_PER_HANG)
             self._start_background(maintenance.watch_disk_stall(lambda: self.health.disk_busy_s, pause, self.log))
             pause = maintenance.Pause(self._config, lambda config: config.retention_check_interval_s)
-            held_back_ms = self.runtime.settled_clock.held_back_ms
-            self._start_background(maintenance.watch_wall_clock(held_back_ms, pause, self.log))
+            self._start_background(maintenance.watch_wall_clock(settled_clock.held_back_ms, pause, self.log))
+            self._start_background(clock_note.keep_noted(self._disk, settled_clock, self.log))
             await self.cluster.serve()
             await self.groups.start()  # may create the stream of offsets, so it comes after the replicas
         except BaseException:  # a cancelled start too: its threads end and its files are closed
@@ -463,6 +465,7 @@ class Broker:
         await self.cluster.stop()
         await self.flusher.stop()
         await high_watermarks.save_if_moved(self._disk, self.replicas, {}, self.log)
+        await clock_note.try_save(self._disk, self.runtime.settled_clock, self.log)
         await self.replica_manager.close(reason)
         if self.flusher.failure is None:
             await asyncio.to_thread(self.cluster.closed_cleanly)

@@ -4,8 +4,9 @@ What is deleted because it is old cannot be brought back, and a wall clock that 
 once. So this clock is behind the wall clock in two cases:
 
 - The wall clock jumped forward: that counts only once it has lasted for a day. Until then time goes on from before the
-  jump, by the monotonic clock, and an operator who sets the clock right again has lost nothing. At the start of a
-  process the wall clock is taken as it is.
+  jump, by the monotonic clock, and an operator who sets the clock right again has lost nothing. A process that starts
+  goes on from what the one before it has noted (`NotedTime`): a wall clock that is far ahead of that has jumped, as far
+  as anybody can tell. If nothing was noted, the wall clock is taken as it is.
 - It is ahead of the clocks of most brokers of the cluster, which the controller tells with each lease.
 
 A wall clock that jumped back, or is behind those of the others, counts at once: that makes everything younger. Kafka
@@ -15,13 +16,16 @@ deletes by the wall clock alone.
 from typing import Final, NamedTuple
 
 from logboom.base.ports import Clock
-from logboom.base.units import DAY_MS, MINUTE_MS, SECOND_MS
+from logboom.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 JUMP_MS: Final = MINUTE_MS
 """What is less is no jump: the two clocks run apart a little, and time servers step by some seconds."""
 _DRIFT: Final = 0.0002
 """How far the clocks may run apart while nobody looks; quartz is off by half of that."""
 SETTLES_AFTER_S: Final = DAY_MS / SECOND_MS
+DOWN_MS: Final = HOUR_MS
+"""Between two processes. What is less is no jump: a broker may be down for a while. More than that delays deletions by
+as much, for a day."""
 FRESH_S: Final = 0.01
 """An answer may be as old as this: each append asks."""
 
@@ -39,6 +43,15 @@ class _Reading(NamedTuple):
     def is_behind(self, wall_ms: int, now_s: float) -> bool:
         """Whether it is so far behind this time that drift alone does not explain it."""
         return wall_ms > self.at(now_s) + JUMP_MS + (now_s - self.at_s) * SECOND_MS * _DRIFT
+
+
+class NotedTime(NamedTuple):
+    """What a process notes for the next one in its place."""
+
+    own_ms: int
+    """The time by the clocks of this machine alone, in milliseconds since 1970."""
+    jumped_for_s: float
+    """For how long the wall clock had been ahead of it by a jump that did not count yet; 0 if it was not."""
 
 
 class SettledClock:
@@ -74,6 +87,18 @@ class SettledClock:
         """The same by the clocks of this machine alone: what the other brokers are told."""
         wall_ms, now_s = self._clock.wall_ms(), self._clock.monotonic_s()
         return self._last.at(now_s) if self._is_jump(wall_ms, now_s) else wall_ms
+
+    def noted(self) -> NotedTime:
+        """What the next process goes on from."""
+        own_ms, jumped_at_s = self.own_ms(), self._jumped_at_s
+        return NotedTime(own_ms, 0.0 if jumped_at_s is None else self._clock.monotonic_s() - jumped_at_s)
+
+    def resume(self, noted: NotedTime) -> None:
+        """Go on from what an earlier process noted. Before anything ages by this clock."""
+        wall_ms, now_s = self._clock.wall_ms(), self._clock.monotonic_s()
+        if wall_ms - noted.own_ms > (JUMP_MS if noted.jumped_for_s else DOWN_MS):
+            self._told = self._last = _Reading(noted.own_ms, now_s)
+            self._jumped_at_s = now_s - noted.jumped_for_s
 
     def _is_jump(self, wall_ms: int, now_s: float) -> bool:
         """Whether the wall clock has jumped to this time, and that does not count yet."""

@@ -15,6 +15,7 @@
     log_manager     the logs of partitions: opened, created, closed, deleted
     made_replicas   which partitions were ever made here: a missing one is new or lost
     high_watermarks  how far replicated partitions are committed, saved every few seconds
+    clock_note      what time it was last, for the next process
     ownership       which stream a directory belongs to, and whether one without a stream may be removed
     log_dir         what DescribeLogDirs reports
 

@@ -6,6 +6,7 @@
     metadata/     this broker's copy of the cluster's metadata
     high-watermarks  how far replicated partitions were committed, as a start (`high_watermarks`)
     scrub         how far the scrubber is (`scrubber`)
+    clock         what time it was last (`clock_note`)
     nats-server.conf  of the nats-server beside the broker, where it runs one (`app` rewrites it at each start)
     streams/      one directory per partition, `<stream>-<partition>`; `*.deleted` ones wait for removal
 
@@ -30,6 +31,7 @@ METADATA_DIR: Final = "metadata"
 STREAMS_DIR: Final = "streams"
 HIGH_WATERMARKS_FILE: Final = "high-watermarks"
 SCRUB_FILE: Final = "scrub"
+CLOCK_FILE: Final = "clock"
 _FORMAT_FILE: Final = "format.json"
 _NODE_FILE: Final = "node.json"
 _LOCK_FILE: Final = "lock"
@@ -46,6 +48,7 @@ _ENTRIES: Final = frozenset(
         STREAMS_DIR,
         HIGH_WATERMARKS_FILE,
         SCRUB_FILE,
+        CLOCK_FILE,
         _FORMAT_FILE,
         _NODE_FILE,
         _LOCK_FILE,
