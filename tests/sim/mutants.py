@@ -27,6 +27,7 @@ from logboom.broker.raft.hard_state import HardStateFile
 from logboom.broker.replica_manager import ReplicaManager
 from logboom.broker.replication import serving
 from logboom.broker.replication.fetch_response import FetchResponse
+from logboom.broker.settled_clock import SettledClock
 from logboom.metadata.revisions import ModRevisions
 from logboom.nats.ingress import ingress
 from logboom.nats.ingress.ingress import Ingress
@@ -242,6 +243,20 @@ def take_what_others_of_the_group_get(patch: Patch) -> None:
         return {wish._replace(queue=None) for wish in wishes(stream, led)}
 
     patch.setattr(ingress, "wishes", alone)
+
+
+def age_by_the_wall_clock(patch: Patch) -> None:
+    """Records are deleted by the wall clock, whatever it shows."""
+
+    def wall_ms(clock: SettledClock) -> int:
+        return clock._clock.wall_ms()
+
+    patch.setattr(SettledClock, "now_ms", wall_ms)
+
+
+def forget_the_time_at_a_start(patch: Patch) -> None:
+    """A process takes the wall clock as it is when it starts."""
+    patch.setattr(SettledClock, "resume", lambda *_: None)
 
 
 def forget_what_was_refused_for_a_moment(patch: Patch) -> None:

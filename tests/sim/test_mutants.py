@@ -128,6 +128,17 @@ LATE: Final = replace(_BASE, producers=1, troubled_s=6.0, schedule=planned((1, L
 """Requests to the controller come again, late, while settings change."""
 PUT_BACK: Final = replace(_BASE, troubled_s=1.0, schedule=planned((0.2, OLDER_COPY_LANE, "put-back", 2.0)))
 """All are killed, and the disk of one is an older copy."""
+CLOCKS_JUMP: Final = replace(
+    _BASE,
+    partitions=1,
+    producer_pause_max_s=0.02,
+    far_clocks_chance=1.0,
+    troubled_s=9.0,
+    schedule=planned(
+        *everywhere(4, "clock"), *everywhere(5, "kill"), (7, "n1", "clock", 0.1), (7.5, "n2", "clock", 0.1)
+    ),
+)
+"""All wall clocks are set, some of them days ahead; all brokers are killed and start again with these clocks."""
 ALONE: Final = replace(
     _BASE,
     nodes=1,
@@ -225,6 +236,8 @@ def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
         _slow(mutants.delete_on_the_leader_alone, replace(KILLED, beside=("trimmed",))),
         _slow(mutants.compare_no_revisions, LATE),
         _slow(let_the_last_one_lead_on, PUT_BACK),
+        _slow(mutants.age_by_the_wall_clock, CLOCKS_JUMP),
+        _slow(mutants.forget_the_time_at_a_start, CLOCKS_JUMP),
         (mutants.take_records_whatever_they_expect, COUNTED),
         (mutants.drop_parts_that_overtake_each_other, CALM),
         _slow(mutants.forget_what_was_refused_for_a_moment, FULL_FOR_MOMENTS),

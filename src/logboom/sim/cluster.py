@@ -17,7 +17,16 @@ from logboom.metadata.observers import OBSERVERS
 from logboom.sim.administration import OPERATOR_LANE, TASKS, Operator
 from logboom.sim.client import AskError, RefusedError, SimClient, TopicPartition
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_FAULTS, NETWORK_LANE, NODE_FAULTS, NetworkTrouble
-from logboom.sim.cluster_scenario import AGED, BESIDE, BESIDE_CONFIG, COUNTS, TABLE, TRIMMED, ClusterScenario
+from logboom.sim.cluster_scenario import (
+    AGED,
+    BESIDE,
+    BESIDE_CONFIG,
+    COUNTS,
+    FAR_CLOCKS_CONFIG,
+    TABLE,
+    TRIMMED,
+    ClusterScenario,
+)
 from logboom.sim.counting import Counter, Counts
 from logboom.sim.coverage import NATS_RETRIED_TWICE, NATS_TWICE
 from logboom.sim.faults import Trouble
@@ -131,6 +140,8 @@ class _Run:
         chosen = tuple(name for name in BESIDE if chance.random() < _BESIDE_CHANCE)
         self._beside = chosen if scenario.beside is None else scenario.beside
         self._attached = AttachedStreams(self._beside)
+        may_be_far = simulation.fork("far clocks").random() < scenario.far_clocks_chance
+        self._has_far_clocks = may_be_far and not self._attached.partitions
         self._nats = SimNats(simulation, simulation.fork("nats").choice(scenario.nats_servers))
         self.nodes = [self._node(number) for number in range(1, scenario.nodes + 1)]
         self._operator = Operator(simulation, self.nodes, self._node(scenario.nodes + 1), _STREAM)
@@ -157,6 +168,7 @@ class _Run:
         for trouble in self.troubles:
             trouble.replace = self._operator.replace
             trouble.is_whole = self._is_whole
+            trouble.has_far_clock = self._has_far_clocks
         self.network = NetworkTrouble(simulation, machines)
         self.nats_trouble = NatsTrouble(simulation, self._nats, machines)
         self._members = MembersTrouble(simulation, self._addresses)
@@ -399,6 +411,8 @@ class _Run:
     async def _create(self, client: SimClient) -> None:
         replicas = min(_REPLICAS, self.scenario.nodes)
         config = dict(self.scenario.stream_config)
+        if self._has_far_clocks:
+            config |= FAR_CLOCKS_CONFIG
         if self.observers:
             config[OBSERVERS] = str(len(self.observers))
         await client.create_stream(_STREAM, self.scenario.partitions, config, replicas)

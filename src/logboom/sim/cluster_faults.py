@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from logboom.base.units import DAY_MS, HOUR_MS
 from logboom.sim.coverage import BITS_FLIPPED, DISKS_WIPED
 from logboom.sim.faults import FAULTS, Fault, Trouble
 from logboom.sim.link_config import LinkConfig
@@ -18,7 +19,9 @@ from logboom.sim.simulation import Simulation
 
 NETWORK_LANE: Final = "network"
 _LOOK_S: Final = 0.1
-_HOUR_MS: Final = 3_600_000
+_FAR_CHANCE: Final = 0.7
+_FAR_MS: Final = (-DAY_MS, 30 * DAY_MS)
+"""Back by less than records are kept, and ahead by more (`cluster_scenario.FAR_CLOCKS_CONFIG`)."""
 _PAUSE_MAX_S: Final = 4.0
 """Several times the lease."""
 _DOWN_MAX_S: Final = 5.0
@@ -38,8 +41,12 @@ async def _pause(trouble: Trouble) -> None:
 
 
 async def _clock_jumps(trouble: Trouble) -> None:
-    """Somebody sets the wall clock, which nothing about leaders may depend on."""
-    trouble.node.clock.wall_offset_ms += trouble.chance.randint(-_HOUR_MS, _HOUR_MS)
+    """Somebody sets the wall clock, which nothing about leaders may depend on, and no record that is kept for days."""
+    clock, chance = trouble.node.clock, trouble.chance
+    if trouble.has_far_clock and chance.random() < _FAR_CHANCE:
+        clock.wall_offset_ms = chance.randint(*_FAR_MS)
+    else:
+        clock.wall_offset_ms += chance.randint(-HOUR_MS, HOUR_MS)
 
 
 async def _until_whole(trouble: Trouble) -> bool:

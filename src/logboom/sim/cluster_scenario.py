@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from logboom.base.units import KIB
+from logboom.base.units import DAY_MS, KIB
 from logboom.sim.administration import TASKS
 from logboom.sim.client import TopicPartition
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_FAULTS, NODE_FAULTS
@@ -29,6 +29,8 @@ BESIDE_CONFIG: Final[Mapping[TopicPartition, Mapping[str, str]]] = {
     TABLE: TABLE_CONFIG,
     COUNTS: TABLE_CONFIG,
 }
+FAR_CLOCKS_CONFIG: Final = {"message.timestamp.type": "LogAppendTime", "retention.ms": str(7 * DAY_MS)}
+"""Of all streams where wall clocks are days off: their records are stamped and deleted by them."""
 OBSERVER: Final = "observer"
 BESIDE: Final = (*(one.stream for one in BESIDE_CONFIG), FEED, OBSERVER, SHARED)
 """What there may be beside the stream of which all records stay: one of which clients delete records, one of which
@@ -39,6 +41,7 @@ _QUICK: Final = ("checkpoint_interval_s", "leader_rebalance_interval_ms", "reten
 _LEASES_CHANCE: Final = 0.2
 _LATE_CHANCE: Final = 0.2
 _OLDER_COPY_CHANCE: Final = 0.2
+_FAR_CLOCKS_CHANCE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,9 @@ class ClusterScenario:
     """What happens to a disk of which there is a copy, once all else is healed."""
     older_copy_chance: float = _OLDER_COPY_CHANCE
     """Of that being part of a run, as with leases."""
+    far_clocks_chance: float = _FAR_CLOCKS_CHANCE
+    """Of a run in which wall clocks may be days off. Ids of NATS messages are not remembered for that long, so there is
+    no such run with NATS."""
     members_faults: tuple[str, ...] = tuple(MEMBERS_FAULTS)
     """Where streams share what is published on NATS."""
     publishers: tuple[str, ...] = KINDS

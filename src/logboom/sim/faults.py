@@ -29,6 +29,8 @@ class Trouble(Lane):
         """What puts a broker in the place of one whose disk is lost; only clusters can do that."""
         self.is_whole: Callable[[], bool] = lambda: True
         """Whether every record is on all its replicas, so that one of them may be lost."""
+        self.has_far_clock = False
+        """Whether the wall clock may be days off."""
 
     async def sync_under_way(self) -> None:
         """Now and then, wait for a moment in which a sync is under way: that is when a crash tells most."""
