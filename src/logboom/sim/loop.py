@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import contextvars
 import math
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
@@ -25,7 +25,6 @@ _RUN_MAX_S: Final = 86_400.0
 _TASKS_KEPT_MIN: Final = 100
 _CANCELLED: Final[Any] = vars(asyncio.Handle)["_cancelled"]
 """The field behind `Handle.cancelled`, which is a call for each step."""
-_CoroutineLike = Generator[Any, None, Result] | Coroutine[Any, Any, Result]
 
 
 class Network(Protocol):
@@ -166,10 +165,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
-    def create_task(
-        self, coro: _CoroutineLike[Result], *, name: str | None = None, context: contextvars.Context | None = None
-    ) -> "asyncio.Task[Result]":
-        task: asyncio.Task[Result] = asyncio.Task(coro, loop=self, name=name, context=context)
+    def create_task(self, coro: Any, **options: Any) -> "asyncio.Task[Any]":
+        """A task of a coroutine, with asyncio.Task's options. Any: their types are others in each Python."""
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **options)
         self._tasks[task] = None
         if len(self._tasks) > self._tasks_kept:
             self._forget_done()
@@ -280,8 +278,10 @@ class SimLoop(asyncio.AbstractEventLoop):
 
 def _close(task: "asyncio.Task[Any]") -> None:
     """Unwind a task of a dead process. What it does meanwhile reaches nothing: loop, disk and network are dead."""
-    with contextlib.suppress(BaseException):  # a process that was killed tells nobody of its errors
-        task.get_coro().close()
+    coroutine = task.get_coro()
+    if coroutine is not None:  # None from Python 3.12 on for a task that ended in its eager start
+        with contextlib.suppress(BaseException):  # a process that was killed tells nobody of its errors
+            coroutine.close()
 
 
 def _where(task: "asyncio.Task[Any]") -> str:
