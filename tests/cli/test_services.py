@@ -17,7 +17,11 @@ from tests.support.waiting import WAIT_S
 
 import nats
 
-pytestmark = needs_nats_server
+pytestmark = [
+    needs_nats_server,
+    # The services of nats-py note when they began with what Python 3.12 deprecates.
+    pytest.mark.filterwarnings(r"ignore:datetime\.datetime\.utcnow:DeprecationWarning:nats\.micro\.service"),
+]
 
 PRICES = {b"tea": 590, b"cup": 1450, b"pot": 4900}
 
@@ -56,23 +60,22 @@ def records(broker: BrokerProcess, stream: str) -> int:
 async def ask(broker: BrokerProcess, stream: str, subject: str) -> None:
     """Ask for three prices, for one that there is none of, and nobody, once the stream records; then wait until all is
     recorded."""
-    client = await nats.connect(url(broker))
-    await service(client, "prices", subject)
-    async with asyncio.timeout(WAIT_S):
-        while not await asyncio.to_thread(records, broker, stream):
-            await client.request(subject, b"cup", timeout=WAIT_S)
-    for product in (*PRICES, b"beer"):
-        await client.request(subject, product, timeout=WAIT_S, headers={"Shop": "eu"})
-    await client.publish(subject, b"tea")
-    with pytest.raises(nats.errors.TimeoutError):
-        await client.request(f"{subject}.history", b"tea", timeout=0.1)  # the broker listens, and does not answer
-    async with asyncio.timeout(WAIT_S):
-        while True:  # the last request is behind all that came before it
-            held = await asyncio.to_thread(records, broker, stream)
-            *_, last = await asyncio.to_thread(stored, broker.kafka, stream, held)
-            if last.header("logboom-subject") == [f"{subject}.history".encode()]:
-                break
-    await client.close()
+    async with await nats.connect(url(broker)) as client:
+        await service(client, "prices", subject)
+        async with asyncio.timeout(WAIT_S):
+            while not await asyncio.to_thread(records, broker, stream):
+                await client.request(subject, b"cup", timeout=WAIT_S)
+        for product in (*PRICES, b"beer"):
+            await client.request(subject, product, timeout=WAIT_S, headers={"Shop": "eu"})
+        await client.publish(subject, b"tea")
+        with pytest.raises(nats.errors.TimeoutError):
+            await client.request(f"{subject}.history", b"tea", timeout=0.1)  # the broker listens, and does not answer
+        async with asyncio.timeout(WAIT_S):
+            while True:  # the last request is behind all that came before it
+                held = await asyncio.to_thread(records, broker, stream)
+                *_, last = await asyncio.to_thread(stored, broker.kafka, stream, held)
+                if last.header("logboom-subject") == [f"{subject}.history".encode()]:
+                    break
 
 
 def test_what_was_asked_is_listed_shown_and_asked_again(broker: BrokerProcess) -> None:
@@ -102,15 +105,12 @@ def test_what_was_asked_is_listed_shown_and_asked_again(broker: BrokerProcess) -
 
 async def replayed(broker: BrokerProcess, plus: int, *options: str, fails: bool = False) -> str:
     """Replay to a service whose prices are so much higher; what the command says."""
-    client = await nats.connect(url(broker))
-    await service(client, "next-prices", "next.price", plus)
     words = ["services", "replay", "again", "--to", "next.price", "--nats", url(broker), *options]
-    try:
+    async with await nats.connect(url(broker)) as client:
+        await service(client, "next-prices", "next.price", plus)
         if fails:
             return await asyncio.to_thread(refused, *words, bootstrap=broker.kafka)
         return (await asyncio.to_thread(ok, *words, bootstrap=broker.kafka)).out
-    finally:
-        await client.close()
 
 
 def test_requests_are_replayed_to_another_subject(broker: BrokerProcess) -> None:
@@ -139,14 +139,11 @@ def test_who_answers_is_asked_of_the_services(broker: BrokerProcess) -> None:
 
     async def main() -> str:
         await ask(broker, "named", "named.price")
-        clients = [await nats.connect(url(broker)) for _ in range(2)]
-        for client in clients:
-            await service(client, "prices", "named.price")
         words = ["services", "list", "named", "--nats", url(broker)]
-        said = (await asyncio.to_thread(ok, *words, bootstrap=broker.kafka)).out
-        for client in clients:
-            await client.close()
-        return said
+        async with await nats.connect(url(broker)) as one, await nats.connect(url(broker)) as other:
+            for client in (one, other):
+                await service(client, "prices", "named.price")
+            return (await asyncio.to_thread(ok, *words, bootstrap=broker.kafka)).out
 
     lines = asyncio.run(main()).splitlines()
     assert lines[1].startswith("named.price ")
