@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 from tests.broker.replicated import bytes_of
+from tests.sim.nodes import start_cluster, three_nodes
 
 from logboom.base.errors import StorageError
 from logboom.base.ids import NO_BROKER, Offset, ProducerEpoch, ProducerId, StreamName
@@ -37,15 +38,7 @@ class Cluster:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.chance = simulation.fork("cluster")
-        self.nodes = [
-            SimNode(
-                simulation,
-                f"n{number}",
-                broker={"broker_id": number, "join": ["n1:9192"] if number > 1 else []},
-                peer={},
-            )
-            for number in (1, 2, 3)
-        ]
+        self.nodes = three_nodes(simulation)
         self.acked: dict[tuple[int, int], bytes] = {}
         """Partition and offset of each record that was acknowledged, and its value."""
         self.leaders: dict[int, SimNode] = {}
@@ -54,9 +47,7 @@ class Cluster:
 
     async def start(self) -> None:
         """Until all three are there, with a stream that has a replica on each."""
-        self.nodes[0].found_cluster()
-        await self.nodes[0].start()
-        await asyncio.gather(*(node.start() for node in self.nodes[1:]))
+        await start_cluster(self.nodes)
         first = self.nodes[0]
         assert first.broker is not None
         assert first.process is not None

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from tests.sim.nodes import start_cluster, three_nodes
+
 from logboom.client.messages import Api
 from logboom.kafka.wire.messages import milliseconds
 from logboom.sim.nats_attached import SUBJECTS_SETTING
@@ -33,18 +35,8 @@ async def _publish(number: int, connection: _Connection, told: Counter[Any], las
 async def _cluster(simulation: Simulation) -> tuple[SimNatsServer, list[SimNode]]:
     server = SimNatsServer(simulation, "nats", Unsettled())
     await server.start()
-    nodes = [
-        SimNode(
-            simulation,
-            f"n{number}",
-            broker={"broker_id": number, "join": () if number == 1 else ("n1:9192",)},
-            peer={},
-            nats={"servers": [server.url]},
-        )
-        for number in (1, 2, 3)
-    ]
-    nodes[0].found_cluster()
-    await asyncio.gather(*(node.start() for node in nodes))
+    nodes = three_nodes(simulation, nats={"servers": [server.url]})
+    await start_cluster(nodes)
     return server, nodes
 
 

@@ -4,23 +4,12 @@ refused, since it could vote a second time and would count as having what it has
 import asyncio
 
 import pytest
+from tests.sim.nodes import start_cluster, three_nodes
 
 from logboom.base.errors import LogboomError
 from logboom.broker.peers import FrameKind, PeerIdentity
 from logboom.sim.node import SimNode
 from logboom.sim.simulation import Simulation
-
-
-def members(simulation: Simulation) -> list[SimNode]:
-    return [
-        SimNode(
-            simulation,
-            f"n{number}",
-            broker={"broker_id": number, "join": ["n1:9192"] if number > 1 else []},
-            peer={},
-        )
-        for number in (1, 2, 3)
-    ]
 
 
 def listen_for(node: SimNode, other: int, said: list[int]) -> None:
@@ -47,10 +36,8 @@ def test_an_older_copy_of_a_voter_says_nothing_before_it_is_refused(others: str)
     simulation = Simulation(11)
 
     async def scenario() -> None:
-        one, two, three = nodes = members(simulation)
-        one.found_cluster()
-        await one.start()
-        await asyncio.gather(two.start(), three.start())
+        one, two, three = nodes = three_nodes(simulation)
+        await start_cluster(nodes)
         async with asyncio.timeout(60):
             while voters(one) < 3:
                 await asyncio.sleep(0.1)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from tests.sim.nodes import start_cluster, three_nodes
 
 from logboom.base.ids import Offset
 from logboom.base.units import DAY_MS
@@ -20,15 +21,7 @@ STREAM = "s"
 
 def nodes_of(simulation: Simulation, offsets_ms: Sequence[int]) -> list[SimNode]:
     """Three brokers with wall clocks that are off by this much."""
-    nodes = [
-        SimNode(
-            simulation,
-            f"n{number}",
-            broker={"broker_id": number, "join": ["n1:9192"] if number > 1 else []},
-            peer={},
-        )
-        for number in (1, 2, 3)
-    ]
+    nodes = three_nodes(simulation)
     for node, offset_ms in zip(nodes, offsets_ms, strict=True):
         node.clock.wall_offset_ms = offset_ms
     return nodes
@@ -36,9 +29,7 @@ def nodes_of(simulation: Simulation, offsets_ms: Sequence[int]) -> list[SimNode]
 
 async def led_by(nodes: Sequence[SimNode], leader: SimNode) -> Broker:
     """The broker of `leader`, once it leads a stream of six segments with records of this moment."""
-    nodes[0].found_cluster()
-    await nodes[0].start()
-    await asyncio.gather(*(node.start() for node in nodes[1:]))
+    await start_cluster(nodes)
     broker, process = leader.broker, leader.process
     assert broker is not None
     assert process is not None
