@@ -19,7 +19,7 @@ from logboom.pipeline.checkpoint.ledger import ledger_of
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.enrich import maxmind, sources
 from logboom.pipeline.enrich.sources import Rows, TableError
-from logboom.pipeline.enrich.store import TableStore
+from logboom.pipeline.enrich.store import ReadStream, TableStore, Versions
 from logboom.pipeline.event.schema import EVENT_SCHEMA
 from logboom.pipeline.execute.examples import run_examples
 from logboom.pipeline.execute.stages import MISSED, conform
@@ -49,12 +49,30 @@ def compiled(
     return compile_pipeline(json.dumps(document), str(directory / "test.yaml"), environ=environ)
 
 
+class Tables:
+    """The tables of a plan as a router keeps them: read again by this clock, with what is told when that fails."""
+
+    def __init__(self, directory: Path, plan: Plan, read_stream: ReadStream | None = None) -> None:
+        self.now_s = 0.0
+        self.said: list[str] = []
+        self._refs = plan.table_refs()
+        self.store = TableStore(directory / "tables", directory, self.said.append, read_stream, now=lambda: self.now_s)
+
+    def current(self) -> Versions:
+        return self.store.current(self._refs)
+
+
+def table_files(directory: Path, plan: Plan) -> Mapping[str, bytes]:
+    """The tables of a plan, which can all be read, as executors are told of them."""
+    store = TableStore(directory / "tables", directory, pytest.fail)
+    return store.paths(store.current(plan.table_refs()))
+
+
 def enriched(directory: Path, plan: Plan, *events: Mapping[str, Any]) -> tuple[list[Any], list[int]]:
     """Events behind the transform, and which keys it missed."""
     node = plan.transforms[1]
     assert isinstance(node, EnrichTransform)
-    store = TableStore(directory / "tables", directory, pytest.fail)
-    keys = store.paths(store.current(plan.table_refs()))
+    keys = table_files(directory, plan)
     rows = [{**event, "attributes": json.dumps(event.get("attributes", {}), separators=(",", ":"))} for event in events]
     batch = node.run(conform(pa.RecordBatch.from_pylist(rows, schema=EVENT_SCHEMA), EVENT_SCHEMA), keys)
     found: list[Any] = batch.to_pylist()
@@ -169,26 +187,26 @@ def test_a_table_over_http_is_asked_again_and_stays_where_it_fails(
     tmp_path: Path, server: tuple[str, type[_Server]]
 ) -> None:
     url, handler = server
-    clock, said = [0.0], list[str]()
     plan = compiled(tmp_path, {"type": "json", "url": url, "key": "ip", "refresh": "10s"})
-    store = TableStore(tmp_path / "tables", tmp_path, said.append, now=lambda: clock[0])
+    tables = Tables(tmp_path, plan)
     handler.answer = b'{"broken'
     with pytest.raises(TableError, match=r"^the table of named cannot be read from http://127.0.0.1:\d+/teams: "):
-        store.current(plan.table_refs())
+        tables.current()
     handler.answer = json.dumps([{"ip": 7, "team": "a"}, {"team": "no key"}]).encode()
-    first = store.current(plan.table_refs())
+    first = tables.current()
     handler.answer = b'{"7": {"team": "b"}, "8": "text"}'
-    assert store.current(plan.table_refs()) == first
-    clock[0] = 10.0
-    second = store.current(plan.table_refs())
+    assert tables.current() == first
+    tables.now_s = 10.0
+    second = tables.current()
     assert second != first
-    assert store.missing(first) == store.missing(second) == []
-    assert json.loads(Path(store.paths(second)["table:named"].decode()).read_bytes())["8"] == {"value": "text"}
-    clock[0], handler.status = 20.0, 500
-    assert store.current(plan.table_refs()) == second
-    restarted = TableStore(tmp_path / "tables", tmp_path, said.append)
-    assert restarted.current(plan.table_refs()) == second
-    assert said == 2 * [f"the table of named cannot be read from {url}: Internal Server Error; it stays as it was"]
+    assert tables.store.missing(first) == tables.store.missing(second) == []
+    assert json.loads(Path(tables.store.paths(second)["table:named"].decode()).read_bytes())["8"] == {"value": "text"}
+    tables.now_s, handler.status = 20.0, 500
+    assert tables.current() == second
+    restarted = Tables(tmp_path, plan)
+    assert restarted.current() == second
+    told = [f"the table of named cannot be read from {url}: Internal Server Error; it stays as it was"]
+    assert tables.said == restarted.said == told
 
 
 HEAD = b"HTTP/1.0 200 OK\r\n"
@@ -213,16 +231,14 @@ def test_whatever_a_server_answers_the_table_stays_as_it_was(
     tmp_path: Path, server: tuple[str, type[_Server]], answer: bytes, told: str
 ) -> None:
     url, handler = server
-    clock, said = [0.0], list[str]()
-    plan = compiled(tmp_path, {"type": "json", "url": url, "key": "ip"})
-    store = TableStore(tmp_path / "tables", tmp_path, said.append, now=lambda: clock[0])
+    tables = Tables(tmp_path, compiled(tmp_path, {"type": "json", "url": url, "key": "ip"}))
     handler.answer = b'{"7": {"team": "b"}}'
-    first = store.current(plan.table_refs())
-    clock[0], handler.whole = 60.0, answer
-    assert store.current(plan.table_refs()) == first
-    assert len(said) == 1
-    assert told in said[0]
-    assert said[0].endswith("; it stays as it was")
+    first = tables.current()
+    tables.now_s, handler.whole = 60.0, answer
+    assert tables.current() == first
+    (said,) = tables.said
+    assert told in said
+    assert said.endswith("; it stays as it was")
 
 
 def test_an_answer_that_never_ends_is_given_up(
@@ -230,42 +246,38 @@ def test_an_answer_that_never_ends_is_given_up(
 ) -> None:
     url, handler = server
     handler.answer = b"[" + b" " * 3_000_000
-    plan = compiled(tmp_path, {"type": "json", "url": url, "key": "ip"})
+    tables = Tables(tmp_path, compiled(tmp_path, {"type": "json", "url": url, "key": "ip"}))
     monkeypatch.setattr(sources, "HTTP_ANSWER_S", 0.0)
     with pytest.raises(TableError, match="the answer takes more than 0 s"):
-        TableStore(tmp_path / "tables", tmp_path, pytest.fail).current(plan.table_refs())
+        tables.current()
 
 
 def test_a_file_of_maxmind_that_is_half_written_is_not_taken(tmp_path: Path) -> None:
     file, data = tmp_path / "city.mmdb", mmdb({"192.0.2.0/25": {"country": {"iso_code": "NO"}}})
     file.write_bytes(data)
-    plan = compiled(tmp_path, {"type": "geoip", "path": "city.mmdb"}, fields={})
-    said: list[str] = []
-    store = TableStore(tmp_path / "tables", tmp_path, said.append)
-    first = store.current(plan.table_refs())
+    tables = Tables(tmp_path, compiled(tmp_path, {"type": "geoip", "path": "city.mmdb"}, fields={}))
+    first = tables.current()
     file.write_bytes(data[:-30])
-    assert store.current(plan.table_refs()) == first
-    (told,) = said
+    assert tables.current() == first
+    (told,) = tables.said
     assert told.startswith("the table of named: city.mmdb cannot be read as a file of MaxMind: ")
     file.write_bytes(mmdb({"192.0.2.0/25": {"country": {"iso_code": "SE"}}}))
-    assert store.current(plan.table_refs()) != first
+    assert tables.current() != first
 
 
 @pytest.mark.parametrize("where", ["data", "tree"])
 def test_a_file_of_maxmind_that_is_damaged_inside_is_not_taken(tmp_path: Path, where: str) -> None:
     file, data = tmp_path / "city.mmdb", mmdb({"192.0.2.0/25": {"country": {"iso_code": "NO"}}})
     file.write_bytes(data)
-    plan = compiled(tmp_path, {"type": "geoip", "path": "city.mmdb"}, fields={})
-    said: list[str] = []
-    store = TableStore(tmp_path / "tables", tmp_path, said.append)
-    first = store.current(plan.table_refs())
+    tables = Tables(tmp_path, compiled(tmp_path, {"type": "geoip", "path": "city.mmdb"}, fields={}))
+    first = tables.current()
     if where == "data":
         file.write_bytes(data.replace(b"iso_code", b"\xff" * 8))
     else:  # the last record of the tree, which names the only place
         at = data.index(bytes(16) + b"\xe1") - 8
         file.write_bytes(data[:at] + b"\x7f" + data[at + 1 :])
-    assert store.current(plan.table_refs()) == first
-    (told,) = said
+    assert tables.current() == first
+    (told,) = tables.said
     assert told.startswith("the table of named: city.mmdb is damaged: 1 of ")
     with pytest.raises(SettingsError, match=r"city\.mmdb is damaged: 1 of "):
         compiled(tmp_path, {"type": "geoip", "path": "city.mmdb"}, environ={}, fields={})
@@ -301,34 +313,29 @@ def test_records_of_a_tree_are_read_as_they_are_written(bits: int) -> None:
 
 
 def test_a_file_that_changes_is_another_version_and_old_ones_are_kept_for_a_while(tmp_path: Path) -> None:
-    plan = compiled(tmp_path, {"type": "csv", "path": "t.csv", "key": "ip"})
-    said: list[str] = []
-    store = TableStore(tmp_path / "tables", tmp_path, said.append)
+    tables = Tables(tmp_path, compiled(tmp_path, {"type": "csv", "path": "t.csv", "key": "ip"}))
     versions = []
     for number in range(12):
         (tmp_path / "t.csv").write_text(f"ip,team,rack\n{'1' * (number + 1)},a,b\n")
-        versions.append(store.current(plan.table_refs()))
+        versions.append(tables.current())
     assert len({version["table:named"] for version in versions}) == 12
-    assert store.missing(versions[-1]) == store.missing(versions[-5]) == []
-    assert store.missing(versions[0]) == ["table:named"]
+    assert tables.store.missing(versions[-1]) == tables.store.missing(versions[-5]) == []
+    assert tables.store.missing(versions[0]) == ["table:named"]
     (tmp_path / "t.csv").unlink()
-    assert store.current(plan.table_refs()) == versions[-1] == store.current(plan.table_refs())
-    assert len(said) == 1
+    assert tables.current() == versions[-1] == tables.current()
+    assert len(tables.said) == 1
 
 
 def test_a_stream_is_read_by_whoever_knows_the_log(tmp_path: Path) -> None:
     plan = compiled(tmp_path, {"type": "stream", "stream": "teams"})
-    store = TableStore(tmp_path / "tables", tmp_path, pytest.fail)
     with pytest.raises(TableError, match="is the stream teams, which is not read here"):
-        store.current(plan.table_refs())
-    clock = [0.0]
+        Tables(tmp_path, plan).current()
     given: list[Rows] = [{"a": {"team": "x"}}, {"a": {"team": "x"}, "b": {"value": 1}}]
-    store = TableStore(
-        tmp_path / "tables", tmp_path, pytest.fail, lambda _, rows: given[len(rows)], now=lambda: clock[0]
-    )
-    first = store.current(plan.table_refs())
-    clock[0] = 60.0
-    assert store.current(plan.table_refs()) != first
+    tables = Tables(tmp_path, plan, lambda _, rows: given[len(rows)])
+    first = tables.current()
+    tables.now_s = 60.0
+    assert tables.current() != first
+    assert tables.said == []
 
 
 def test_examples_and_the_ledger_count_what_was_missed(tmp_path: Path) -> None:
@@ -356,8 +363,7 @@ tests:
       - {at: all, count: 2}
 """
     plan = compile_pipeline(text, str(tmp_path / "shop.yaml"))
-    store = TableStore(tmp_path / "tables", tmp_path, pytest.fail)
-    assert run_examples(plan, store.paths(store.current(plan.table_refs()))) == []
+    assert run_examples(plan, table_files(tmp_path, plan)) == []
     assert ledger_of(Layout(plan), {f"{MISSED}:named": 3}).missed == {"named": 3}
 
 
@@ -380,10 +386,8 @@ transforms:
 sinks: {all: {type: console, inputs: [here]}}
 """
     plan = compile_pipeline(text, str(tmp_path / "shop.yaml"))
-    store = TableStore(tmp_path / "tables", tmp_path, pytest.fail)
-    keys = store.paths(store.current(plan.table_refs()))
     lines = [{"ip": ip} for ip in ("192.0.2.1", "192.0.2.9", "198.51.100.1", "192.0.2.9")]
-    _, counts = passed(plan, *lines, {"none": 1}, keys=keys)
+    _, counts = passed(plan, *lines, {"none": 1}, keys=table_files(tmp_path, plan))
     assert (counts[f"{MISSED}:named"], counts[f"{MISSED}:placed"], counts[f"{MISSED}:placed.damaged"]) == (3, 1, 0)
 
 
