@@ -11,7 +11,7 @@ from logboom.base.errors import LogboomError
 from logboom.base.ids import Offset
 from logboom.broker.partition.conditions import Latest
 from logboom.broker.partition.key_window import KeyTable
-from logboom.broker.partition.slices import SLICE_BYTES, SliceReader
+from logboom.broker.partition.slices import SliceReader, read_slice_at
 from logboom.records import iter_batches, keyed_records, records_body
 
 _SEARCHED_KEYS_MAX: Final = 16
@@ -72,11 +72,7 @@ class ConditionScan:
             self.start = self._at
         if self._at >= self.end:
             return True
-        found = self._reader.read_with_next_offset(self._at, SLICE_BYTES, ceiling=self._ceiling)
-        assert found is not None, "only a read of what is in memory alone gives nothing"
-        data, behind = found
-        assert behind > self._at, "a batch holds each offset below the ceiling"
-        self._at = behind
+        data, self._at = read_slice_at(self._reader, self._at, self._ceiling)
         self.read_bytes += len(data)
         self._take(data)
         if self._plain_bytes > self._limits.scan_bytes:

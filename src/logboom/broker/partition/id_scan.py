@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from logboom.base.ids import Offset
 from logboom.base.units import SECOND_MS
 from logboom.broker.partition.id_window import IdWindow
-from logboom.broker.partition.slices import SLICE_BYTES, SliceReader
+from logboom.broker.partition.slices import SliceReader, read_slice_at
 from logboom.records import MESSAGE_ID, header_values, iter_batches, records_body
 from logboom.storage import TimedOffset
 
@@ -74,11 +74,7 @@ class IdScan:
             self._at = self._first()
         if self._at >= self._end:
             return True
-        found = self._reader.read_with_next_offset(self._at, SLICE_BYTES, ceiling=self._end)
-        assert found is not None, "only a read of what is in memory alone gives nothing"
-        data, behind = found
-        assert behind > self._at, "a batch holds each offset below the ceiling"
-        self._at = behind
+        data, self._at = read_slice_at(self._reader, self._at, self._end)
         self.read_bytes += len(data)
         self._take(data)
         return self._at >= self._end

@@ -16,3 +16,12 @@ class SliceReader(Protocol):
     ) -> tuple[bytes | memoryview, Offset] | None: ...
 
     def bytes_between(self, start: Offset, end: Offset) -> int: ...
+
+
+def read_slice_at(reader: SliceReader, at: Offset, ceiling: Offset) -> tuple[bytes | memoryview, Offset]:
+    """The batches from the one that holds `at` on, and the offset to read on from. `at` is below `ceiling`, up to which
+    the log is written. Raises LogboomError where it cannot be read."""
+    found = reader.read_with_next_offset(at, SLICE_BYTES, ceiling=ceiling)
+    assert found is not None, "only a read of what is in memory alone gives nothing"
+    assert found[1] > at, "a batch holds each offset below the ceiling"
+    return found
