@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 import structlog
@@ -21,6 +22,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.broker.partition.replica import AppendResult, Partition
 from logboom.host import OsDisk
 from logboom.records import Codec, Record, build_batch, iter_batches, iter_records
+from logboom.sim.disk import SimDisk
 
 INLINE_FLUSH = True
 """Whether brokers of tests make small writes on the loop; `conftest.both_ways` runs a test with either."""
@@ -57,6 +59,16 @@ async def running(
         yield broker
     finally:
         await broker.stop()
+
+
+async def disk_after(how: str, broker: Broker, disk: SimDisk, chance: Random) -> SimDisk:
+    """End a broker by "stop", "kill" or a power cut; what it left of its simulated disk."""
+    if how == "stop":
+        await broker.stop()
+        return disk.restarted()
+    left = disk.restarted() if how == "kill" else disk.power_cut(chance)
+    await broker.stop()  # on the disk that is given up
+    return left
 
 
 async def until(condition: Callable[[], object]) -> None:

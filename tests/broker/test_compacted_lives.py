@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from tests.broker.node import append_soon, start
+from tests.broker.node import append_soon, disk_after, start
 from tests.support.simulated import run
 
 from logboom.base.errors import DiskFullError, InvalidRecordError
@@ -110,13 +110,7 @@ class Life:
             sent = append_soon(self.partition(index), self.batch_of(index, written))
             sent.add_done_callback(lambda future: future.cancelled() or future.exception())
         await asyncio.sleep(self.chance.choice((0, 0.001, 0.01, 0.05)))
-        if how == "stop":
-            await self.broker.stop()
-            disk = self.disk.restarted()
-        else:
-            disk = self.disk.restarted() if how == "kill" else self.disk.power_cut(self.chance)
-            await self.broker.stop()  # on the disk that is given up
-        self.disk = disk
+        self.disk = await disk_after(how, self.broker, self.disk, self.chance)
         await self.begin()
 
     async def check(self) -> None:

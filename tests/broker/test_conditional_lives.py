@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 from tests.broker.conditions import Put, put, puts
-from tests.broker.node import append_soon, start
+from tests.broker.node import append_soon, disk_after, start
 from tests.support.simulated import run
 
 from logboom.base.errors import ConditionFailedError, DiskFullError
@@ -174,13 +174,7 @@ class Life:
             future = append_soon(self.partition, self.batch_of(writer, sent))
             future.add_done_callback(lambda one: one.cancelled() or one.exception())
         await asyncio.sleep(self.chance.choice((0, 0.0005, 0.001, 0.01)))
-        if how == "stop":
-            await self.broker.stop()
-            disk = self.disk.restarted()
-        else:
-            disk = self.disk.restarted() if how == "kill" else self.disk.power_cut(self.chance)
-            await self.broker.stop()  # on the disk that is given up
-        self.disk = disk
+        self.disk = await disk_after(how, self.broker, self.disk, self.chance)
         await self.begin()
 
     # --- what must hold -----------------------------------------------------------------------------------------

@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import errno
 from collections.abc import Callable, Iterator
 
 import pytest
 from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import Cluster, on_brokers
+from tests.support.full_disk import full
 from tests.support.simulated import machine, run
 
 from logboom.base.errors import DiskFullError, NotLeaderError
@@ -182,21 +182,14 @@ async def test_a_disk_that_fills_up_refuses_what_was_held_and_that_alone(cluster
     await cluster.create("orders", [1, 2])
     leader = cluster.leader("orders")
     await append(leader, b"0")
-
-    def full(operation: str, path: str) -> None:
-        if operation.startswith("write") and path.endswith(".log"):
-            raise OSError(errno.ENOSPC, "No space left on device", path)
-
-    disk = cluster.disk(1)
     with without_syncs(cluster.disk(2)):
         written = await committing(leader)
         held = [append_soon(leader, batch(b"2")), append_soon(leader, batch(b"3"))]
-        disk.fault = full
-        for one in held:
-            with pytest.raises(DiskFullError):
-                await one
-        assert (leader.log_end_offset, written.done()) == (2, False)
-        disk.fault = lambda operation, path: None
+        with full(cluster.disk(1), ".log"):
+            for one in held:
+                with pytest.raises(DiskFullError):
+                    await one
+            assert (leader.log_end_offset, written.done()) == (2, False)
     assert (await written).base_offset == 1
     assert (await append(leader, b"again")).base_offset == 2
 

@@ -1,12 +1,12 @@
 """A data directory that came back as it was some time ago is known by the processes that it has not noted."""
 
 import asyncio
-import errno
 from random import Random
 
 import pytest
 from tests.broker.node import append, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, on_brokers, until
+from tests.support.full_disk import full
 from tests.support.simulated import replace_disk
 
 from logboom.base.errors import BrokerRunsError, LogboomError, NotControllerError
@@ -63,14 +63,8 @@ def test_the_file_does_not_grow_for_ever() -> None:
 def test_on_a_full_disk_the_next_process_knows_less() -> None:
     disk = used()
     noted(disk, "a", is_new=True)
-
-    def full(operation: str, path: str) -> None:
-        if operation == "write":
-            raise OSError(errno.ENOSPC, "no room")
-
-    disk.fault = full
-    assert noted(disk, "b", "a") == ("a",)
-    disk.fault = lambda operation, path: None
+    with full(disk):
+        assert noted(disk, "b", "a") == ("a",)
     assert noted(disk, "c", "a") == (UNKNOWN,)
 
 

@@ -1,11 +1,11 @@
 """What becomes of the logs when another broker leads a partition: what was committed stays, what was not is cut."""
 
 import asyncio
-import errno
 from random import Random
 
 from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, bytes_of, on_brokers, refusal_of, stays, until
+from tests.support.full_disk import full
 
 from logboom.base.errors import (
     DiskFullError,
@@ -99,21 +99,12 @@ async def test_an_old_leader_on_a_full_disk_cuts_its_log_once_there_is_room(clus
     lost = append_soon(old, batch(b"only at the old leader"))
     await until(lambda: old.log.durable_end == 2, "it has it on its disk")
     await cluster.elect("orders", 0, 2)
-    refused = 0
-
-    def full(operation: str, path: str) -> None:
-        nonlocal refused
-        if operation == "write" and "orders" in path:
-            refused += 1
-            raise OSError(errno.ENOSPC, "no room", path)
-
-    cluster.disk(1).fault = full
-    cluster.network.heal()
-    await refusal_of(lost)
-    await until(lambda: refused > 1, "the copy was to be cut, twice")
-    assert cluster[1].flusher.failure is None
-    assert await values_of(old) == [b"a"]
-    cluster.disk(1).fault = lambda operation, path: None
+    with full(cluster.disk(1), "orders") as refused:
+        cluster.network.heal()
+        await refusal_of(lost)
+        await until(lambda: len(refused) > 1, "the copy was to be cut, twice")
+        assert cluster[1].flusher.failure is None
+        assert await values_of(old) == [b"a"]
     await append(cluster.leader("orders"), b"b")
     await cluster.in_sync("orders")
     assert bytes_of(old.log) == bytes_of(cluster.leader("orders").log)

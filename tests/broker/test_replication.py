@@ -1,10 +1,10 @@
 """Partitions on several brokers: what is acked is on all of the ISR, and who was away catches up."""
 
-import errno
 from random import Random
 
 from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import Cluster, bytes_of, on_brokers, refusal_of, stays, until
+from tests.support.full_disk import full
 
 from logboom.base.errors import NotEnoughReplicasError, NotLeaderError, OutcomeUnknownError
 from logboom.broker.disk.data_dir import HIGH_WATERMARKS_FILE
@@ -101,16 +101,9 @@ async def test_a_stream_that_is_not_synced_is_acked_once_every_member_has_writte
 async def test_a_full_disk_of_a_follower_holds_up_acks_until_it_has_room_or_is_out_of_sync(cluster: Cluster) -> None:
     await cluster.create("orders", [1, 2])
     await append(cluster.leader("orders"), b"a")
-    disk = cluster.disk(2)
-
-    def full(operation: str, path: str) -> None:
-        if operation == "write" and "orders" in path:
-            raise OSError(errno.ENOSPC, "no room", path)
-
-    disk.fault = full
-    waits = append_soon(cluster.leader("orders"), batch(b"b"))
-    await stays(lambda: not waits.done(), 1.0)
-    disk.fault = lambda operation, path: None
+    with full(cluster.disk(2), "orders"):
+        waits = append_soon(cluster.leader("orders"), batch(b"b"))
+        await stays(lambda: not waits.done(), 1.0)
     await waits
     one, other = (cluster.partition(n, "orders").log for n in (1, 2))
     assert bytes_of(one) == bytes_of(other)
@@ -121,19 +114,12 @@ async def test_a_follower_on_a_full_disk_leaves_at_once_if_others_are_enough(clu
     await cluster.create("orders", [1, 2, 3])
     await append(cluster.leader("orders"), b"a")
     await cluster.in_sync("orders")
-    disk = cluster.disk(2)
-
-    def full(operation: str, path: str) -> None:
-        if operation == "write" and "orders" in path:
-            raise OSError(errno.ENOSPC, "no room", path)
-
-    disk.fault = full
-    waits = append_soon(cluster.leader("orders"), batch(b"b"))
-    await until(waits.done, "nobody waits for its disk", within_s=10)
-    await waits
-    assert cluster.assignment("orders").isr == (1, 3)
-    await stays(lambda: cluster.assignment("orders").isr == (1, 3), 5.0)
-    disk.fault = lambda operation, path: None
+    with full(cluster.disk(2), "orders"):
+        waits = append_soon(cluster.leader("orders"), batch(b"b"))
+        await until(waits.done, "nobody waits for its disk", within_s=10)
+        await waits
+        assert cluster.assignment("orders").isr == (1, 3)
+        await stays(lambda: cluster.assignment("orders").isr == (1, 3), 5.0)
     await cluster.in_sync("orders")
     assert bytes_of(cluster.partition(2, "orders").log) == bytes_of(cluster.leader("orders").log)
 

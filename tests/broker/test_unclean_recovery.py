@@ -50,6 +50,15 @@ def has_shown(copy: Partition, records: int) -> bool:
     return copy.high_watermark == records
 
 
+async def all_show(cluster: Cluster, values: Sequence[bytes]) -> None:
+    """Wait until all three are in sync and show as many records, which are to have these values."""
+    await cluster.in_sync("orders")
+    for broker in (1, 2, 3):
+        copy = cluster.partition(broker, "orders")
+        await until(partial(has_shown, copy, len(values)), "all of it is shown")
+        assert await values_of(copy) == values
+
+
 def test_without_a_word_the_partition_waits_and_is_whole_again(tmp_path: Path) -> None:
     async def body() -> None:
         async with cluster_of(tmp_path, 3, minimum=1) as cluster:
@@ -96,11 +105,7 @@ def test_who_asks_for_anybody_gets_the_longest_log(tmp_path: Path, asked_at: int
             again = await refusal_of(cluster[asked_at].cluster_admin.elect("orders", 0, unclean=True))
             assert isinstance(again, ElectionNotNeededError)
             await cluster.start(1)
-            await cluster.in_sync("orders")
-            for broker in (1, 2, 3):
-                copy = cluster.partition(broker, "orders")
-                await until(partial(has_shown, copy, 3), "all of it is shown")
-                assert await values_of(copy) == [b"all have it", b"2 lacks it", b"on we go"]
+            await all_show(cluster, [b"all have it", b"2 lacks it", b"on we go"])
 
     run(body)
 
@@ -153,11 +158,7 @@ def test_an_older_copy_never_leads_where_another_one_has_what_was_acked(
             await put_back_older(cluster, broker)
             for one in order:
                 await cluster.start(one)
-            await cluster.in_sync("orders")
-            for one in order:
-                copy = cluster.partition(one, "orders")
-                await until(partial(has_shown, copy, 3), "all of it is shown")
-                assert await values_of(copy) == [b"in the copy", b"acked", b"acked too"]
+            await all_show(cluster, [b"in the copy", b"acked", b"acked too"])
 
     run(body)
 
@@ -214,11 +215,7 @@ def test_who_has_most_and_is_killed_while_it_is_decided_is_not_passed_over(tmp_p
             await until(lambda: bool(asked), "who is there was asked")
             await stays(lambda: cluster.assignment("orders").leader == NO_BROKER, 8.0)
             await cluster.start(1)
-            await cluster.in_sync("orders")
-            for broker in (1, 2, 3):
-                copy = cluster.partition(broker, "orders")
-                await until(partial(has_shown, copy, 3), "all of it is shown")
-                assert await values_of(copy) == [b"all have it", b"2 lacks it", b"1 alone has it"]
+            await all_show(cluster, [b"all have it", b"2 lacks it", b"1 alone has it"])
 
     run(body)
 

@@ -2,7 +2,6 @@
 each other, while clients write. At the end no acknowledged record is lost, and all replicas are the same."""
 
 import asyncio
-import errno
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from tests.broker.replicated import bytes_of
 from tests.sim.nodes import start_cluster, three_nodes
+from tests.support.full_disk import full
 
 from logboom.base.errors import StorageError
 from logboom.base.ids import NO_BROKER, Offset, ProducerEpoch, ProducerId, StreamName
@@ -351,10 +351,6 @@ def test_what_one_producer_sees_of_a_full_disk_is_in_the_order_in_which_it_sent(
             ),
         )
 
-    def full(operation: str, path: str) -> None:
-        if operation.startswith("write") and path.endswith(".log"):
-            raise OSError(errno.ENOSPC, "No space left on device", path)
-
     told: list[tuple[int, ErrorCode, int]] = []
 
     def answered(number: int, done: "asyncio.Future[Any]") -> None:
@@ -376,13 +372,12 @@ def test_what_one_producer_sees_of_a_full_disk_is_in_the_order_in_which_it_sent(
         log = one.broker.replicas.find("two", 0).log
         while log.written_end < 2:
             await asyncio.sleep(0.001)
-        one.disk.fault = full
-        futures += [sent(client, 2), sent(client, 3)]
-        for number, future in enumerate(futures, 1):
-            future.add_done_callback(partial(answered, number))
-        await asyncio.sleep(0.2)
-        assert told == []
-        one.disk.fault = lambda operation, path: None
+        with full(one.disk, ".log"):
+            futures += [sent(client, 2), sent(client, 3)]
+            for number, future in enumerate(futures, 1):
+                future.add_done_callback(partial(answered, number))
+            await asyncio.sleep(0.2)
+            assert told == []
         simulation.network.heal()
         await asyncio.gather(*futures)
         refused = ErrorCode.kafka_storage_error
