@@ -14,13 +14,12 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.support.commands import LogboomProcess
+from tests.support.stub_server import StubServer
 
 _STUB = """
 import os, signal, socket, sys
@@ -50,14 +49,9 @@ class ForkedProgram:
         """`directory` is made: links into this environment, and the stub in place of `logboom`."""
         self.directory = directory
         self._sockets = Path(tempfile.mkdtemp(prefix="logboom-stub-"))  # a socket's path has 107 bytes at most
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._threads: list[threading.Thread] = []
-        self._ends = threading.Event()
+        self._stubs = StubServer(self._sockets / "socket", self._serve)
 
     def __enter__(self) -> Self:
-        path = self._sockets / "socket"
-        self._listening.bind(str(path))
-        self._listening.listen()
         own = Path(sys.prefix)
         (self.directory / "bin").mkdir(parents=True)
         for name in ("lib", "pyvenv.cfg"):
@@ -67,32 +61,17 @@ class ForkedProgram:
                 (self.directory / "bin" / program.name).symlink_to(program)
         (self._sockets / "stub.py").write_text(_STUB)
         stub = self.directory / "bin" / "logboom"
-        called = shlex.join([sys.executable, "-IS", str(self._sockets / "stub.py"), str(path)])
+        called = shlex.join([sys.executable, "-IS", str(self._sockets / "stub.py"), str(self._stubs.path)])
         stub.write_text(f'#!/bin/sh\nexec {called} "$@"\n')
         stub.chmod(0o755)
-        self._start(self._accept)
+        self._stubs.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ends.set()
-        self._listening.shutdown(socket.SHUT_RDWR)  # close alone would not end the wait of another thread
-        for thread in self._threads:
-            thread.join(_END_MAX_S)
-        self._listening.close()
+        self._stubs.stop(_END_MAX_S)
         shutil.rmtree(self._sockets)
-
-    def _start(self, target: Callable[..., None], *arguments: object) -> None:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while not self._ends.is_set():
-            with contextlib.suppress(OSError):
-                connection, _ = self._listening.accept()
-                self._start(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
         """One command from its start to its end."""
@@ -115,7 +94,7 @@ class ForkedProgram:
         """Passes signals on, and tells the exit code; a stub that is killed takes its command along."""
         ended = os.pidfd_open(process.pid)
         try:
-            while process.poll() is None and not self._ends.is_set():
+            while process.poll() is None and not self._stubs.stops.is_set():
                 readable, _, _ = select.select([connection.fileno(), ended], [], [], _LOOK_S)
                 if connection.fileno() in readable:
                     signals = connection.recv(64)

@@ -9,7 +9,6 @@ The JVM that a router starts, and what becomes of it when the router, the JVM or
 kills, of the cluster, of the gateway and the README's page try: they have JVMs of their own.
 """
 
-import contextlib
 import os
 import shutil
 import socket
@@ -18,12 +17,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.stub_server import StubServer
 from tests.support.waiting import WAIT_S
 
 _STUB = """
@@ -101,11 +101,9 @@ class SparkJvms:
 
     def __init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="logboom-spark-"))
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._threads: list[threading.Thread] = []
+        self._stubs = StubServer(self.home / "socket", self._serve)
         self._idle: list[_Jvm] = []
         self._lock = threading.Lock()
-        self._ends = threading.Event()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -113,40 +111,22 @@ class SparkJvms:
         return {**os.environ, "SPARK_HOME": str(self.home)}
 
     def __enter__(self) -> Self:
-        path = self.home / "socket"
-        self._listening.bind(str(path))
-        self._listening.listen()
         stub = self.home / "stub.py"
         stub.write_text(_STUB)
         submit = self.home / "bin" / "spark-submit"
         submit.parent.mkdir()
-        submit.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {stub} {path} "$@"\n')
+        submit.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {stub} {self._stubs.path} "$@"\n')
         submit.chmod(0o755)
-        self._start(self._accept)
+        self._stubs.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ends.set()
-        self._listening.shutdown(socket.SHUT_RDWR)  # close alone would not end the wait of another thread
-        for thread in self._threads:
-            thread.join(WAIT_S)
-        self._listening.close()
+        self._stubs.stop(WAIT_S)
         for jvm in self._idle:
             jvm.kill()
         shutil.rmtree(self.home)
-
-    def _start(self, target: Callable[..., None], *arguments: object) -> None:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while not self._ends.is_set():
-            with contextlib.suppress(OSError):
-                connection, _ = self._listening.accept()
-                self._start(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
         """Lends a JVM to the stub at the other end until that ends."""
