@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support.commands import run_logboom
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 from logboom.bench.histogram import histogram_of, summary
@@ -60,11 +61,9 @@ def test_the_table_names_who_failed_or_was_left_out() -> None:
 
 @pytest.mark.slow
 def test_a_short_run(tmp_path: Path) -> None:
-    try:
+    with skipped_on(UnavailableError):
         nats_server()
         load_program()
-    except UnavailableError as error:
-        pytest.skip(str(error))
     command = ["bench", "nats", "--rounds=1", "--seconds=0.3", "--message-bytes=100", "--window=1000", "--json"]
     done = run_logboom(
         [*command, "--peers=logboom,jetstream,reader", "--data", str(tmp_path), "--out", str(tmp_path / "out")],
@@ -85,11 +84,9 @@ def test_a_short_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_attached_streams(tmp_path: Path) -> None:
-    try:
+    with skipped_on(UnavailableError):
         nats_server()
         load_program()
-    except UnavailableError as error:
-        pytest.skip(str(error))
     command = ["bench", "nats", "--streams=20", "--rounds=1", "--seconds=0.5", "--json"]
     done = run_logboom([*command, "--data", str(tmp_path), "--out", str(tmp_path / "out")], timeout_s=WAIT_S)
     assert done.returncode == 0, done.stderr[-3_000:]
@@ -102,11 +99,9 @@ def test_attached_streams(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_three_copies(tmp_path: Path) -> None:
-    try:
+    with skipped_on(UnavailableError):
         nats_server()
         load_program()
-    except UnavailableError as error:
-        pytest.skip(str(error))
     command = ["bench", "nats", "--rounds=1", "--seconds=0.3", "--message-bytes=100", "--window=1000", "--json"]
     done = run_logboom(
         [*command, "--only=acked", "--peers=logboom-r3", "--data", str(tmp_path), "--out", str(tmp_path / "out")],

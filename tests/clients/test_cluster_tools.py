@@ -9,6 +9,7 @@ import pytest
 from tests.clients.tools import Tool, tools
 from tests.support.cluster_processes import cluster_of
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S, until
 
 from logboom.bench.servers.process import UnavailableError
@@ -39,11 +40,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BrokerProc
 
 @pytest.fixture(scope="module")
 def tool(broker: list[BrokerProcess]) -> Iterator[Tool]:
-    try:
-        with tools(",".join(one.kafka for one in reversed(broker)), wait_s=WAIT_S) as run:
-            yield run
-    except UnavailableError as missing:
-        pytest.skip(str(missing))
+    with skipped_on(UnavailableError), tools(",".join(one.kafka for one in reversed(broker)), wait_s=WAIT_S) as run:
+        yield run
 
 
 def rows(tool: Tool, topic: str) -> dict[int, Row]:

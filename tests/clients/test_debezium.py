@@ -22,6 +22,7 @@ from tests.clients.reading import ends, is_compacted, read, table
 from tests.docs.blocks import blocks_of
 from tests.support.postgres import PostgresError, PostgresMissingError, PostgresServer, Session
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
@@ -74,18 +75,14 @@ Rows = dict[str, Row]
 
 @pytest.fixture(scope="module")
 def command() -> list[str]:
-    try:
+    with skipped_on(DriverMissingError):
         return debezium()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture
 def postgres() -> Iterator[PostgresServer]:
-    try:
+    with skipped_on(PostgresMissingError):
         server = PostgresServer()
-    except PostgresMissingError as missing:
-        pytest.skip(str(missing))
     with server:
         yield server
 

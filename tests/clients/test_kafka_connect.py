@@ -18,6 +18,7 @@ from tests.clients.connect_worker import ConnectWorker, properties
 from tests.clients.drivers import DriverMissingError, kafka_connect
 from tests.clients.reading import is_compacted, read
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
@@ -62,10 +63,8 @@ consumer.heartbeat.interval.ms=1000
 
 @pytest.fixture(scope="module")
 def command() -> list[str]:
-    try:
+    with skipped_on(DriverMissingError):
         return kafka_connect()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
 
 
 def test_every_line_arrives_over_lost_workers_and_a_lost_broker(command: list[str], tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tests.cli.running import ok
 from tests.clients.drivers import DriverMissingError, kafka_streams
 from tests.clients.reading import is_compacted, read, table
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 pytestmark = pytest.mark.clients
@@ -37,10 +38,8 @@ COMPACTED = ("cleanup.policy=compact", "segment.bytes=16384", "min.cleanable.dir
 
 @pytest.fixture(scope="module")
 def command() -> list[str]:
-    try:
+    with skipped_on(DriverMissingError):
         return kafka_streams()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.mark.in_turn(3)

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.clients.tools import Tool, tools
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 from logboom.bench.servers.process import UnavailableError
@@ -28,11 +29,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module")
 def tool(broker: BrokerProcess) -> Iterator[Tool]:
-    try:
-        with tools(broker.kafka) as run:
-            yield run
-    except UnavailableError as missing:
-        pytest.skip(str(missing))
+    with skipped_on(UnavailableError), tools(broker.kafka) as run:
+        yield run
 
 
 def test_a_topic_takes_every_kind_of_setting_and_names_what_it_refuses(tool: Tool) -> None:

@@ -16,6 +16,7 @@ from tests.clients.drivers import DriverMissingError, mirror_maker
 from tests.clients.program import Program
 from tests.clients.reading import ends, read
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
@@ -54,10 +55,8 @@ offset.lag.max=0
 
 @pytest.fixture(scope="module")
 def command() -> list[str]:
-    try:
+    with skipped_on(DriverMissingError):
         return mirror_maker()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
 
 
 def test_streams_settings_and_groups_are_copied_over_kills_of_all_three(command: list[str], tmp_path: Path) -> None:

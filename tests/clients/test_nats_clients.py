@@ -6,6 +6,7 @@ import pytest
 from tests.clients.nats_drivers import NATS_DRIVERS, DriverMissingError, NatsDriver, order
 from tests.nats.servers import Stored, alter, attach, end, needs_nats_server, on_a_loop, stored, taken
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 
 import nats
 
@@ -34,10 +35,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 )
 def driver(request: pytest.FixtureRequest) -> NatsDriver:
     chosen: NatsDriver = request.param
-    try:
+    with skipped_on(DriverMissingError):
         chosen.command()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
     return chosen
 
 

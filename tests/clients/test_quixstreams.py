@@ -18,6 +18,7 @@ from tests.clients.drivers import DriverMissingError, quixstreams
 from tests.clients.program import Program
 from tests.clients.reading import ends, is_compacted, read, table
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
@@ -36,10 +37,8 @@ SETTINGS: Final = (
 
 @pytest.fixture(scope="module")
 def command() -> list[str]:
-    try:
+    with skipped_on(DriverMissingError):
         return quixstreams()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
 
 
 def test_counts_are_exact_over_kills_of_both_and_a_lost_disk(command: list[str], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.cli.running import ok
 from tests.clients.drivers import DRIVERS, DriverMissingError
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("clients")]
@@ -84,10 +85,8 @@ def test_librdkafka_is_held_to_its_rates(broker: BrokerProcess, tmp_path: Path) 
 
 def test_the_java_client_sets_quotas_and_keeps_to_them(broker: BrokerProcess) -> None:
     driver = next(driver for driver in DRIVERS if driver.name == "java")
-    try:
+    with skipped_on(DriverMissingError):
         command = driver.command()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
     done = subprocess.run(
         [*command, "quotas", broker.kafka, "java-quotas"], capture_output=True, text=True, timeout=WAIT_S, check=False
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.clients.drivers import DRIVERS, Driver, DriverMissingError
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 # One group: the drivers are built once, and not by two workers at the same time.
@@ -29,10 +30,8 @@ def driver(request: pytest.FixtureRequest) -> Driver:
 
 
 def built(chosen: Driver) -> Driver:
-    try:
+    with skipped_on(DriverMissingError):
         chosen.command()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
     return chosen
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.clients.drivers import DRIVERS, Driver, DriverMissingError
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("clients")]
@@ -22,10 +23,8 @@ def counter(broker: BrokerProcess, name: str) -> float:
 
 @pytest.mark.parametrize("driver", WITH_SESSIONS, ids=lambda driver: driver.name)
 def test_the_client_keeps_a_session_and_gives_it_back(driver: Driver, tmp_path: Path) -> None:
-    try:
+    with skipped_on(DriverMissingError):
         command = driver.command()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
     assignor = ["range"] if driver.name == "java" else []
     with BrokerProcess(tmp_path / "data") as broker:
         produce = [*command, "produce", broker.kafka, "followed"]

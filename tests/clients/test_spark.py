@@ -14,6 +14,7 @@ from typing import Self
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 from logboom.pipeline.spark.jars import JarsError, cache_dir, fetch_jars
@@ -29,10 +30,8 @@ SCRIPT = Path(__file__).parent / "python" / "spark.py"
 def command() -> list[str]:
     if shutil.which("java") is None:
         pytest.skip("java is not here: apt-get install openjdk-17-jre-headless")
-    try:
+    with skipped_on(JarsError):
         jars = [str(jar) for jar in fetch_jars()]
-    except JarsError as missing:
-        pytest.skip(str(missing))
     # The archive that tests.support.class_archive has made, of the same jars: half of the CPU time until the first
     # query has run is that of loading classes.
     archive = ClassArchive(cache_dir().parent, "run", java_command(), [*jars, *spark_jars()], write=False)

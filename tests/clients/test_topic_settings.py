@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 from logboom.bench.servers.jars import java, kafka_jars
@@ -18,10 +19,8 @@ OTHER_DEFAULTS = {"retention.ms": "-1"}
 @pytest.fixture(scope="module")
 def of_kafka() -> dict[str, tuple[str, str]]:
     """Type and default of every topic setting of Kafka, by name."""
-    try:
+    with skipped_on(UnavailableError):
         command = [java(), "-cp", f"{kafka_jars()}/*", str(LISTER)]
-    except UnavailableError as missing:
-        pytest.skip(str(missing))
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     if "compiler" in done.stderr and done.returncode:
         pytest.skip("Java without a compiler: apt-get install openjdk-17-jdk-headless")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.faults.cut_network import CutNetwork
 from tests.support.fusedisk import CannotMountError, FuseDisk
+from tests.support.skipping import skipped_on
 
 NUMBERS = (1, 2, 3)
 
@@ -22,14 +23,11 @@ def network() -> Iterator[CutNetwork]:
 @pytest.fixture
 def disks(tmp_path: Path) -> Iterator[dict[int, FuseDisk]]:
     """A disk for each of three brokers, which fails when it is told to."""
-    with ExitStack() as mounted:
-        try:
-            yield {
-                number: mounted.enter_context(FuseDisk(tmp_path / f"fuse-{number}", capacity_bytes=512 << 20))
-                for number in NUMBERS
-            }
-        except CannotMountError as reason:
-            pytest.skip(str(reason))
+    with ExitStack() as mounted, skipped_on(CannotMountError):
+        yield {
+            number: mounted.enter_context(FuseDisk(tmp_path / f"fuse-{number}", capacity_bytes=512 << 20))
+            for number in NUMBERS
+        }
 
 
 def fail_syncs(disk: FuseDisk) -> None:

@@ -12,6 +12,7 @@ from tests.faults.cut_network import CutNetwork
 from tests.faults.foreign_load import Commands, ForeignLoad, aiokafka, java
 from tests.support.brokers import ClusterBrokers, Place
 from tests.support.fusedisk import FuseDisk
+from tests.support.skipping import skipped_on
 
 from logboom.bench.servers.process import UnavailableError
 from logboom.sim.disk import Always
@@ -63,10 +64,8 @@ def under_foreign_load(
     """A cluster of three, and clients at work on it, whose history is checked at the end."""
     with ClusterBrokers(directory, *settings, lease_ms=2_000, places=places) as cluster:
         cluster.create(STREAM, partitions=PARTITIONS, min_insync_replicas="2")
-        try:
+        with skipped_on(UnavailableError):
             load = ForeignLoad(commands, directory, cluster.bootstrap, STREAM, PARTITIONS)
-        except UnavailableError as missing:
-            pytest.skip(str(missing))
         with load:
             go_on(load)
             yield cluster, load

@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from tests.faults.talk import Answer, Talk, get, metric
 from tests.support.fusedisk import CannotMountError, FuseDisk
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S, until
 
 from logboom.sim.disk import Always, Chance
@@ -26,11 +27,8 @@ RECORDS = 60
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[FuseDisk]:
-    try:
-        with FuseDisk(tmp_path / "fuse", capacity_bytes=256 << 20) as mounted:
-            yield mounted
-    except CannotMountError as reason:
-        pytest.skip(str(reason))
+    with skipped_on(CannotMountError), FuseDisk(tmp_path / "fuse", capacity_bytes=256 << 20) as mounted:
+        yield mounted
 
 
 def broker_on(disk: FuseDisk, log: Path, *arguments: str) -> BrokerProcess:

@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from tests.faults.talk import Talk, get, metric
 from tests.support.fusedisk import CannotMountError, FuseDisk
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S, until
 
 HANG_S = "broker.disk_hang_s=0.5"
@@ -23,11 +24,8 @@ SEGMENT = "/00000000000000000000.log"
 
 @contextlib.contextmanager
 def fuse_disk(directory: Path) -> Iterator[FuseDisk]:
-    try:
-        with FuseDisk(directory / "fuse", capacity_bytes=256 << 20) as mounted:
-            yield mounted
-    except CannotMountError as reason:
-        pytest.skip(str(reason))
+    with skipped_on(CannotMountError), FuseDisk(directory / "fuse", capacity_bytes=256 << 20) as mounted:
+        yield mounted
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from tests.clients.drivers import DRIVERS, DriverMissingError
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 KINDS = ("confluent", "aiokafka", "java")
@@ -108,10 +109,8 @@ def test_no_acked_record_is_lost_doubled_or_reordered(tmp_path: Path) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
     with BrokerProcess(tmp_path / "data") as broker, ExitStack() as stack:
-        try:
+        with skipped_on(DriverMissingError):
             floods = [stack.enter_context(flood(kind, broker.kafka)) for kind in KINDS]
-        except DriverMissingError as missing:
-            pytest.skip(str(missing))
         for number in range(KILLS):
             for each in floods:
                 each.wait_for_more(chance.randrange(1, 400))

@@ -10,6 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from tests.clients.drivers import DriverMissingError, iceberg_reader
 from tests.pipeline.support import RouterProcess, make_stream, needs_java, publish
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.sinks.iceberg.hadoop_catalog import HadoopCatalog
@@ -72,10 +73,8 @@ def test_a_router_that_is_killed_around_a_commit_loses_and_repeats_nothing(
     expected = Counter({f"icy-web:{number % 2}:{number // 2}": 1 for number in range(sent)})
     table = HadoopCatalog(tmp_path / "lake").load_table("logs.events")
     assert Counter(table.scan().to_arrow().column("event_id").to_pylist()) == expected
-    try:
+    with skipped_on(DriverMissingError):
         reader = iceberg_reader()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
     said = subprocess.run(
         [*reader, str(tmp_path / "lake" / "logs" / "events")],
         capture_output=True,

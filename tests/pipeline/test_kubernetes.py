@@ -11,6 +11,7 @@ from tests.clients.drivers import DriverMissingError, kubernetes
 from tests.pipeline.support import RouterProcess, ledger, make_stream, needs_java, publish
 from tests.support.cluster_manager import PIPELINE, check_delivered, cluster_manager, lines, router_arguments
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.spark.jvm import pyspark_dir
@@ -29,10 +30,8 @@ def pods(tmp_path: Path) -> Path:
 @pytest.fixture
 def master(tmp_path: Path, pods: Path) -> Iterator[str]:
     """What `--master` takes for a Kubernetes that runs."""
-    try:
+    with skipped_on(DriverMissingError):
         command = kubernetes()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
     arguments = [*command, str(pods), str(pyspark_dir())]
     with cluster_manager(arguments, tmp_path / "kubernetes.log", "Kubernetes") as ready:
         yield "k8s://" + ready.split()[-1]

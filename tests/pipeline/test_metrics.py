@@ -15,6 +15,7 @@ import pytest
 from tests.pipeline.support import Said, ledger, make_stream, needs_java, publish
 from tests.support.prometheus import Prometheus, PrometheusMissingError
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.config.compile import compile_pipeline
@@ -47,11 +48,8 @@ LINE = re.compile(r"(?P<name>[\w.]+):(?P<value>[\d.]+)\|c\|#(?P<tags>\S+)")
 def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
     directory = tmp_path / "prometheus"
     directory.mkdir()
-    try:
-        with Prometheus(directory) as running:
-            yield running
-    except PrometheusMissingError as missing:
-        pytest.skip(str(missing))
+    with skipped_on(PrometheusMissingError), Prometheus(directory) as running:
+        yield running
 
 
 class Statsd:

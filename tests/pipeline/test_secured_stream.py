@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 )
 from tests.pipeline.support import needs_java, records
 from tests.pipeline_sinks.harness import EDGE, Letters, event, sink_of
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 from logboom.bench.servers.kafka import KafkaServer
@@ -70,10 +71,8 @@ class SecuredKafka(KafkaServer):
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     server = SecuredKafka(tmp_path_factory.mktemp("kafka"))
-    try:
+    with skipped_on(UnavailableError):
         server.prepare()
-    except UnavailableError as missing:
-        pytest.skip(str(missing))
     try:
         server.start()
         admin = AdminClient({"bootstrap.servers": server.address})

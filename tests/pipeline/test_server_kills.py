@@ -30,6 +30,7 @@ from tests.support.clickhouse import PASSWORD, ClickhouseMissingError, Clickhous
 from tests.support.postgres import PostgresMissingError, PostgresServer
 from tests.support.s3 import BUCKET, IDENTITY, S3Server, running_s3
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S, until
 
 pytest.importorskip("psycopg")
@@ -147,10 +148,8 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    try:
+    with skipped_on(PostgresMissingError):
         server = PostgresServer()
-    except PostgresMissingError as missing:
-        pytest.skip(str(missing))
     with server:
         with server.session() as session:
             session.run("CREATE TABLE events (event_id text PRIMARY KEY, body text)")
@@ -159,10 +158,8 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="module")
 def clickhouse() -> Iterator[ClickhouseServer]:
-    try:
+    with skipped_on(ClickhouseMissingError):
         server = ClickhouseServer()
-    except ClickhouseMissingError as missing:
-        pytest.skip(str(missing))
     with server:
         server.query("CREATE TABLE events (event_id String, body String) ENGINE = MergeTree ORDER BY event_id")
         yield server
@@ -255,10 +252,8 @@ def test_routers_and_servers_may_be_killed_and_stand_still(
 def test_a_search_cluster_that_stands_still_delays_no_other_sink(
     broker: BrokerProcess, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    try:
+    with skipped_on(DriverMissingError):
         node = Node(opensearch(), tmp_path_factory.mktemp("opensearch"))
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
     node.start()
     try:
         search = (

@@ -9,6 +9,7 @@ from tests.clients.drivers import DriverMissingError, yarn
 from tests.pipeline.support import RouterProcess, ledger, make_stream, needs_java, publish
 from tests.support.cluster_manager import PIPELINE, check_delivered, cluster_manager, lines, router_arguments
 from tests.support.server import BrokerProcess
+from tests.support.skipping import skipped_on
 from tests.support.waiting import until
 
 from logboom.pipeline.spark.jvm import pyspark_dir
@@ -21,10 +22,8 @@ COUNT = 600
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[Path]:
     """The directory with the settings of a YARN that runs."""
-    try:
+    with skipped_on(DriverMissingError):
         command = yarn()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
     directory = tmp_path / "hadoop"
     directory.mkdir()
     with cluster_manager([*command, str(directory)], directory / "log", "YARN"):

@@ -14,6 +14,7 @@ from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, eve
 from tests.pipeline_sinks.odd_events import NO_OBJECT, assert_reasons, check_all, odd_batch
 from tests.pipeline_sinks.server import IN_DOUBT, NOT_TAKEN, Fault, Gateway, Server
 from tests.support.clickhouse import PASSWORD, ClickhouseMissingError, ClickhouseServer
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 from logboom.base.settings import SettingsError
@@ -39,10 +40,8 @@ TABLE = (
 
 @pytest.fixture(scope="module")
 def clickhouse() -> Iterator[ClickhouseServer]:
-    try:
+    with skipped_on(ClickhouseMissingError):
         server = ClickhouseServer()
-    except ClickhouseMissingError as missing:
-        pytest.skip(str(missing))
     with server:
         yield server
 

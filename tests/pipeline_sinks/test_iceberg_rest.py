@@ -20,6 +20,7 @@ from tests.pipeline_sinks.harness import event, rows, sink_of
 from tests.pipeline_sinks.server import IN_DOUBT, Contract, Fault, Reply, Request, Server
 from tests.pipeline_sinks.test_iceberg import Lake, expected
 from tests.support.iceberg_rest import IcebergRest
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 from logboom.pipeline.errors import PipelineError
@@ -75,11 +76,8 @@ def is_commit(request: Request) -> bool:
 
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
-    try:
-        with IcebergRest(tmp_path_factory.mktemp("catalog")) as running:
-            yield running
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
+    with skipped_on(DriverMissingError), IcebergRest(tmp_path_factory.mktemp("catalog")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from tests.pipeline_sinks.test_iceberg import Lake, expected
 from tests.pipeline_sinks.test_iceberg_rest import delivered
 from tests.support.iceberg_rest import IcebergRest
 from tests.support.s3 import BUCKET, IDENTITY, S3Server, running_s3
+from tests.support.skipping import skipped_on
 
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.sinks.base import Delivered
@@ -34,10 +35,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Iterator[IcebergRest]:
     with ExitStack() as stack:
-        try:
+        with skipped_on(DriverMissingError):
             running = stack.enter_context(IcebergRest(tmp_path_factory.mktemp("catalog"), s3))
-        except DriverMissingError as missing:
-            pytest.skip(str(missing))
         yield running
 
 

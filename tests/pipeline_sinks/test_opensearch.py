@@ -22,6 +22,7 @@ from tests.pipeline_sinks.harness import Delivering, Letters, delivering, edge_b
 from tests.pipeline_sinks.odd_events import assert_reasons, check_all, odd_batch
 from tests.pipeline_sinks.server import IN_DOUBT, NOT_TAKEN, Gateway, InDoubt, NotTaken, Server
 from tests.support.server import free_port
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 from logboom.pipeline.sinks.read_back import milliseconds_of
@@ -91,10 +92,8 @@ class Node:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    try:
+    with skipped_on(DriverMissingError):
         command = opensearch()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
     running = Node(command, tmp_path_factory.mktemp("opensearch"))
     running.start()
     yield running

@@ -22,6 +22,7 @@ from tests.pipeline_sinks.odd_events import NO_OBJECT, NO_RECORD, NO_TIME, asser
 from tests.pipeline_sinks.server import IN_DOUBT, NOT_TAKEN, Gateway, Server
 from tests.pipeline_sinks.test_metrics import HISTOGRAM, QUANTILES, metric
 from tests.support.server import free_port
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S, until
 
 pytestmark = [
@@ -96,10 +97,8 @@ class Collector:
 
 @pytest.fixture
 def collector(tmp_path: Path) -> Iterator[Collector]:
-    try:
+    with skipped_on(DriverMissingError):
         running = Collector(otel_collector(), tmp_path)
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
     running.start()
     yield running
     running.kill()

@@ -13,6 +13,7 @@ from tests.pipeline_sinks.harness import Delivering, delivering, edge_batch, eve
 from tests.pipeline_sinks.odd_events import assert_reasons, check_all, odd_batch
 from tests.support.postgres import PostgresMissingError, PostgresServer, Session
 from tests.support.postgres_proxy import CommitFault, PostgresProxy
+from tests.support.skipping import skipped_on
 
 from logboom.base.settings import SettingsError
 from logboom.pipeline.config.compile import compile_pipeline
@@ -40,10 +41,8 @@ PASSWORD = "the password of shop"
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    try:
+    with skipped_on(PostgresMissingError):
         server = PostgresServer()
-    except PostgresMissingError as missing:
-        pytest.skip(str(missing))
     with server:
         with server.session() as session:
             session.run(f"CREATE ROLE shop LOGIN PASSWORD '{PASSWORD}'")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from tests.clients.drivers import DriverMissingError
 from tests.clients.drivers import hdfs as command
 from tests.support.server import free_port
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S, until
 
 
@@ -61,10 +61,8 @@ class HdfsServer:
 def running_hdfs(directory: Path, *, name_nodes: int = 1, keys: Path | None = None) -> Iterator[HdfsServer]:
     """Skips the test where there is no Java or no Maven. `keys`: a file in Java's form, whose password is `changeit`,
     with which all HTTP is over TLS."""
-    try:
+    with skipped_on(DriverMissingError):
         program = command()
-    except DriverMissingError as missing:
-        pytest.skip(str(missing))
     log, ports = directory / "log", [free_port() for _ in range(name_nodes)]
     scheme = "webhdfs" if keys is None else "swebhdfs"
     url = f"{scheme}://{','.join(f'127.0.0.1:{port}' for port in ports)}"

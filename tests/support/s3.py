@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pytest
 from tests.clients.drivers import DriverMissingError, s3_server
 from tests.support.foreign_server import ForeignServer
+from tests.support.skipping import skipped_on
 from tests.support.waiting import WAIT_S
 
 IDENTITY = {"AWS_ACCESS_KEY_ID": "test-id", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_EC2_METADATA_DISABLED": "true"}
@@ -76,8 +76,6 @@ class S3Server(ForeignServer):
 def running_s3(directory: Path) -> Iterator[S3Server]:
     """A server over a new directory below this one; skips the test where it cannot be had."""
     with ExitStack() as stack:
-        try:
+        with skipped_on(DriverMissingError):
             server = stack.enter_context(S3Server(directory / "s3"))
-        except DriverMissingError as missing:
-            pytest.skip(str(missing))
         yield server
