@@ -3,7 +3,7 @@
 import asyncio
 import io
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -22,7 +22,7 @@ from logboom.broker.config import BrokerConfig
 from logboom.kafka.config import KafkaConfig
 from logboom.kafka.connection.services import ConnectionServices
 from logboom.kafka.server.server import KafkaServer
-from logboom.kafka.wire.messages import make
+from logboom.kafka.wire.messages import make, nested
 from logboom.records import Record, build_batch
 
 Result = TypeVar("Result")
@@ -105,6 +105,29 @@ class Client:
         """Send a request built by `make` and wait for its reply."""
         self.send(api_key, version, make(load_request_schema(api_key, version), **fields))
         return await self.reply()
+
+    async def metadata(
+        self,
+        version: int,
+        names: Sequence[str] | None,
+        *,
+        create: bool = False,
+        topic: bool = False,
+        cluster: bool = False,
+    ) -> Any:
+        """Ask for these streams; None: for all. `topic`, `cluster`: with the operations that are authorized on them."""
+        cls = nested(load_request_schema(3, version), "topics")
+        topics = None if names is None else tuple(make(cls, name=name, topic_id=None) for name in names)
+        if version == 0 and topics is None:
+            topics = ()  # which means all only there
+        return await self.ask(
+            3,
+            version,
+            topics=topics,
+            allow_auto_topic_creation=create,
+            include_cluster_authorized_operations=cluster,
+            include_topic_authorized_operations=topic,
+        )
 
     async def closed(self) -> bytes:
         """What still comes until the other side closes."""

@@ -59,26 +59,12 @@ def test_api_versions(tmp_path: Path, version: int) -> None:
 # --- Metadata ------------------------------------------------------------------------------------------------------
 
 
-async def described(client: Client, version: int, names: Any, *, create: bool = False) -> Any:
-    cls = load_request_schema(3, version)
-    topic = nested(cls, "topics")
-    topics = names if names is None else tuple(make(topic, name=name, topic_id=None) for name in names)
-    return await client.ask(
-        3,
-        version,
-        topics=topics,
-        allow_auto_topic_creation=create,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
-    )
-
-
 @pytest.mark.parametrize("version", versions(metadata.HANDLER))
 def test_metadata(tmp_path: Path, version: int) -> None:
     async def body() -> None:
         async with running(tmp_path, auto_create_streams=False) as node, node.client() as client:
             stream = await node.broker.catalog.create_stream("s", partitions=2)
-            reply = await described(client, version, ["s", "no", "bad name!"])
+            reply = await client.metadata(version, ["s", "no", "bad name!"])
             (broker,) = reply.brokers
             assert (broker.node_id, broker.host, broker.port) == (1, *node.address)
             there, missing, bad = reply.topics
@@ -90,11 +76,9 @@ def test_metadata(tmp_path: Path, version: int) -> None:
             assert (missing.error_code, missing.name) == (ErrorCode.unknown_topic_or_partition, "no")
             assert bad.error_code is ErrorCode.invalid_topic_exception
             everything = {"s", "__consumer_offsets"} & set(node.broker.catalog.streams())
-            assert {
-                topic.name for topic in (await described(client, version, [] if version == 0 else None)).topics
-            } == everything
+            assert {topic.name for topic in (await client.metadata(version, None)).topics} == everything
             if version > 0:
-                assert (await described(client, version, [])).topics == ()
+                assert (await client.metadata(version, [])).topics == ()
                 assert reply.controller_id == 1
                 assert not there.is_internal
             if version >= 2:
@@ -137,16 +121,16 @@ def test_asking_for_a_stream_creates_it_where_that_is_on(tmp_path: Path) -> None
             for version in (0, 3, 4, 9, 13):
                 name = f"new-{version}"
                 if version >= 4:
-                    refused = await described(client, version, [name], create=False)
+                    refused = await client.metadata(version, [name], create=False)
                     assert refused.topics[0].error_code is ErrorCode.unknown_topic_or_partition
-                (made, bad) = (await described(client, version, [name, "bad/name"], create=True)).topics
+                (made, bad) = (await client.metadata(version, [name, "bad/name"], create=True)).topics
                 assert (made.error_code, len(made.partitions)) == (NONE, 3)
                 assert bad.error_code is ErrorCode.invalid_topic_exception
                 part = await produced(client, 3, node.broker.catalog.stream(name), 2, batch(b"a"))
                 assert part.error_code is NONE
             await node.broker.catalog.delete_stream("new-0")
             ids = {stream.id for stream in node.broker.catalog.streams().values()}
-            (again,) = (await described(client, 13, ["new-0"], create=True)).topics
+            (again,) = (await client.metadata(13, ["new-0"], create=True)).topics
             assert again.topic_id not in ids, "a stream created again has another id"
 
     run(body)

@@ -1,35 +1,19 @@
 """Metadata and DescribeCluster name the operations a client may use, as Kafka without an authorizer does."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from tests.kafka.door import Client, running
+from tests.kafka.door import running
 from tests.support.simulated import run
 
 from logboom.kafka.apis import describe_cluster, metadata
-from logboom.kafka.wire.messages import make, nested
 
 NOT_ASKED = -(2**31)
 CLUSTER = 8_096
 """CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE: bits 5, 7 to 12."""
 TOPIC = 3_576
 """READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: bits 3 to 8, 10 and 11."""
-
-
-async def described(client: Client, version: int, names: list[str] | None, *, topic: bool, cluster: bool) -> Any:
-    cls = load_request_schema(3, version)
-    topics = None if names is None else tuple(make(nested(cls, "topics"), topic_id=None, name=name) for name in names)
-    return await client.ask(
-        3,
-        version,
-        topics=topics,
-        allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=cluster,
-        include_topic_authorized_operations=topic,
-    )
 
 
 @pytest.mark.parametrize("version", range(8, metadata.HANDLER.max_version + 1))
@@ -42,7 +26,7 @@ def test_metadata_names_operations_where_they_are_asked_for(
             await node.broker.catalog.create_stream("s")
             # In turns, for what was written for one client is sent to the next.
             for topic, cluster in ((False, False), (True, True), (False, True), (True, False), (False, False)):
-                reply = await described(client, version, names, topic=topic, cluster=cluster)
+                reply = await client.metadata(version, names, topic=topic, cluster=cluster)
                 told = {one.name: one.topic_authorized_operations for one in reply.topics}
                 assert told["s"] == (TOPIC if topic else NOT_ASKED)
                 if names is not None:

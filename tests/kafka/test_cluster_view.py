@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from tests.kafka.cluster import NOBODY, commit, fenced, placed, registered, stream_of, three_brokers
 from tests.kafka.door import Client, running
@@ -20,7 +19,7 @@ from logboom.broker.peers import NoPeers
 from logboom.groups import partition_of_group
 from logboom.kafka.apis import describe_cluster, find_coordinator, metadata
 from logboom.kafka.handlers import paced_work
-from logboom.kafka.wire.messages import make, milliseconds, nested
+from logboom.kafka.wire.messages import milliseconds
 from logboom.metadata.assignment import PartitionChange
 from logboom.metadata.records import BrokerUnregistered, PartitionsChanged, StreamDeleted
 
@@ -31,19 +30,6 @@ def versions(handler: Any) -> range:
     return range(handler.min_version, handler.max_version + 1)
 
 
-async def described(client: Client, version: int, names: Sequence[str], *, create: bool = False) -> Any:
-    cls = load_request_schema(3, version)
-    topics = tuple(make(nested(cls, "topics"), name=name, topic_id=None) for name in names)
-    return await client.ask(
-        3,
-        version,
-        topics=topics,
-        allow_auto_topic_creation=create,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
-    )
-
-
 @pytest.mark.parametrize("version", versions(metadata.HANDLER))
 def test_metadata_names_the_brokers_and_the_leaders(tmp_path: Path, version: int) -> None:
     async def body() -> None:
@@ -51,7 +37,7 @@ def test_metadata_names_the_brokers_and_the_leaders(tmp_path: Path, version: int
             await three_brokers(node)
             await stream_of(node, "mine", placed((1, 2, 3), isr=(1, 3), epoch=4))
             await stream_of(node, "theirs", placed((2, 3), epoch=7), placed((3, 2), leader=NOBODY, isr=(3,)))
-            reply = await described(client, version, ["mine", "theirs"])
+            reply = await client.metadata(version, ["mine", "theirs"])
             assert [(one.node_id, one.host, one.port) for one in reply.brokers] == [
                 (1, *node.address),
                 (2, "host-2", 9002),
@@ -83,7 +69,7 @@ def test_metadata_follows_brokers_that_come_and_go(tmp_path: Path) -> None:
             stream = await stream_of(node, "s", placed((2, 3)))
 
             async def told() -> tuple[list[int], Any]:
-                reply = await described(client, 12, ["s"])
+                reply = await client.metadata(12, ["s"])
                 return [one.node_id for one in reply.brokers], reply.topics[0].partitions[0]
 
             brokers, part = await told()
@@ -120,7 +106,7 @@ def test_a_leader_whose_connection_broke_is_none_until_the_metadata_must_know(
             await stream_of(node, "s", placed((2, 3)))
 
             async def told(names: Sequence[str] = ("s",)) -> tuple[list[int], ErrorCode, int, Any]:
-                reply = await described(client, 12, names)
+                reply = await client.metadata(12, names)
                 (part,) = reply.topics[0].partitions
                 brokers = [one.node_id for one in reply.brokers]
                 return brokers, part.error_code, part.leader_id, part.offline_replicas
@@ -165,7 +151,7 @@ def test_who_asks_for_a_leader_that_has_just_gone_waits_for_the_next_one(
 
             async def leader_of(name: str) -> tuple[int, float]:
                 began_s = clock.time()
-                reply = await described(client, version, [name])
+                reply = await client.metadata(version, [name])
                 return reply.topics[0].partitions[0].leader_id, clock.time() - began_s
 
             leader, took_s = await leader_of("well")
@@ -210,7 +196,7 @@ def test_many_that_wait_for_one_leader_are_not_answered_in_one_turn_of_the_loop(
             await three_brokers(node)
             stream = await stream_of(node, "s", placed((2, 3)))
             many = [await clients.enter_async_context(node.client()) for _ in range(100)]
-            asked = [asyncio.create_task(described(client, 12, ["s"])) for client in many]
+            asked = [asyncio.create_task(client.metadata(12, ["s"])) for client in many]
             await asyncio.sleep(0.1)
             change = PartitionChange(index=0, leader=BrokerId(3), isr=(BrokerId(3),))
             await commit(node, PartitionsChanged(id=stream.id, changes=(change,)))
@@ -237,7 +223,7 @@ def test_a_broker_that_is_cut_off_from_all_others_names_one_of_them(
             await three_brokers(node)
             registration = type(node.broker.cluster.registration)
             monkeypatch.setattr(registration, "holds_lease", property(lambda _: False))
-            reply = await described(client, 12, [])
+            reply = await client.metadata(12, [])
             assert reply.controller_id in (2, 3)
             assert {one.node_id for one in reply.brokers} == {1, 2, 3}
 
@@ -253,12 +239,12 @@ def test_metadata_names_this_broker_for_requests_to_the_controller_and_describe_
         async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await three_brokers(node)
             monkeypatch.setattr(type(node.broker), "controller", property(lambda _: BrokerId(2)))
-            assert (await described(client, 12, [])).controller_id == 1
+            assert (await client.metadata(12, [])).controller_id == 1
             asked = {"include_cluster_authorized_operations": False, "endpoint_type": 1}
             assert (await client.ask(60, 1, **asked)).controller_id == 2
             monkeypatch.setattr(type(node.broker), "controller", property(lambda _: NO_BROKER))
             assert (await client.ask(60, 1, **asked)).controller_id == -1, "as long as nobody is known"
-            assert (await described(client, 12, [])).controller_id == 1
+            assert (await client.metadata(12, [])).controller_id == 1
 
     run(body)
 
@@ -268,7 +254,7 @@ def test_brokers_without_a_listener_for_clients_are_not_told(tmp_path: Path) -> 
         async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await commit(node, registered(node, 2, kafka=False), fenced(2, False))
             await stream_of(node, "s", placed((2,)))
-            reply = await described(client, 12, ["s"])
+            reply = await client.metadata(12, ["s"])
             (only,) = reply.brokers
             assert (only.node_id, only.host, only.port, only.rack) == (1, *node.address, "a"), "its own it knows itself"
             assert reply.topics[0].partitions[0].error_code is ErrorCode.leader_not_available
@@ -282,10 +268,10 @@ def test_a_broker_that_is_fenced_is_told_only_where_there_is_no_other(
     async def body() -> None:
         async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await commit(node, fenced(1))
-            assert [one.node_id for one in (await described(client, 12, [])).brokers] == [1]
+            assert [one.node_id for one in (await client.metadata(12, [])).brokers] == [1]
             await commit(node, registered(node, 2), fenced(2, False))
             monkeypatch.setattr(node.broker.cluster.suspected, "fenced_lately", lambda _: False)
-            reply = await described(client, 12, [])
+            reply = await client.metadata(12, [])
             assert [one.node_id for one in reply.brokers] == [2]
             assert reply.controller_id == 2, "a broker that clients can reach"
 
@@ -379,7 +365,7 @@ def test_a_stream_that_nobody_can_create_now_is_asked_for_again(
     async def body() -> None:
         async with running(tmp_path) as node, node.client() as client:
             monkeypatch.setattr(node.broker.catalog, "create_stream", refuse)
-            (topic,) = (await described(client, 12, ["new"], create=True)).topics
+            (topic,) = (await client.metadata(12, ["new"], create=True)).topics
             assert (topic.error_code, topic.partitions) == (ErrorCode.leader_not_available, ())
 
     run(body)
@@ -399,7 +385,7 @@ def test_producers_and_consumers_are_answered_soon_while_there_is_no_controller(
             monkeypatch.setattr(node.broker.cluster.channel, "submit", silence)
             loop = asyncio.get_running_loop()
             began_s = loop.time()
-            topics = (await described(client, 12, ["one", "two"], create=True)).topics
+            topics = (await client.metadata(12, ["one", "two"], create=True)).topics
             assert [topic.error_code for topic in topics] == [ErrorCode.leader_not_available] * 2
             assert await coordinators(client, 6, "g") == [(ErrorCode.coordinator_not_available, -1, "", -1)]
             producer = await client.ask(22, 4, transactional_id=None, transaction_timeout=milliseconds(1_000))
@@ -420,7 +406,7 @@ def test_a_broker_without_a_lease_leads_nothing_and_is_named_until_it_knows_that
             await stream_of(node, "s", placed((1, 2)))
 
             async def told() -> tuple[list[int], int]:
-                reply = await described(client, 12, ["s"])
+                reply = await client.metadata(12, ["s"])
                 return sorted(one.node_id for one in reply.brokers), reply.topics[0].partitions[0].leader_id
 
             assert await told() == ([1, 2, 3], 1)

@@ -14,24 +14,13 @@ from logboom.kafka.admin import metadata_cache
 from logboom.kafka.apis import metadata
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.wire.encoded import encoded_with_throttle_time
-from logboom.kafka.wire.messages import make, nested
+from logboom.kafka.wire.messages import make
 
 VERSIONS = [0, 1, 4, 7, 8, 9, 10, 11, 12, metadata.HANDLER.max_version]
 
 
 async def described(client: Client, version: int, names: list[str] | None) -> dict[str, Any]:
-    cls = load_request_schema(3, version)
-    topics: Any = () if version == 0 else None
-    if names is not None:
-        topics = tuple(make(nested(cls, "topics"), topic_id=None, name=name) for name in names)
-    fields = {
-        "topics": topics,
-        "allow_auto_topic_creation": False,
-        "include_cluster_authorized_operations": False,
-        "include_topic_authorized_operations": False,
-    }
-    client.send(3, version, make(cls, **fields))
-    reply = await client.reply()
+    reply = await client.metadata(version, names)
     assert reply.brokers[0].node_id == 1
     return {topic.name: topic for topic in reply.topics}
 

@@ -8,7 +8,6 @@ from kio.schema.errors import ErrorCode
 from tests.kafka.cluster import commit, fenced, placed, stream_of, three_brokers
 from tests.kafka.door import Client, Running, batch, running
 from tests.kafka.test_cluster_descriptions import partitions
-from tests.kafka.test_cluster_view import described
 from tests.kafka.test_hot_apis import fetched, first_offsets, produced
 from tests.support.simulated import run
 
@@ -160,13 +159,13 @@ def test_observers_are_copies_to_consumers_and_no_replicas_to_administrators(tmp
     async def body() -> None:
         async with running(tmp_path, rack="a", voters=1) as node, node.client() as client:
             await observed(node)
-            (topic,) = (await described(client, 12, ["s"])).topics
+            (topic,) = (await client.metadata(12, ["s"])).topics
             assert topic.partitions[0].replica_nodes == (MINE, NEAR, FAR)
             assert topic.partitions[0].isr_nodes == (MINE,)
             (topic,) = (await partitions(client, "s")).topics
             assert topic.partitions[0].replica_nodes == (MINE,)
             await commit(node, fenced(FAR))
-            (topic,) = (await described(client, 12, ["s"])).topics
+            (topic,) = (await client.metadata(12, ["s"])).topics
             assert topic.partitions[0].offline_replicas == (FAR,)
             (topic,) = (await partitions(client, "s")).topics
             assert topic.partitions[0].offline_replicas == ()
