@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -296,9 +296,11 @@ class Demo:
 
     def _background(self, name: str, command: list[Any], *, behind: bool = True) -> subprocess.Popen[str]:
         show(command, behind=behind)
-        log = self._stack.enter_context(
-            (OUT / "logs" / ("broker.log" if name == "broker" else f"{name}.err")).open("w")
-        )
+        with (OUT / "logs" / ("broker.log" if name == "broker" else f"{name}.err")).open("w") as log:
+            return self._started(command, log)
+
+    def _started(self, command: list[Any], log: IO[str]) -> subprocess.Popen[str]:
+        """A process that ends with the demo, if it has not ended before."""
         process = subprocess.Popen(
             [str(word) for word in command],
             cwd=OUT,
@@ -318,15 +320,7 @@ class Demo:
         before that."""
         show(command, behind=behind)
         with (OUT / "logs" / "commands.err").open("a") as log:
-            process = subprocess.Popen(
-                [str(word) for word in command],
-                cwd=OUT,
-                env=self._environment,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        self._stack.callback(stop, process)
+            process = self._started(command, log)
 
         def finish() -> str:
             printed = process.communicate()[0]
