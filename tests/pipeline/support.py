@@ -29,6 +29,13 @@ from logboom.pipeline.run.progress import Snapshot
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17 or newer")
 
 
+def named_file(directory: Path, name: str, text: str) -> Path:
+    """The file of a pipeline of this name, for which NAME stands in the text."""
+    file = directory / f"{name}.yaml"
+    file.write_text(text.replace("NAME", name))
+    return file
+
+
 def make_stream(bootstrap: str, name: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT_S)

@@ -10,6 +10,7 @@ import pytest
 from tests.pipeline.support import (
     RouterProcess,
     make_stream,
+    named_file,
     needs_java,
     publish,
     scraped,
@@ -35,12 +36,6 @@ sinks:
 """
 
 
-def _file(directory: Path, name: str) -> Path:
-    file = directory / f"{name}.yaml"
-    file.write_text(PIPELINE.replace("NAME", name))
-    return file
-
-
 def _said(router: RouterProcess) -> list[dict[str, Any]]:
     lines = [line for line in router.log_text().splitlines() if line.startswith("{")]
     return [json.loads(line) for line in lines]
@@ -49,7 +44,7 @@ def _said(router: RouterProcess) -> list[dict[str, Any]]:
 def test_once_ends_with_a_sentence_where_a_stream_is_missing(
     broker: BrokerProcess, tmp_path: Path, spark_jvms: SparkJvms
 ) -> None:
-    with RouterProcess(_file(tmp_path, "absent"), broker.kafka, "--once", jvms=spark_jvms) as router:
+    with RouterProcess(named_file(tmp_path, "absent", PIPELINE), broker.kafka, "--once", jvms=spark_jvms) as router:
         assert router.wait() == 1
     text = router.log_text()
     assert "the stream absent-web does not exist; make it with: logboom streams create absent-web" in text
@@ -58,13 +53,13 @@ def test_once_ends_with_a_sentence_where_a_stream_is_missing(
 
 
 def test_an_unknown_level_of_spark_s_log_is_refused_before_spark_starts(tmp_path: Path) -> None:
-    with RouterProcess(_file(tmp_path, "loud"), "127.0.0.1:1", "--spark-log", "LOUD") as router:
+    with RouterProcess(named_file(tmp_path, "loud", PIPELINE), "127.0.0.1:1", "--spark-log", "LOUD") as router:
         assert router.wait() == 1
     assert "--spark-log LOUD: should be one of ALL, DEBUG, ERROR" in router.log_text()
 
 
 def test_without_once_it_waits_and_says_so(broker: BrokerProcess, tmp_path: Path, spark_jvms: SparkJvms) -> None:
-    with RouterProcess(_file(tmp_path, "later"), broker.kafka, jvms=spark_jvms) as router:
+    with RouterProcess(named_file(tmp_path, "later", PIPELINE), broker.kafka, jvms=spark_jvms) as router:
         until(lambda: len(_said(router)) >= 2 or not router.alive(), "a word")
         states = [line["state"] for line in _said(router) if "state" in line]
         messages = [line["message"] for line in _said(router) if "message" in line]
@@ -81,7 +76,7 @@ def test_metrics_show_the_balance_while_it_runs_and_ctrl_c_lets_a_batch_end(
     lines = [json.dumps({"level": level, "msg": "to a@example.com"}).encode() for level in ("INFO", "ERROR", "DEBUG")]
     publish(broker.kafka, "seen-web", [*lines * 10, b'{"cut": '], 1)
     http = f"127.0.0.1:{free_port()}"
-    with RouterProcess(_file(tmp_path, "seen"), broker.kafka, "--http", http, jvms=spark_jvms) as router:
+    with RouterProcess(named_file(tmp_path, "seen", PIPELINE), broker.kafka, "--http", http, jvms=spark_jvms) as router:
 
         def delivered() -> bool:
             assert router.alive(), router.log_text()[-2_000:]

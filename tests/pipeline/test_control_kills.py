@@ -14,6 +14,7 @@ from tests.pipeline.support import (
     fill_disk,
     ledger,
     make_stream,
+    named_file,
     needs_java,
     publish,
     records,
@@ -72,8 +73,7 @@ def _ids(bootstrap: str, stream: str) -> dict[str, set[float]]:
 
 def test_dials_and_reloads_survive_the_router(broker: BrokerProcess, tmp_path: Path) -> None:
     bootstrap, name, checkpoint = broker.kafka, "controlled", tmp_path / "checkpoint"
-    file = tmp_path / "controlled.yaml"
-    file.write_text(FILE.replace("NAME", name))
+    file = named_file(tmp_path, name, FILE)
     make_stream(bootstrap, f"{name}-web", 2)
     with RouterProcess(file, bootstrap) as router:
         publish(bootstrap, f"{name}-web", _lines(0, ROUND), 2)
@@ -83,7 +83,7 @@ def test_dials_and_reloads_survive_the_router(broker: BrokerProcess, tmp_path: P
     with RouterProcess(file, bootstrap) as router:
         publish(bootstrap, f"{name}-web", _lines(ROUND, ROUND), 2)
         _await_batch(router, checkpoint)
-        file.write_text(FILE.replace("NAME", name) + MORE.replace("NAME", name))
+        named_file(tmp_path, name, FILE + MORE)
         asking = [*router.command[:4], "reload", str(file)]
         with subprocess.Popen(asking, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as reload:
             request = checkpoint / "reload.request"
@@ -111,8 +111,7 @@ def test_a_full_disk_beneath_the_checkpoint_loses_nothing(
     broker: BrokerProcess, tmp_path: Path, small_disk: Path
 ) -> None:
     bootstrap, name, checkpoint = broker.kafka, "filled", small_disk / "checkpoint"
-    file = tmp_path / "filled.yaml"
-    file.write_text(FILE.replace("NAME", name).replace("./checkpoint", str(checkpoint)))
+    file = named_file(tmp_path, name, FILE.replace("./checkpoint", str(checkpoint)))
     make_stream(bootstrap, f"{name}-web", 2)
     with RouterProcess(file, bootstrap) as router:
         publish(bootstrap, f"{name}-web", _lines(0, ROUND), 2)

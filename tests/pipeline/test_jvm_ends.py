@@ -12,6 +12,7 @@ from tests.pipeline.support import (
     fill_disk,
     ledger,
     make_stream,
+    named_file,
     needs_java,
     publish,
     records,
@@ -39,12 +40,6 @@ sinks:
 RECORDS = 100_000
 
 
-def _file(directory: Path, name: str) -> Path:
-    file = directory / f"{name}.yaml"
-    file.write_text(PIPELINE.replace("NAME", name))
-    return file
-
-
 def _jvms(router: RouterProcess) -> set[int]:
     """The JVMs that the router has started: the leaders of sessions below it."""
     found = set[int]()
@@ -59,7 +54,7 @@ def test_a_run_gives_up_when_its_jvm_has_been_killed_six_times_with_one_batch(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
     """It ends with a sentence and code 1, and the next start finishes that batch."""
-    file, killed = _file(tmp_path, "ending"), set[int]()
+    file, killed = named_file(tmp_path, "ending", PIPELINE), set[int]()
     query = tmp_path / "checkpoint" / "router"
     make_stream(broker.kafka, "ending-web", 2)
     publish(broker.kafka, "ending-web", [b'{"msg": "m%d"}' % number for number in range(RECORDS)], 2)
@@ -84,7 +79,7 @@ def test_a_full_disk_of_temporary_files_stops_no_run(
 ) -> None:
     """Batches go on, with Python workers that are started meanwhile too; a JVM that starts waits for room, and says
     where."""
-    file = _file(tmp_path, "crowded")
+    file = named_file(tmp_path, "crowded", PIPELINE)
     monkeypatch.setenv("TMPDIR", str(small_disk))
     make_stream(broker.kafka, "crowded-web", 2)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.pipeline.support import Said, archive_ids, ledger, make_stream, needs_java, publish, records
+from tests.pipeline.support import Said, archive_ids, ledger, make_stream, named_file, needs_java, publish, records
 from tests.support.server import BrokerProcess
 from typer.testing import CliRunner
 
@@ -36,8 +36,7 @@ ODD, EVEN = "= 'odd'", "= 'even'"
 
 
 def _plan(directory: Path, name: str, condition: str) -> Plan:
-    file = directory / f"{name}.yaml"
-    file.write_text(PIPELINE.replace("NAME", name).replace("CONDITION", condition))
+    file = named_file(directory, name, PIPELINE.replace("CONDITION", condition))
     return compile_pipeline(file.read_text(), str(file))
 
 
