@@ -58,11 +58,15 @@ def test_a_timed_load_counts_only_its_window(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.in_turn(4)
-@pytest.mark.parametrize("reader", ["raw", "librdkafka"])
-@pytest.mark.parametrize(("size", "rate"), [(256, 500), (100_000, 50)])
-def test_latency_of_every_message_is_counted(broker: BrokerProcess, reader: str, size: int, rate: int) -> None:
-    load = LatencyLoad(size, rate, seconds=0.5, warm_up_s=0.2, reader=reader)
-    with bench_stream(broker.kafka) as stream:
+@pytest.mark.parametrize(
+    ("reader", "partitions", "size", "rate"),
+    [("raw", 1, 256, 500), ("raw", 1, 100_000, 50), ("librdkafka", 1, 256, 500), ("librdkafka", 3, 100_000, 50)],
+)
+def test_latency_of_every_message_is_counted(
+    broker: BrokerProcess, reader: str, partitions: int, size: int, rate: int
+) -> None:
+    load = LatencyLoad(size, rate, seconds=0.5, warm_up_s=0.2, reader=reader, partitions=partitions)
+    with bench_stream(broker.kafka, partitions=partitions) as stream:
         result = run_latency(broker.kafka, stream, load)
     assert result["end_to_end"]["count"] == rate // 2
     assert result["ack"]["count"] == rate // 2
@@ -81,6 +85,12 @@ def test_latency_of_the_client_alone(tmp_path: Path, reader: str) -> None:
             assert result["end_to_end"]["count"] == 250
     finally:
         server.remove()
+
+
+def test_the_raw_reader_is_refused_several_partitions(broker: BrokerProcess) -> None:
+    done = run_logboom(["bench", "latency", "-b", broker.kafka, "--partitions", "2"], timeout_s=WAIT_S)
+    assert done.returncode == 1
+    assert b"add --reader librdkafka" in done.stderr
 
 
 def test_the_command_writes_data_and_a_picture(broker: BrokerProcess, tmp_path: Path) -> None:

@@ -174,6 +174,10 @@ class FaultyDisk:
         for go_on in held:
             go_on()
 
+    def release_one(self) -> None:
+        """On the loop: let go on what has hung the longest."""
+        self._held.pop(0)()
+
     def hold(self, go_on: Callable[[], object]) -> None:
         self._held.append(go_on)
 

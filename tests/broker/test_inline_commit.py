@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,13 @@ from logboom.broker.disk.inline_commit import (
     QUIET_MAX_MS,
     QUIET_MIN_MS,
     ROUND_BYTES_MAX,
+    ROUND_LOGS_MAX,
     SLOW_SYNC_MS,
     SLOW_WRITE_MS,
     InlineCommit,
     InlinePolicy,
 )
+from logboom.broker.partition.replica import Partition
 from logboom.host import OsDisk
 from logboom.host.async_syncs import async_syncs_for
 
@@ -54,31 +57,35 @@ def rounds(broker: Broker) -> tuple[int, int]:
     return broker.counters.inline_flush_rounds, broker.counters.flush_rounds
 
 
-async def warm(broker: Broker) -> None:
+async def warm(broker: Broker, partitions: int = 1) -> None:
     """The first writes of a log open files and reserve room, which is the thread's."""
-    for _ in range(2):
-        await append(broker.replicas.find("orders", 0), b"warm")
+    for index in range(partitions):
+        for _ in range(2):
+            await append(broker.replicas.find("orders", index), b"warm")
     trusting(broker)
 
 
-def test_small_rounds_of_one_log_need_no_thread_and_all_others_do(tmp_path: Path) -> None:
+async def append_together(partitions: Sequence[Partition], value: bytes) -> None:
+    """In one round."""
+    await asyncio.gather(*[append_soon(partition, batch(value)) for partition in partitions])
+
+
+def test_small_rounds_of_few_logs_need_no_thread_and_all_others_do(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:
             await broker.catalog.create_stream("orders", partitions=2)
             first, second = (broker.replicas.find("orders", index) for index in range(2))
-            for partition in (first, second):
-                for _ in range(2):
-                    await append(partition, b"warm")
-            trusting(broker)
+            await warm(broker, 2)
             before = rounds(broker)
             await append(first, b"small")
             trusting(broker)
             await append(second, b"small", acks=1)
             assert rounds(broker) == (before[0] + 2, before[1] + 2)
-            together = [append_soon(partition, batch(b"x")) for partition in (first, second)]
-            await asyncio.gather(*together)
+            trusting(broker)
+            await append_together([first, second], b"x")
+            assert rounds(broker) == (before[0] + 3, before[1] + 3)
             await append(first, bytes(ROUND_BYTES_MAX))
-            assert broker.counters.inline_flush_rounds == before[0] + 2
+            assert broker.counters.inline_flush_rounds == before[0] + 3
             assert await values_of(second) == [b"warm", b"warm", b"small", b"x"]
             assert first.log.durable_end == first.high_watermark == 5
         async with running(tmp_path, inline_flush=False) as broker:
@@ -86,6 +93,91 @@ def test_small_rounds_of_one_log_need_no_thread_and_all_others_do(tmp_path: Path
             assert await values_of(first) == [b"warm", b"warm", b"small", b"x", bytes(ROUND_BYTES_MAX)]
             await append(first, b"by the thread")
             assert rounds(broker)[0] == 0
+
+    run(body)
+
+
+def test_many_logs_share_the_thread_and_its_helpers(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.catalog.create_stream("orders", partitions=ROUND_LOGS_MAX + 1)
+            partitions = [broker.replicas.find("orders", index) for index in range(ROUND_LOGS_MAX + 1)]
+            await warm(broker, ROUND_LOGS_MAX + 1)
+            before = rounds(broker)
+            await append_together(partitions[:-1], b"few")
+            assert rounds(broker) == (before[0] + 1, before[1] + 1)
+            trusting(broker)
+            await append_together(partitions, b"many")
+            assert rounds(broker) == (before[0] + 1, before[1] + 2)
+
+    run(body)
+
+
+def test_what_one_log_of_a_round_leaves_to_the_thread_is_not_overtaken_for_ever(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with running(tmp_path) as broker:
+            await broker.catalog.create_stream("orders", partitions=2)
+            first, cold = (broker.replicas.find("orders", index) for index in range(2))
+            await warm(broker)
+            before = rounds(broker)
+            waits = append_soon(cold, batch(b"cold"))
+            while not waits.done():
+                await append(first, b"again and again")
+                trusting(broker)
+            assert await values_of(cold) == [b"cold"]
+            appended = len(await values_of(first)) - 2
+            assert appended <= 2, "the round after the first is the thread's, with what was left"
+            assert rounds(broker)[0] > before[0]
+
+    run(body)
+
+
+def test_a_log_waits_for_all_syncs_of_its_round_and_nothing_is_written_meanwhile(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        async with running(tmp_path, open_disk=lambda _: disk) as broker:
+            await broker.catalog.create_stream("orders", partitions=3)
+            partitions = [broker.replicas.find("orders", index) for index in range(3)]
+            await warm(broker, 3)
+            inline = trusting(broker)
+            disk.hold_syncs = True
+            waiting = [append_soon(partition, batch(b"held")) for partition in partitions[:2]]
+            async with asyncio.timeout(WAIT_S):
+                while disk.held < 2:
+                    await asyncio.sleep(0.001)
+            waiting.append(append_soon(partitions[2], batch(b"later")))
+            await asyncio.sleep(0)
+            ends = [partition.log.written_end for partition in partitions]
+            disk.release_one()
+            async with asyncio.timeout(WAIT_S):
+                while inline._under_way > 1:
+                    await asyncio.sleep(0.001)
+            assert ends == [partition.log.written_end for partition in partitions] == [3, 3, 2]
+            assert not any(future.done() for future in waiting)
+            disk.release()
+            await asyncio.gather(*waiting)
+            assert [partition.log.durable_end for partition in partitions] == [3, 3, 3]
+
+    run(body)
+
+
+def test_what_another_sync_of_a_round_made_safe_is_acked_where_one_fails(tmp_path: Path) -> None:
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        broker = await start(tmp_path, open_disk=lambda _: disk)
+        await broker.catalog.create_stream("orders", partitions=2)
+        first, second = (broker.replicas.find("orders", index) for index in range(2))
+        await warm(broker, 2)
+        disk.where, disk.sync_errno = "streams/orders-0", errno.EIO
+        lost, kept = append_soon(first, batch(b"lost")), append_soon(second, batch(b"kept"))
+        with pytest.raises(StorageError, match="closed for writing"):
+            await lost
+        assert (await kept).base_offset == 2
+        with pytest.raises(StorageError):
+            await append(second, b"refused: the log dir is offline")
+        await broker.stop()
+        async with running(tmp_path) as broker:
+            assert await values_of(broker.replicas.find("orders", 1)) == [b"warm", b"warm", b"kept"]
 
     run(body)
 
@@ -137,7 +229,7 @@ def test_what_is_refused_on_the_loop_is_done_by_the_thread(tmp_path: Path, refus
             disk.refuse_nowait, disk.refuse_begin = refusal == "write", refusal == "sync"
             before = rounds(broker)
             await append(partition, b"a")
-            assert not inline.takes(partition, 1)
+            assert not inline.takes([partition], 1)
             await append(partition, b"b")
             assert rounds(broker) == (before[0], before[1] + 2)
             assert partition.log.durable_end == 4

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,23 +127,24 @@ def test_a_broker_that_acks_before_its_records_are_durable_is_found_out(planted:
 class AcksTooEarly(InlineCommit):
     """Calls a round durable as soon as its sync has begun."""
 
-    def begin(self, target: FlushTarget, size_bytes: int) -> bool:
+    def begin(self, round_bytes: Mapping[FlushTarget, int]) -> dict[FlushTarget, int]:
         end_of_sync, self._sync_ended = self._sync_ended, self._ignore  # type: ignore[method-assign]
-        begun = super().begin(target, size_bytes)
+        left = super().begin(round_bytes)
         self._sync_ended = end_of_sync  # type: ignore[method-assign]
-        if begun and self.busy:
-            asyncio.get_running_loop().call_soon(end_of_sync, target, size_bytes, self._began_ns, None)
-        return begun
+        for target in round_bytes:
+            if target not in left:
+                asyncio.get_running_loop().call_soon(end_of_sync, target, None)
+        return left
 
-    def _ignore(self, target: FlushTarget, size_bytes: int, began_ns: int, error: OSError | None) -> None:
+    def _ignore(self, target: FlushTarget, error: OSError | None) -> None:
         pass
 
 
 class BelievesFailedSyncs(InlineCommit):
     """Takes a sync that failed for one that succeeded."""
 
-    def _sync_ended(self, target: FlushTarget, size_bytes: int, began_ns: int, error: OSError | None) -> None:
-        super()._sync_ended(target, size_bytes, began_ns, None)
+    def _sync_ended(self, target: FlushTarget, error: OSError | None) -> None:
+        super()._sync_ended(target, None)
 
 
 @pytest.mark.in_turn(2)

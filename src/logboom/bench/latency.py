@@ -31,7 +31,7 @@ _PR_SET_TIMERSLACK = 29
 
 @dataclass(frozen=True)
 class LatencyLoad:
-    """How the load of a latency run looks. `reader` is `raw` or `librdkafka`."""
+    """How the load of a latency run looks. `reader` is `raw`, for one partition, or `librdkafka`."""
 
     record_bytes: int = 256
     rate_per_s: int = 3_000
@@ -40,6 +40,8 @@ class LatencyLoad:
     idempotent: bool = False
     acks: str = "all"
     reader: str = "raw"
+    partitions: int = 1
+    """Each message goes to the next one."""
 
 
 class _Sender:
@@ -80,7 +82,7 @@ class _Sender:
             self._wait_for(meant)
             self.late_us.append((time.monotonic_ns() - meant) // 1_000)
             value = meant.to_bytes(8, "big") + padding
-            producer.produce(self._stream, value, partition=0, on_delivery=self._acked)
+            producer.produce(self._stream, value, partition=number % load.partitions, on_delivery=self._acked)
             producer.poll(0)
             if self._failure:
                 raise BenchError(self._failure)
@@ -113,7 +115,8 @@ def run_latency(bootstrap: str, stream: str, load: LatencyLoad) -> dict[str, Any
     skip = int(load.warm_up_s * load.rate_per_s)
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    child = context.Process(target=read, args=(bootstrap, stream, total, skip, load.reader, theirs), daemon=True)
+    partitions = load.partitions if load.reader == "librdkafka" else 0
+    child = context.Process(target=read, args=(bootstrap, stream, total, skip, partitions, theirs), daemon=True)
     child.start()
     theirs.close()
     try:

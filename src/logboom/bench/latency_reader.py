@@ -25,11 +25,13 @@ FETCH_MAX_BYTES = 4 * 1024 * 1024
 _STAMP = struct.Struct(">q")
 
 
-def read(bootstrap: str, stream: str, total: int, skip: int, reader: str, pipe: Connection) -> None:
-    """Child process: report "ready" at the first message, read `total` more, send the latencies of all but `skip`."""
+def read(bootstrap: str, stream: str, total: int, skip: int, partitions: int, pipe: Connection) -> None:
+    """Child process: report "ready" at the first message, read `total` more, send the latencies of all but `skip`.
+
+    `partitions`: how many librdkafka's consumer reads; 0 for long polls of the first one."""
     latencies = array("q")
     deadline = time.monotonic() + READ_TIMEOUT_S
-    source = _raw(bootstrap, stream, deadline) if reader == "raw" else _librdkafka(bootstrap, stream, deadline)
+    source = _librdkafka(bootstrap, stream, partitions, deadline) if partitions else _raw(bootstrap, stream, deadline)
     seen, cpu_before, began = 0, 0.0, 0.0
     for meant, now in source:
         if meant == 0:
@@ -107,10 +109,10 @@ def _stamps(view: memoryview, at: int, count: int) -> Iterator[int]:
         at = end
 
 
-def _librdkafka(bootstrap: str, stream: str, deadline: float) -> Iterator[tuple[int, int]]:
+def _librdkafka(bootstrap: str, stream: str, partitions: int, deadline: float) -> Iterator[tuple[int, int]]:
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "logboom-bench", "fetch.wait.max.ms": 500}
     consumer = Consumer(settings)
-    consumer.assign([TopicPartition(stream, 0, 0)])
+    consumer.assign([TopicPartition(stream, number, 0) for number in range(partitions)])
     while time.monotonic() < deadline:
         message = consumer.poll(1.0)
         if message is None or message.error() is not None:

@@ -338,9 +338,9 @@ class BrokerConfig(Settings):
     flush_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Partitions of one group commit that are synced in parallel."""
     inline_flush: bool = True
-    """Whether small writes of one partition are made on the event loop and synced asynchronously by the kernel
-    (io_uring or Linux AIO), where the system and the file system support that. Larger writes, and all writes to a slow
-    disk, go through the flusher's thread."""
+    """Whether small writes of up to 16 partitions at a time are made on the event loop and synced asynchronously by the
+    kernel (io_uring or Linux AIO), where the system and the file system support that. Larger writes, those of more
+    partitions, and all writes to a slow disk go through the flusher's thread."""
     read_threads: Annotated[int, Field(ge=1, le=64)] = 4
     """Threads for reads that are not in memory."""
     open_threads: Annotated[int, Field(ge=1, le=64)] = 4

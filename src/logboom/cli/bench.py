@@ -166,6 +166,9 @@ def latency(
     reader: Annotated[
         str, typer.Option(help="raw: long polls of one fetch; librdkafka: its consumer, with its queues and threads.")
     ] = "raw",
+    partitions: Annotated[
+        int, typer.Option(help="Each message goes to the next one; more than one need --reader librdkafka.", min=1)
+    ] = 1,
     alone: Annotated[
         bool, typer.Option(help="Also run against a server that only hands on: the client's share.")
     ] = False,
@@ -175,12 +178,14 @@ def latency(
     """End-to-end latency by librdkafka with linger 0, from the intended send time of each message."""
     if reader not in ("raw", "librdkafka"):
         fail(f"--reader: {reader!r} is neither raw nor librdkafka")
+    if partitions > 1 and reader == "raw":
+        fail("--reader raw reads one partition: add --reader librdkafka")
     reach(bootstrap)
     results: dict[str, Any] = {}
     for size, per_second in WELL_KNOWN if well_known else ((record_bytes, rate),):
         note(f"{size} B at {per_second}/s for {seconds:.0f} s ...")
-        load = LatencyLoad(size, per_second, seconds, idempotent=idempotent, reader=reader)
-        with bench_stream(bootstrap, config={"max.message.bytes": "2000000"}) as stream:
+        load = LatencyLoad(size, per_second, seconds, idempotent=idempotent, reader=reader, partitions=partitions)
+        with bench_stream(bootstrap, partitions=partitions, config={"max.message.bytes": "2000000"}) as stream:
             results[f"{size} B, {per_second}/s"] = run_latency(bootstrap, stream, load)
         if alone:
             results[f"{size} B, {per_second}/s, the client alone"] = run_alone(load)

@@ -2,7 +2,7 @@
 
     flusher         group commit, on the loop: rounds, back pressure, outcomes. Implements broker.group_commit
     commit_thread   the thread that writes and syncs, and runs every job that changes a log's files
-    inline_commit   small rounds of one log without that thread: written on the loop, synced by the kernel beside it
+    inline_commit   small rounds of a few logs without that thread: written on the loop, synced by the kernel beside it
     flush_runner    runs a flush, sorts its errors, and knows which logs are not flushed any more
     failure         the first failure of the log dir, which is final
     rejections      the log lines and counters of a full disk and of exhausted file handles
@@ -21,7 +21,7 @@
 
 A round goes one of two ways, never both at once, so that the files of a log have one writer at any time:
 
-                        one log, at most 64 KiB, disk quick of late
+                        few logs, at most 256 KiB, disk quick of late
               +-------> write on the loop, sync beside it -------------+
     staged ---+                                                        +---> outcome ---> flushed / flush_failed
               +-------> commit thread: write, sync, many logs at once --+

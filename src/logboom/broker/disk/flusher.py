@@ -58,8 +58,12 @@ class Flusher:
         self._failure = LogDirFailure(lambda error: self._loop.call_soon_threadsafe(on_failure, error))
         self._enqueued: dict[FlushTarget, None] = {}
         self._enqueued_bytes = 0
-        self._marked: dict[FlushTarget, None] = {}
+        self._marked: dict[FlushTarget, int] = {}
+        """What is staged and was not handed over, in bytes of each log."""
         self._marked_bytes = 0
+        self._thread_is_due = False
+        """Whether some of what is marked cannot be written on the loop: the next round is the thread's, so that other
+        logs do not go before it for ever."""
         self._scheduled = False
         self._draining = False
         self._held: list[Job] = []
@@ -139,7 +143,7 @@ class Flusher:
             self._log.error("answering the appends of a stopped partition failed", exc_info=error)
 
     def _mark(self, target: FlushTarget, size_bytes: int) -> None:
-        self._marked[target] = None
+        self._marked[target] = self._marked.get(target, 0) + size_bytes
         self._marked_bytes += size_bytes
         self.staged_bytes += size_bytes
         if self.staged_bytes >= self.staged_bytes_max and not self.backpressured:
@@ -158,17 +162,21 @@ class Flusher:
         if inline is not None:
             if inline.busy:
                 return
-            if len(self._marked) == 1:
-                (target,) = self._marked
-                if inline.takes(target, self._marked_bytes):
-                    if not self._commit_thread.idle:
-                        return
-                    marked, size_bytes = self._marked, self._marked_bytes
-                    self._marked, self._marked_bytes = {}, 0  # first: a round that fails at once comes back here
-                    if inline.begin(target, size_bytes):
-                        return
-                    self._marked, self._marked_bytes = marked, size_bytes
+            if not self._thread_is_due and inline.takes(self._marked, self._marked_bytes):
+                if not self._commit_thread.idle:
+                    return
+                if self._begin_inline(inline):
+                    return
         self._send_to_thread()
+
+    def _begin_inline(self, inline: InlineCommit) -> bool:
+        """Write what is marked on the loop. False: none of it was, and the thread has to do it now."""
+        marked, self._marked, self._marked_bytes = self._marked, {}, 0
+        for target, size_bytes in inline.begin(marked).items():
+            self._marked[target] = self._marked.get(target, 0) + size_bytes
+            self._marked_bytes += size_bytes
+            self._thread_is_due = True
+        return inline.busy
 
     def _begin_next_round(self) -> None:
         """A sync beside the loop has ended and its outcome is not delivered yet. The next round may begin; jobs wait
@@ -179,7 +187,7 @@ class Flusher:
     def _send_to_thread(self) -> None:
         if self._marked:
             self._commit_thread.put(Round(self._marked, self._marked_bytes))
-            self._marked, self._marked_bytes = {}, 0
+            self._marked, self._marked_bytes, self._thread_is_due = {}, 0, False
 
     def _send_waiting(self) -> None:
         """A round or a job has ended: continue with what waited for it."""

@@ -1,22 +1,23 @@
-"""Small rounds of one log, written on the loop and synced asynchronously, so that no thread has to wake up for them.
+"""Small rounds of a few logs, written on the loop and synced asynchronously, so that no thread has to wake up for them.
 
 Handing a round to a thread and its outcome back costs two wake-ups and two waits for the interpreter lock, which is
 most of what a small fsynced append takes on a fast disk (docs/decisions/0016). The kernel can do the waiting instead:
-the loop writes into the page cache, begins the sync, and is called when it has ended.
+the loop writes into the page cache, begins a sync for each log, and is called when they have ended. The kernel syncs
+several files at once for little more than one, since their journal commits become one.
 
 That must never block the loop. The write is refused where the file system knows that it would wait. Where it does not
 know, the duration of each write and sync is watched, and after a slow one everything goes through the thread until the
-disk has been left alone for a while, longer each time. While a sync is in progress nothing else is written here, so a
-disk that hangs is met by the sync and not by the loop.
+disk has been left alone for a while, longer each time. While a sync is in progress nothing else is written here, to no
+log, so a disk that hangs is met by the sync and not by the loop.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final
 
 from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import Offset
-from logboom.base.ports import Clock
+from logboom.base.ports import Clock, File
 from logboom.base.units import KIB
 from logboom.broker.disk.flush_runner import FlushRunner, Outcome
 from logboom.broker.group_commit import FlushTarget
@@ -26,6 +27,8 @@ ROUND_BYTES_MAX: Final = 256 * KIB
 """Two to four requests of 64 KiB, which is what a Java producer's rounds are, cost a quarter more CPU time through the
 thread, most of it for turns at the interpreter lock. Rounds of a MiB, which many clients at full speed bring, are 5 to
 10 % faster there: the thread writes and syncs while the loop reads."""
+ROUND_LOGS_MAX: Final = 16
+"""Each takes the loop some 50 us. More share the thread and its helpers."""
 SLOW_WRITE_MS: Final = 5
 SLOW_SYNC_MS: Final = 50
 QUIET_MIN_MS: Final = 1_000
@@ -76,10 +79,10 @@ class InlineCommit:
         deliver: Callable[[list[Outcome], int], None],
         begin_next: Callable[[], None],
     ) -> None:
-        """`begin_next` begins the round that has waited for a sync. It is called before the outcome of that sync goes
-        to `deliver`, so that the disk works while clients are answered."""
+        """`begin_next` begins the round that has waited for a sync. It is called before the outcomes of a round go to
+        `deliver`, so that the disk works while clients are answered."""
         self.busy = False
-        """Whether a sync is under way. Nothing else may change the log until it has ended."""
+        """Whether syncs are under way. Nothing else may change any log until all have ended."""
         self._clock = clock
         self._runner = runner
         self._counters = counters
@@ -87,57 +90,100 @@ class InlineCommit:
         self._begin_next = begin_next
         self._policy = InlinePolicy()
         self._began_ns = 0
+        self._size_bytes = 0
+        self._under_way = 0
+        self._ended: list[tuple[FlushTarget, OSError | None]] = []
 
     @property
     def busy_s(self) -> float:
-        """For how long the current sync has been running; 0 if there is none."""
+        """For how long the current syncs have been running; 0 if there are none."""
         return (self._clock.monotonic_ns() - self._began_ns) / 1e9 if self.busy else 0.0
 
-    def takes(self, target: FlushTarget, size_bytes: int) -> bool:
-        """Whether to begin a round of this log alone here."""
+    def takes(self, targets: Collection[FlushTarget], size_bytes: int) -> bool:
+        """Whether to begin a round of these logs here."""
         return (
             size_bytes <= ROUND_BYTES_MAX
-            and target.syncs
-            and target not in self._runner.blocked
+            and len(targets) <= ROUND_LOGS_MAX
+            and all(target.syncs for target in targets)
+            and self._runner.blocked.isdisjoint(targets)
             and self._policy.allows(self._clock.monotonic_ns())
         )
 
-    def begin(self, target: FlushTarget, size_bytes: int) -> bool:
-        """Write the round and begin its sync; the outcome goes to `deliver`. False: a thread has to flush it."""
-        began_ns = self._clock.monotonic_ns()
-        try:
-            file = target.log.inline.write(ROUND_BYTES_MAX)
-        except BlockingIOError:
-            self._policy.leave(began_ns)
-            return False
-        except Exception as fault:  # noqa: BLE001 - outermost, as on the thread: a bug of ours stops one log
-            self._deliver([self._runner.failed(target, fault)], size_bytes)
-            return True
-        now_ns = self._clock.monotonic_ns()
-        self._policy.wrote(now_ns - began_ns, now_ns)
-        if file is None:
-            return False
-        # What is written and not synced here is synced by the flush on the thread.
-        if not file.begin_sync(partial(self._sync_ended, target, size_bytes, began_ns)):
-            self._policy.leave(now_ns)
-            return False
-        self.busy, self._began_ns = True, began_ns
-        return True
+    def begin(self, round_bytes: Mapping[FlushTarget, int]) -> dict[FlushTarget, int]:
+        """Write the round, so many bytes of each log, and begin its syncs; the outcomes go to `deliver`.
 
-    def _sync_ended(self, target: FlushTarget, size_bytes: int, began_ns: int, error: OSError | None) -> None:
+        Returns what a thread has to flush: all of it, or what comes next once this round has ended.
+        """
+        self._began_ns = self._clock.monotonic_ns()
+        # All is written before the first sync begins: a disk that hangs is then met by the syncs alone.
+        written, failed = self._write(round_bytes)
+        begun = self._begin_syncs(written)
+        left = {target: size for target, size in round_bytes.items() if target not in begun and target not in failed}
+        if begun:
+            self.busy, self._size_bytes = True, sum(round_bytes[target] for target in begun)
+        if failed:
+            self._deliver([*failed.values()], sum(round_bytes[target] for target in failed))
+        return left
+
+    def _write(self, targets: Iterable[FlushTarget]) -> tuple[dict[FlushTarget, File], dict[FlushTarget, Outcome]]:
+        """The files that are to be synced now, and what failed. Others are left to the thread."""
+        written: dict[FlushTarget, File] = {}
+        failed: dict[FlushTarget, Outcome] = {}
+        for target in targets:
+            began_ns = self._clock.monotonic_ns()
+            try:
+                file = target.log.inline.write(ROUND_BYTES_MAX)
+            except BlockingIOError:
+                self._policy.leave(began_ns)
+                break
+            except Exception as fault:  # noqa: BLE001 - outermost, as on the thread: a bug of ours stops one log
+                failed[target] = self._runner.failed(target, fault)
+                continue
+            now_ns = self._clock.monotonic_ns()
+            self._policy.wrote(now_ns - began_ns, now_ns)
+            if file is not None:
+                written[target] = file
+        return written, failed
+
+    def _begin_syncs(self, written: Mapping[FlushTarget, File]) -> set[FlushTarget]:
+        """The logs whose syncs were begun. What is written and not synced here is synced by the thread's flush."""
+        begun: set[FlushTarget] = set()
+        for target, file in written.items():
+            if not file.begin_sync(partial(self._sync_ended, target)):
+                self._policy.leave(self._clock.monotonic_ns())
+                break
+            begun.add(target)
+        self._under_way = len(begun)
+        return begun
+
+    def _sync_ended(self, target: FlushTarget, error: OSError | None) -> None:
         now_ns = self._clock.monotonic_ns()
-        self._policy.synced(now_ns - began_ns, now_ns)
+        self._policy.synced(now_ns - self._began_ns, now_ns)
+        self._ended.append((target, error))
+        self._under_way -= 1
+        if not self._under_way:
+            self._round_ended(now_ns)
+
+    def _round_ended(self, now_ns: int) -> None:
+        """The durable ends are noted only now, since a note is a write, which must meet no sync under way."""
+        ended, self._ended = self._ended, []
+        size_bytes, self._size_bytes = self._size_bytes, 0
         self._counters.flush_rounds += 1
         self._counters.inline_flush_rounds += 1
-        self._counters.flushed_partitions += 1
-        self._counters.flush_ns += now_ns - began_ns
-        outcome = self._runner.run(target, partial(_complete, target, error))
+        self._counters.flushed_partitions += len(ended)
+        self._counters.flush_ns += now_ns - self._began_ns
+        ended.sort(key=_failed)  # after an error the log dir takes no more
+        outcomes = [self._runner.run(target, partial(_complete, target, error)) for target, error in ended]
         ended_ns = self._clock.monotonic_ns()
-        self._policy.wrote(ended_ns - now_ns, ended_ns)  # the note of the durable end is a write too
+        self._policy.wrote((ended_ns - now_ns) // len(ended), ended_ns)
         self.busy = False
-        if not isinstance(outcome[1], LogboomError):
+        if not any(isinstance(outcome, LogboomError) for _, outcome in outcomes):
             self._begin_next()
-        self._deliver([outcome], size_bytes)
+        self._deliver(outcomes, size_bytes)
+
+
+def _failed(ended: tuple[FlushTarget, OSError | None]) -> bool:
+    return ended[1] is not None
 
 
 def _complete(target: FlushTarget, error: OSError | None) -> Offset:
