@@ -12,6 +12,7 @@ from tests.broker.replicated import Cluster, bytes_of, on_brokers, refusal_of, s
 from logboom.base.errors import StorageError
 from logboom.base.ids import BrokerId, Offset
 from logboom.base.ports import SyncFailedError
+from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind
 from logboom.broker.replication import wire
 from logboom.metadata.assignment import PartitionChange, PartitionUpdate
@@ -245,6 +246,65 @@ async def test_a_beginning_is_certain_again_once_all_replicas_begin_there(cluste
     await until(lambda: all(one.start.is_known for one in both), "both logs are certain")
     assert [one.log_start_offset for one in both] == [start, start]
     assert cluster.assignment("orders").leader == 1
+
+
+def _lose_files(cluster: Cluster, broker_id: int) -> None:
+    """All of its files but the mark whose directory it is."""
+    disk = cluster.disk(broker_id)
+    for name in disk.list("streams/orders-0"):
+        if name != "owner.json":
+            disk.unlink(f"streams/orders-0/{name}")
+
+
+@on_brokers(2, minimum=1)
+async def test_the_only_one_in_sync_lost_its_files_and_does_not_lead_with_an_empty_log(cluster: Cluster) -> None:
+    """The other one would cut all that it has."""
+    await cluster.create("orders", [1, 2])
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number)
+    await until(lambda: cluster.partition(2, "orders").high_watermark == 5, "the second one has it all")
+    await cluster.stop(2)
+    await append(cluster.leader("orders"), b"only at the leader")
+    await cluster.stop(1)
+    _lose_files(cluster, 1)
+    for _ in range(2):  # what was committed is known to the second start, too
+        await cluster.start(1)
+        refused = await refusal_of(_found(cluster, 1))
+        assert "ends at offset 0, and records up to offset 6 were committed" in str(refused)
+        await cluster.stop(1)
+    await cluster.start(1)
+    await cluster.start(2)
+    await stays(lambda: cluster.partition(2, "orders").log_end_offset == 5, 20.0)
+    await cluster.stop(1)
+    await cluster[2].cluster_admin.elect("orders", 0, unclean=True)
+    await cluster.start(1)
+    await cluster.in_sync("orders")
+    assert cluster.assignment("orders").leader == 2
+    assert cluster.leader("orders").log_end_offset == 5
+    assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.partition(2, "orders").log)
+
+
+async def _found(cluster: Cluster, broker_id: int) -> Partition:
+    return cluster.partition(broker_id, "orders")
+
+
+@on_brokers(3)
+async def test_a_copy_that_lost_its_files_while_all_were_stopped_is_fetched_again(cluster: Cluster) -> None:
+    """It was in sync until the end, and is the first one that comes back."""
+    await cluster.create("orders", [1, 2, 3])
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number)
+    await cluster.in_sync("orders")
+    await until(lambda: cluster.partition(3, "orders").high_watermark == 5, "it knows what is committed")
+    for one in (1, 2, 3):
+        await cluster.stop(one)
+    assert 3 in (*cluster.assignment("orders").isr, *cluster.assignment("orders").elr)
+    _lose_files(cluster, 3)
+    for one in (3, 2, 1):
+        await cluster.start(one)
+    await cluster.in_sync("orders")
+    assert cluster.leader("orders").log_end_offset == 5
+    assert bytes_of(cluster.partition(3, "orders").log) == bytes_of(cluster.partition(1, "orders").log)
 
 
 @on_brokers(3)

@@ -10,6 +10,7 @@ Life: `start` (recovers and leads everything), then any number of calls on the l
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -352,7 +353,8 @@ class Broker:
             self._start_background(self.cleaner.run())
             self._start_background(self.scrubber.run())
             pause = maintenance.Pause(self._config, lambda config: config.high_watermark_checkpoint_ms / SECOND_MS)
-            self._start_background(high_watermarks.keep_saved(self._disk, self.replicas.__iter__, pause, self.log))
+            marks_now = partial(high_watermarks.marks_of, self.replicas, self.replicas.marks_of_failed)
+            self._start_background(high_watermarks.keep_saved(self._disk, marks_now, pause, self.log))
             pause = maintenance.Pause(self._config, lambda config: config.lease_ms / SECOND_MS)
             registration = self.cluster.registration
             holds_lease = lambda: registration.holds_lease  # noqa: E731
@@ -464,7 +466,8 @@ class Broker:
         await self.cluster.registration.end_lease()
         await self.cluster.stop()
         await self.flusher.stop()
-        await high_watermarks.save_if_moved(self._disk, self.replicas, {}, self.log)
+        marks = high_watermarks.marks_of(self.replicas, self.replicas.marks_of_failed)
+        await high_watermarks.save_if_moved(self._disk, marks, {}, self.log)
         await clock_note.try_save(self._disk, self.runtime.settled_clock, self.log)
         await self.replica_manager.close(reason)
         if self.flusher.failure is None:

@@ -103,6 +103,8 @@ class ReplicaManager:
             self._failed.update(failed)
             for (name, number), error in failed.items():
                 stream = image.by_name[name]
+                if (mark := marks.get((stream.id, number))) is not None:
+                    self._replicas.marks_of_failed[stream.id, number] = mark
                 rebuild, never_made = isinstance(error, MissingReplicaError), (stream.id, number) in new
                 self._found_lost(stream, number, str(error), rebuild=rebuild or never_made, is_new=never_made)
             if not self._made.is_noted:
@@ -120,7 +122,15 @@ class ReplicaManager:
             partition.log.epochs.try_save()
             return
         mark = marks.get((partition.stream.id, partition.index), Offset(0))
-        partition.reads.high_watermark = min(mark, partition.log.durable_end)
+        end = partition.log.durable_end
+        if mark > end and partition.syncs:
+            # As a leader it would have the others cut what it lacks.
+            raise MissingReplicaError(
+                f"its log ends at offset {end}, and records up to offset {mark} were committed: files are missing; "
+                f"restore its directory; or stop this broker, let the longest of the other logs lead (logboom cluster "
+                f"elect {partition.stream.name} {partition.index} --unclean), and start it again"
+            )
+        partition.reads.high_watermark = min(mark, end)
 
     # --- following the metadata ---------------------------------------------------------------------------------
 
@@ -183,6 +193,8 @@ class ReplicaManager:
                         self._found_lost(stream, key[1], "it was emptied before it joined the ISR", rebuild=True)
                     if (stream.id, key[1]) in self._lost.doubted:
                         self._found_lost(stream, key[1], _DAMAGED, rebuild=True)
+                    if isinstance(failure := self._failed.get(key), MissingReplicaError):
+                        self._found_lost(stream, key[1], str(failure), rebuild=True)
         await self.reconfigure(key for stream in delta.reconfigured for key in _keys(stream))
 
     def _take(self, made: Iterable[Partition]) -> None:

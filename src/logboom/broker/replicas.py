@@ -7,10 +7,10 @@ that look partitions up.
 from collections.abc import Iterator, Mapping
 
 from logboom.base.errors import LogboomError, NotLeaderError, StorageError, UnknownStreamError, UnknownStreamIdError
-from logboom.base.ids import PartitionIndex, StreamId, StreamName
+from logboom.base.ids import Offset, PartitionIndex, StreamId, StreamName
 from logboom.broker.disk.log_manager import PartitionKey
 from logboom.broker.partition.replica import Partition
-from logboom.broker.partition.replication_port import StreamIdPartition
+from logboom.broker.partition.replication_port import ReplicaKey, StreamIdPartition
 from logboom.metadata import Image
 
 
@@ -25,6 +25,8 @@ class Replicas:
         """The same, for those who know their streams by id and look for them with each frame of another broker."""
         self.failed: dict[PartitionKey, StorageError] = {}
         """Partitions whose files could not be opened at the start."""
+        self.marks_of_failed: dict[ReplicaKey, Offset] = {}
+        """Up to where these were known to be committed. Kept when they are opened later, which does no harm."""
 
     def find(self, name: str, index: int) -> Partition:
         """A partition that this broker holds.

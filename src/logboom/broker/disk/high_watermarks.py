@@ -4,6 +4,9 @@ restart.
 A mark that was true once is true for ever, so an old file only means that less can be read until the leader reports
 more. So the file is replaced without a sync, and a missing or corrupt one counts as empty. Kafka's file of the same
 purpose is `replication-offset-checkpoint`.
+
+A log that ends below its mark has lost records. Only a copy that was cut after an unclean election may end there, too,
+until its mark is saved again; it is fetched again then, as any that has lost something.
 """
 
 import asyncio
@@ -44,9 +47,10 @@ def save(disk: Disk, marks: Mapping[ReplicaKey, Offset]) -> None:
     replace_whole(disk, ".", HIGH_WATERMARKS_FILE, frame(_TAG, _VERSION, payload), sync=False)
 
 
-def marks_of(partitions: Iterable[Partition]) -> dict[ReplicaKey, Offset]:
-    """The marks of partitions that have other copies: what has none is committed as far as it is durable."""
-    marks = {}
+def marks_of(partitions: Iterable[Partition], of_failed: Mapping[ReplicaKey, Offset]) -> dict[ReplicaKey, Offset]:
+    """The marks of partitions that have other copies: what has none is committed as far as it is durable. `of_failed`:
+    those of partitions that were not opened at the start, which the next start needs, too."""
+    marks = dict(of_failed)
     for partition in partitions:
         assignments = partition.stream.assignments
         if assignments and len(assignments[partition.index].holders) > 1:
@@ -55,20 +59,19 @@ def marks_of(partitions: Iterable[Partition]) -> dict[ReplicaKey, Offset]:
 
 
 async def keep_saved(
-    disk: Disk, partitions: Callable[[], Iterable[Partition]], pause: Pause, log: FilteringBoundLogger
+    disk: Disk, marks: Callable[[], dict[ReplicaKey, Offset]], pause: Pause, log: FilteringBoundLogger
 ) -> None:
     """Save the marks after each pause in which any of them moved. Runs until it is cancelled."""
     saved: dict[ReplicaKey, Offset] = {}
     while True:
         await pause.over()
-        saved = await save_if_moved(disk, partitions(), saved, log)
+        saved = await save_if_moved(disk, marks(), saved, log)
 
 
 async def save_if_moved(
-    disk: Disk, partitions: Iterable[Partition], saved: Mapping[ReplicaKey, Offset], log: FilteringBoundLogger
+    disk: Disk, marks: dict[ReplicaKey, Offset], saved: Mapping[ReplicaKey, Offset], log: FilteringBoundLogger
 ) -> dict[ReplicaKey, Offset]:
     """Save the marks where they are others than those that were saved last; what is saved now."""
-    marks = marks_of(partitions)
     if marks != saved:
         try:
             await asyncio.to_thread(save, disk, marks)

@@ -56,7 +56,7 @@ Assigned = tuple[Stream, PartitionIndex]
 
 
 class MissingReplicaError(StorageError):
-    """A partition that this broker held has no directory any more."""
+    """A partition that this broker held has no directory any more, or not all of its files."""
 
 
 class _Start(NamedTuple):
@@ -155,7 +155,11 @@ class LogManager:
             else:
                 # It was durable before the stream was: an empty log in its place would hide that records are lost.
                 raise MissingReplicaError(f"the directory {directory} is missing; restore it, or delete the stream")
-            start.take_role(partition)
+            try:
+                start.take_role(partition)
+            except StorageError:
+                partition.log.abandon()
+                raise
         except MissingReplicaError as error:
             self._log.error("partition cannot be opened", stream=stream.name, partition=index, reason=str(error))
             return MissingReplicaError(f"{stream.name}-{index} cannot be opened: {error}")
