@@ -390,3 +390,35 @@ def test_what_one_producer_sees_of_a_full_disk_is_in_the_order_in_which_it_sent(
         client.close()
 
     simulation.run(main(), max_s=600)
+
+
+def test_the_broker_that_founded_a_cluster_of_two_is_drained_stopped_and_removed() -> None:
+    """It is the only voter, so without its vote going to the other one nobody could remove it."""
+    simulation = Simulation(1)
+    first = SimNode(simulation, "n1", broker={"broker_id": 1}, peer={})
+    second = SimNode(simulation, "n2", broker={"broker_id": 2, "join": ["n1:9192"]}, peer={})
+
+    async def body() -> None:
+        first.found_cluster()
+        await first.start()
+        await second.start()
+        broker, process = second.broker, second.process
+        assert broker is not None
+        assert process is not None
+        await process.run(broker.catalog.create_stream(STREAM, config={}, assignments=((2,),)))
+        for stream in tuple(broker.cluster.state.image):
+            for index in range(stream.partitions):
+                await process.run(broker.cluster_admin.reassign(stream.name, index, [2]))
+        await process.run(broker.cluster_admin.drain_broker(1, draining=True))
+        async with asyncio.timeout(30):
+            while broker.controller != 2 or any(
+                set(one.replicas) != {2} for stream in broker.cluster.state.image for one in stream.assignments
+            ):
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(2)  # the new controller takes the vote of the one before
+        await first.stop()
+        await process.run(broker.cluster_admin.unregister_broker(1))
+        assert list(broker.cluster.state.image.brokers) == [2]
+        await process.run(broker.catalog.create_stream("more", config={}, assignments=((2,),)))
+
+    simulation.run(body(), max_s=300)

@@ -91,6 +91,12 @@ def drain(
     if not no_wait:
         _wait(lambda: _held(asked, node), lambda count: f"node {node}: {plural(count, 'replica')} left")
         _lift_after(asked, moves, rate)
+        _wait(
+            lambda: _votes_alone(asked, node),
+            lambda _: (
+                f"node {node} is the only voter of the metadata, and another one becomes that: do not stop it yet"
+            ),
+        )
     words = "is being drained" if no_wait else "holds no replicas any more"
     _say(as_json, {"node": node, "draining": True, "moved": len(moves)}, f"node {node} {words}")
 
@@ -435,6 +441,14 @@ def _held(asked: Sequence[str], node: int) -> int:
     """Copies that a node still has. Its observers the controller moves by itself."""
     found = _look(asked).nodes.get(node)
     return 0 if found is None else found.replicas + found.observers
+
+
+def _votes_alone(asked: Sequence[str], node: int) -> bool:
+    """Whether a node is the only voter of the metadata, and there is another one that may vote."""
+    nodes = _look(asked).nodes.values()
+    others = [one for one in nodes if one.id != node and not one.is_observer]
+    is_voter = any(one.id == node and one.role == "voter" for one in nodes)
+    return is_voter and bool(others) and all(one.role != "voter" for one in others)
 
 
 def _placed(cluster: Cluster, going: Mapping[Partition, Collection[int]]) -> dict[Partition, Replicas]:

@@ -15,9 +15,9 @@ from logboom.base.errors import LogboomError
 from logboom.base.ids import BrokerId
 from logboom.broker.control.context import ControlContext
 from logboom.broker.control.nodes import node_id_of
-from logboom.broker.control.voters import MemberState, RegisteredBroker, next_change, voters_wanted
+from logboom.broker.control.voters import MemberState, RegisteredBroker, next_change, successor, voters_wanted
 from logboom.broker.raft.ports import GroupStatus
-from logboom.raft import ConfChangeType, ConfChangeV2
+from logboom.raft import ConfChangeType, ConfChangeV2, NodeId
 
 _LOOK_S: Final = 1.0
 _FIRST_LOOKS_S: Final = 0.1
@@ -37,6 +37,8 @@ class MemberGroup(Protocol):
     def status(self) -> GroupStatus: ...
 
     async def change_members(self, change: ConfChangeV2) -> None: ...
+
+    def transfer_leadership(self, to: NodeId) -> None: ...
 
 
 class MembershipManager:
@@ -82,6 +84,7 @@ class MembershipManager:
             one.id: RegisteredBroker(
                 node_id_of(one.id, one.directory_id),
                 may_vote=one.active and not (one.draining or one.observer),
+                leaves=one.draining,
                 observer=one.observer,
             )
             for one in image.brokers.values()
@@ -92,6 +95,11 @@ class MembershipManager:
             one.node_id: MemberState(one.is_voter, status.last_index - one.match_index, one.recently_active)
             for one in status.members
         }
+        heir = successor(brokers, members, self._own)
+        if heir is not None:
+            self._context.log.info("another broker becomes the controller: this one is drained")
+            self._group.transfer_leadership(heir)
+            return _LOOK_S
         voters_max = self._context.config.now.voters
         change = next_change(brokers, members, self._own, voters_max=voters_max)
         if change is None:

@@ -2,8 +2,10 @@
 
 Every registered broker is a member, so that it gets the whole metadata log; an odd number of them are voters, three by
 default, or all there are if those are fewer than three: two voters would need both, so of two brokers one votes.
-Observers never vote. A voter that is down stays a voter until its broker is removed, since it may come back. One change
-is made at a time, and one that takes several steps goes through a joint configuration.
+Observers never vote. A voter that is down stays a voter until its broker is removed, since it may come back. One that
+is drained gives its vote to a broker that has none, as soon as there is one: if it were the only voter, nobody could
+remove it once it is stopped. One change is made at a time, and one that takes several steps goes through a joint
+configuration.
 """
 
 from collections.abc import Mapping
@@ -33,6 +35,8 @@ class RegisteredBroker:
     node_id: NodeId
     may_vote: bool
     """False for a broker that is fenced, is to leave, or only observes."""
+    leaves: bool = False
+    """Whether it is drained."""
     observer: bool = False
     """Whether it only observes: it does not count where the number of voters is found."""
 
@@ -42,6 +46,7 @@ def next_change(
 ) -> ConfChangeV2 | None:
     """The next change towards the wanted members and voters; None where the group has them already."""
     wanted = {one.node_id for one in brokers.values()}
+    leaving = {one.node_id for one in brokers.values() if one.leaves}
     new = sorted(wanted - members.keys())
     if new:
         return _change(dict.fromkeys(new, ConfChangeType.ADD_LEARNER_NODE))
@@ -57,9 +62,27 @@ def next_change(
         if len(voters) + len(ready) >= count:  # all at once, since an even number of voters is worse than one less
             for node in ready[: count - len(voters)]:
                 changes[node] = ConfChangeType.ADD_NODE
+    else:
+        ready = _promotable(brokers, members)
+        for old, node in zip(sorted(leaving.intersection(voters)), ready, strict=False):
+            changes[node] = ConfChangeType.ADD_NODE
+            if old != own:  # its successor does that, once it leads
+                changes[old] = ConfChangeType.ADD_LEARNER_NODE
     for node in gone:
         changes[node] = ConfChangeType.REMOVE_NODE
     return _change(changes) if changes else None
+
+
+def successor(
+    brokers: Mapping[BrokerId, RegisteredBroker], members: Mapping[NodeId, MemberState], own: NodeId
+) -> NodeId | None:
+    """The voter that is to lead the group in place of this broker, which is drained; None if it is not, or no other
+    voter can."""
+    if not any(one.leaves for one in brokers.values() if one.node_id == own):
+        return None
+    fit = [one.node_id for one in brokers.values() if one.may_vote and one.node_id in members]
+    voters = [node for node in fit if members[node].is_voter and members[node].is_responding]
+    return min(voters, key=lambda node: (members[node].behind_entries, node), default=None)
 
 
 def voters_wanted(brokers: int, voters_max: int) -> int:
