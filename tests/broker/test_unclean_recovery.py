@@ -50,7 +50,7 @@ def has_shown(copy: Partition, records: int) -> bool:
     return copy.high_watermark == records
 
 
-async def all_show(cluster: Cluster, values: Sequence[bytes]) -> None:
+async def check_all_show(cluster: Cluster, values: Sequence[bytes]) -> None:
     """Wait until all three are in sync and show as many records, which are to have these values."""
     await cluster.in_sync("orders")
     for broker in (1, 2, 3):
@@ -105,7 +105,7 @@ def test_who_asks_for_anybody_gets_the_longest_log(tmp_path: Path, asked_at: int
             again = await refusal_of(cluster[asked_at].cluster_admin.elect("orders", 0, unclean=True))
             assert isinstance(again, ElectionNotNeededError)
             await cluster.start(1)
-            await all_show(cluster, [b"all have it", b"2 lacks it", b"on we go"])
+            await check_all_show(cluster, [b"all have it", b"2 lacks it", b"on we go"])
 
     run(body)
 
@@ -158,7 +158,7 @@ def test_an_older_copy_never_leads_where_another_one_has_what_was_acked(
             await put_back_older(cluster, broker)
             for one in order:
                 await cluster.start(one)
-            await all_show(cluster, [b"in the copy", b"acked", b"acked too"])
+            await check_all_show(cluster, [b"in the copy", b"acked", b"acked too"])
 
     run(body)
 
@@ -215,7 +215,7 @@ def test_who_has_most_and_is_killed_while_it_is_decided_is_not_passed_over(tmp_p
             await until(lambda: bool(asked), "who is there was asked")
             await stays(lambda: cluster.assignment("orders").leader == NO_BROKER, 8.0)
             await cluster.start(1)
-            await all_show(cluster, [b"all have it", b"2 lacks it", b"1 alone has it"])
+            await check_all_show(cluster, [b"all have it", b"2 lacks it", b"1 alone has it"])
 
     run(body)
 
