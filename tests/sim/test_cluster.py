@@ -133,13 +133,16 @@ def test_the_same_seed_gives_the_same_cluster() -> None:
 
 
 def test_acks_of_the_leader_alone_are_found_out() -> None:
-    """Acks that wait for nobody are lost with the leader, and the checks must see it."""
+    """Acks that wait for nobody are lost with the leader, and the checks must see it.
+
+    Consumers that wait for what is lost take most of a run: seed 5, as of November 2026, loses little.
+    """
     careless = replace(
-        SHORT.limited_to(("power",)),
+        RESTLESS.limited_to(("power",)),
         stream_config={"min.insync.replicas": "1", "logboom.flush": "none"},
         trouble_pause_max_s=0.5,
     )
-    assert any(run_cluster_seed(seed, careless).violations for seed in range(5))
+    assert any(run_cluster_seed(seed, careless).violations for seed in range(5, 10))
 
 
 def test_a_move_that_ends_while_copies_are_compared_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:

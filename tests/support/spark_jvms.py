@@ -48,6 +48,7 @@ _ENVIRONMENT_OF_A_RUN = {
     "PYTEST_CURRENT_TEST",
     "LOGBOOM_BOOTSTRAP",
     "LOGBOOM_MASK_KEY",  # of the demo, another in each run: the router reads it
+    "SHOP_MASK_KEY",  # of docs/pipeline.md
     "SPARK_HOME",
     "SPARK_LOCAL_DIRS",  # removed behind the run, whose JVM goes on here
     "SPARK_SUBMIT_OPTS",
