@@ -10,7 +10,7 @@ from tests.support.raft_groups import FAST, GroupNetwork, Member
 
 from logboom.base.errors import OutcomeUnknownError, StorageError
 from logboom.raft import ConfChangeSingle, ConfChangeType, ConfChangeV2
-from logboom.sim.disk import SimDisk
+from logboom.sim.disk import Always, SimDisk
 
 
 def disk_of(name: str) -> SimDisk:
@@ -217,5 +217,28 @@ def test_an_idle_member_alone_arms_no_timer() -> None:
         await member.group.propose(b"x")
         assert member.group._driver._timer is None
         await member.stop()
+
+    simulated.run(body)
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
+def test_a_voter_that_is_left_alone_leads_after_a_crash_without_the_one_that_went(power: bool) -> None:
+    """It would count by the configuration before, which needs both, if it did not know that the change is committed."""
+
+    async def body() -> None:
+        disk, network = disk_of("a"), GroupNetwork()
+        first = await member_on(disk, network, 1).start()
+        await first.serving()
+        other = await member_on(disk_of("b"), network, 2, joins=True).start()
+        for kind in (ConfChangeType.ADD_NODE, ConfChangeType.REMOVE_NODE):
+            await first.group.change_members(ConfChangeV2((ConfChangeSingle(kind, other.node_id),)))
+        await asyncio.sleep(0.5)
+        left = disk.power_cut(Always(survives=False)) if power else disk.after_kill()
+        await other.stop()
+        await first.stop()
+        again = await member_on(left, GroupNetwork(), 1).start()
+        await again.serving()
+        await again.group.propose(b"goes on")
+        await again.stop()
 
     simulated.run(body)

@@ -16,12 +16,13 @@ from logboom.broker.raft.snapshots import Snapshots
 from logboom.broker.raft.writer import Writer
 from logboom.raft import Entry, HardState, Index, NodeId, Persist, Role, Snapshot, Term
 
-SEEDS = 3
+SEEDS = range(5, 8)
+"""Together everything that is asked for below happens in them."""
 
 
 def test_a_group_keeps_what_it_answered_whatever_goes_wrong() -> None:
     happened: Counter[str] = Counter()
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         try:
             happened.update(Life(seed).run(25))
         except Exception as error:
@@ -102,22 +103,22 @@ def _calls_unknown_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RaftGroup, "_role_changed", role_changed)
 
 
-BROKEN: Final[dict[Callable[[pytest.MonkeyPatch], None], int]] = {
-    _persisted_at_once: 4,
-    _answers_any_term: 3,
-    _confirms_without_asking: 0,
-    _forgets_votes: 0,
-    _snapshots_ahead: 2,
-    _serves_early: 0,
-    _calls_unknown_lost: 1,
-}
-"""Each with a seed that finds it, as of November 2026."""
+BROKEN: Final[tuple[Callable[[pytest.MonkeyPatch], None], ...]] = (
+    _persisted_at_once,
+    _answers_any_term,
+    _confirms_without_asking,
+    _forgets_votes,
+    _snapshots_ahead,
+    _serves_early,
+    _calls_unknown_lost,
+)
+"""The first seed finds each, as of November 2026."""
 
 
 @pytest.mark.in_turn(3)
 @pytest.mark.parametrize("break_it", BROKEN, ids=lambda each: each.__name__.strip("_"))
 def test_a_broken_driver_is_found_out(break_it: Callable[[pytest.MonkeyPatch], None]) -> None:
-    for seed in range(BROKEN[break_it], 40):
+    for seed in range(40):
         with pytest.MonkeyPatch.context() as monkeypatch:
             break_it(monkeypatch)
             try:

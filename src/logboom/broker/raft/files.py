@@ -14,7 +14,9 @@ The commit index is durable together with each entry, although Raft itself could
 configuration of the last change that it knows to be committed. A change is proposed only once the one before it is
 applied, and its entry comes with the commit index that says so; so whoever has the entry is behind by one change at
 most, and majorities of neighbouring configurations overlap. A member that kept the entries of two changes and forgot
-that the first was committed would count with the configuration before both, and could elect itself.
+that the first was committed would count with the configuration before both, and could elect itself. Once a change of
+members is committed, the commit index is made durable without waiting for the next entry (`keep_commit`): a voter that
+forgot in a crash that it is the only one would need the vote of one that was stopped since.
 
 What a crash may leave: a hard state or snapshot is the old one or the new one; a torn entry at the end was never
 reported as durable and is cut; where entries are replaced, the old ones are cut first, and there may be none for then.
@@ -230,6 +232,10 @@ class RaftFiles:
     def take_snapshot(self, snapshot: Snapshot) -> None:
         """Store a snapshot of the own state machine; the log stays as it is. Durable on return."""
         self._guarded(lambda: _write_snapshot(self._disk, self._directory, snapshot))
+
+    def keep_commit(self) -> None:
+        """Make the commit index durable, which otherwise comes with the next entry. Durable on return."""
+        self._guarded(lambda: self._hard_state_file.write(self._hard_state))
 
     def discard(self, index: Index) -> None:
         """Remove files that hold only entries below `index`, which must be in a snapshot.

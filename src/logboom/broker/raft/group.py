@@ -46,7 +46,7 @@ from logboom.broker.raft.ports import (
 )
 from logboom.broker.raft.settings import PROPOSAL_BYTES_MAX, PROPOSALS_MAX, RaftSettings
 from logboom.broker.raft.snapshots import Snapshots
-from logboom.broker.raft.writer import Writer, WriterEvents
+from logboom.broker.raft.writer import KeepCommit, Writer, WriterEvents
 from logboom.broker.rate_limited_log import RateLimitedLog
 from logboom.broker.runtime import Runtime
 from logboom.raft import (
@@ -390,6 +390,8 @@ class RaftGroup:
                 self._applier.put(effect)
             case ConfigurationChanged(index, members):
                 self._member_changes.changed(index, members)
+                # A voter that is left alone would otherwise ask one for its vote after a crash that may be gone.
+                self._writer.put(KeepCommit())
             case ProposalAppended(token, entry_id):
                 self._proposals.appended(token, entry_id)
             case ProposalDropped(token, reason):

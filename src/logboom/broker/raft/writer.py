@@ -29,8 +29,14 @@ from logboom.raft import DiscardLog, Persist, Snapshot
 
 _RETRY_S: Final = 1.0
 
-Work = Persist | Snapshot | DiscardLog
-"""A write, a snapshot of the own state machine, or the removal of a prefix of the log that is not needed."""
+
+class KeepCommit(NamedTuple):
+    """The commit index is to be durable without waiting for the next entry."""
+
+
+Work = Persist | Snapshot | DiscardLog | KeepCommit
+"""A write, a snapshot of the own state machine, the removal of a prefix of the log that is not needed, or that the
+commit index is to be durable."""
 
 
 class _Staged(NamedTuple):
@@ -168,10 +174,12 @@ class Writer:
                 return partial(self._files.take_snapshot, work)
             case DiscardLog(index):
                 return partial(self._files.discard, index)
+            case KeepCommit():
+                return self._files.keep_commit
 
     def _lacking(self, work: Work, lack: RetriableStorageError) -> None:
         """There was no room. What a node waits for is tried again; all else only saves room and time."""
-        if isinstance(work, Persist):
+        if isinstance(work, Persist | KeepCommit):
             self._queue.appendleft(work)
             self._wait_for_room(lack)
         elif isinstance(work, Snapshot):
