@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from functools import partial
+from random import Random
 
 import pytest
 from msgspec.structs import replace
@@ -246,6 +247,26 @@ async def test_a_beginning_is_certain_again_once_all_replicas_begin_there(cluste
     await until(lambda: all(one.start.is_known for one in both), "both logs are certain")
     assert [one.log_start_offset for one in both] == [start, start]
     assert cluster.assignment("orders").leader == 1
+
+
+@on_brokers(3)
+async def test_one_that_lost_its_beginning_while_all_were_killed_deletes_nothing_of_the_others(
+    cluster: Cluster,
+) -> None:
+    """All have the same end, so it may be the one that is chosen to lead."""
+    await cluster.create("orders", [1, 2, 3], segment_bytes="16384")
+    for _ in range(6):
+        await append(cluster.leader("orders"), bytes(10_000))
+    await cluster.in_sync("orders")
+    for one in (1, 2, 3):
+        await cluster.crash(one, Random(one))
+    _lose_beginning(cluster, 1)
+    for one in (1, 2, 3):
+        await cluster.start(one)
+    await cluster.in_sync("orders")
+    await until(lambda: cluster.partition(1, "orders").log_start_offset == 0, "it has its beginning again")
+    assert {cluster.partition(one, "orders").log_start_offset for one in (1, 2, 3)} == {0}
+    assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.partition(2, "orders").log)
 
 
 def _lose_files(cluster: Cluster, broker_id: int) -> None:
