@@ -89,7 +89,7 @@ Rooms, lowest first; each imports only those before it:
     raft/          the consensus group of the metadata on this broker: its files, and the driver of its node
     control/       the controller and the way to it: commands, registration, leases, members of the group
     metadata_state the image, made of the group's committed entries; what follows it
-    joining        which cluster a data directory belongs to: founded on request, or joined
+    cluster_identity  which cluster a data directory belongs to: founded on request, or joined
     registrar      how a process gets registered, through the controller or any other broker
     cluster        this broker as a member of its cluster: how the group, control and the registration are wired
     stream_creation   new streams as commands, many of them in one
