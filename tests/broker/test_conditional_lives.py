@@ -198,6 +198,7 @@ class Life:
             assert latest >= offset or value is None, f"{key!r} at {offset} was acked and is gone"
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_no_put_replaces_a_record_that_its_writer_did_not_know(seed: int) -> None:
     life = Life(seed)

@@ -125,6 +125,7 @@ class Life:
             assert own == [b"%d-%d" % (publisher, number) for number in range(MESSAGES)]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("seed", [0, 1, 2, 4])
 def test_each_message_is_stored_once_whoever_leads(tmp_path: Path, seed: int) -> None:
     """Lives in which publishers have to try again: not each has a leader that goes without a word."""

@@ -202,6 +202,7 @@ async def play(seed: int, live: Lives, run_s: float) -> Ledger:
     return ledger
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_committed_offsets_never_go_back(seed: int) -> None:
     def committers(cluster: Cluster, ledger: Ledger, random: Random) -> list[Coroutine[Any, Any, None]]:
@@ -211,6 +212,7 @@ def test_committed_offsets_never_go_back(seed: int) -> None:
     assert min(ledger.acked.values()) > 20
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_no_two_members_own_a_partition_in_one_generation(seed: int) -> None:
     def members(cluster: Cluster, ledger: Ledger, random: Random) -> list[Coroutine[Any, Any, None]]:

@@ -96,6 +96,7 @@ def served() -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_comes_the_broker_lives(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

@@ -42,6 +42,7 @@ def test_reads_what_kio_writes(api_key: int, version: int) -> None:
         check_read_back(random_entity(load_request_schema(api_key, version), chance))
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: str(handler.api_key))
 def test_reads_whatever_kio_writes(handler: Handler) -> None:
     @settings(max_examples=10, deadline=None, database=None)

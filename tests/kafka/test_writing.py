@@ -32,6 +32,7 @@ def test_writes_what_kio_writes(api_key: int, version: int) -> None:
         assert encode(entity) == written(entity)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: str(handler.api_key))
 def test_writes_whatever_kio_writes(handler: Handler) -> None:
     @settings(max_examples=10, deadline=None, database=None)

@@ -352,6 +352,7 @@ def run(seed: int) -> None:
     machine.the_log_and_its_snapshot_give_the_same_image()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("first", range(0, 400, 100))
 def test_whoever_leads_has_every_committed_record(first: int) -> None:
     """`run` asserts it after each step of a random run."""

@@ -100,6 +100,7 @@ async def echo_once(who: PeerIdentity, body: memoryview) -> list[memoryview]:
     return [body]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("seed", [Random(n).getrandbits(32) for n in range(12)])
 def test_requests_through_any_faults_are_carried_out_once_at_most(seed: int) -> None:
     lives: list[Life] = []
