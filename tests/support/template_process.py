@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.support.fork_server import leave, wait_for_request
 
+from logboom.base.without_packages import UNUSED_ANYWHERE, without_packages
 from logboom.cli import main as cli
 
 _COMMANDS = (
@@ -30,11 +31,43 @@ _COMMANDS = (
     "bench",
 )
 
+_REQUESTS = {
+    "api_versions": 3,
+    "metadata": 13,
+    "produce": 10,
+    "fetch": 16,
+    "list_offsets": 7,
+    "find_coordinator": 2,
+    "offset_commit": 9,
+    "offset_fetch": 9,
+    "create_topics": 4,
+    "init_producer_id": 4,
+    "describe_configs": 1,
+}
+"""The versions that librdkafka sends: with others, a broker loads what it needs itself."""
+
 
 def _load() -> None:
     for name in _COMMANDS:
         cli._load(name)
+    with without_packages(*UNUSED_ANYWHERE):
+        _load_requests()
     _freeze()
+
+
+def _load_requests() -> None:
+    """What a broker loads when its first requests come takes it as long as its start."""
+    from logboom.kafka.apis import load_handlers
+    from logboom.kafka.wire.messages import response_class
+    from logboom.kafka.wire.reading import reader_for
+    from logboom.kafka.wire.writing import writer_for
+
+    for api_key, handler in load_handlers().items():
+        version = _REQUESTS.get(handler.handle.__module__.rpartition(".")[2])
+        if version is not None:
+            reader_for(api_key, version)
+            writer_for(response_class(api_key, version))
+            response_class(api_key, handler.max_version)  # in which `make` looks for fields that the version lacks
 
 
 def _load_pipelines() -> None:
