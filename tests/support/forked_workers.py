@@ -48,10 +48,26 @@ class _NoTests:
         items.clear()
 
 
+def _load_messages() -> None:
+    """Every version of every request that is served: a second of CPU time, which each worker would take by itself,
+    since brokers load them as they are asked."""
+    from logboom.kafka.apis import load_handlers
+    from logboom.kafka.wire.messages import response_class
+    from logboom.kafka.wire.reading import reader_for
+    from logboom.kafka.wire.writing import writer_for
+
+    for api_key, handler in load_handlers().items():
+        for version in range(handler.min_version, handler.max_version + 1):
+            reader_for(api_key, version)
+            writer_for(response_class(api_key, version))
+
+
 def serve(descriptor: int, tests: Sequence[str]) -> None:
     """The process that the workers are forked off, and each of them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at the tests is theirs; their end ends this process too
     pytest.main([*_MODULES_ONLY, *tests], plugins=[_NoTests()])
+    if "logboom.kafka" in sys.modules:
+        _load_messages()
     gc.unfreeze()  # the session of that collection
     gc.collect()
     gc.freeze()
