@@ -244,17 +244,9 @@ class Leader:
         has_followers = len(copies) > 1
         if has_followers != self._has_followers:
             self._has_followers = has_followers
-            self._log.notify_of_writes(self._notifications() if has_followers else None)
+            self._log.notify_of_writes(_write_notifications(self._replication, self._key) if has_followers else None)
             self._replication.leads(self._key, has_followers)
         self._replication.copies(self._key, copies)
-
-    def _notifications(self) -> WriteNotifications:
-        """Have followers sent what was written, so that they write it while this broker's disk is syncing."""
-        loop, replication, key = asyncio.get_running_loop(), self._replication, self._key
-        return WriteNotifications(
-            on_loop=partial(replication.written, key),
-            from_thread=partial(loop.call_soon_threadsafe, replication.moved, key),
-        )
 
     # --- events -------------------------------------------------------------------------------------------------
 
@@ -357,6 +349,15 @@ class Leader:
                             "still be"
                         )
                     )
+
+
+def _write_notifications(replication: Replication, key: StreamIdPartition) -> WriteNotifications:
+    """Have followers sent what was written, so that they write it while this broker's disk is syncing."""
+    loop = asyncio.get_running_loop()
+    return WriteNotifications(
+        on_loop=partial(replication.written, key),
+        from_thread=partial(loop.call_soon_threadsafe, replication.moved, key),
+    )
 
 
 def _not_enough_replicas(name: str, core: PartitionLeadership) -> LogboomError:
