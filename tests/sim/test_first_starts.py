@@ -129,6 +129,8 @@ def two_nodes(simulation: Simulation) -> tuple[SimNode, SimNode]:
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 @pytest.mark.parametrize("which", ["first", "second"])
 def test_a_first_start_that_ended_anywhere_is_made_up_for_by_the_next(which: str, power: bool) -> None:
+    """`serve_together` fails where the two do not come up in one cluster."""
+
     async def live(simulation: Simulation, changes_max: int) -> None:
         first, second = two_nodes(simulation)
         first.found_cluster()
