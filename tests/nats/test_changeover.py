@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,9 @@ from tests.nats.links import linked, up
 from tests.nats.servers import nats_cluster, needs_nats_server, on_a_loop
 from tests.support.waiting import WAIT_S
 
+from logboom.nats.link.changeover import Changeover
 from logboom.nats.link.commands import publish
+from logboom.nats.link.connection import Connection, ConnectionLostError
 from logboom.nats.link.frames import Delivery
 from logboom.nats.link.overlap import Overlap
 from logboom.nats.metrics import NatsMetrics
@@ -78,6 +82,88 @@ def test_equal_messages_of_others_are_not_taken_for_what_was_said_here(
     for arrives in [*arriving, *[overlap.new] * only_new]:
         arrives([one])
     assert overlap.left() == [one] * only_new
+
+
+class FakeConnection:
+    """A connection whose server answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.user: Any = None
+        self.trips: list[asyncio.Future[None]] = []
+        self.is_lost = False
+
+    def tell(self, user: object) -> None:
+        self.user = user
+
+    def round_trip(self, at_once: object = None) -> "asyncio.Future[None]":
+        trip: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.trips.append(trip)
+        if self.is_lost:
+            trip.set_exception(ConnectionLostError("lost"))
+        return trip
+
+    async def answers(self) -> None:
+        """Answer a PING, once there is one."""
+        async with asyncio.timeout(WAIT_S):
+            while not self.trips:
+                await asyncio.sleep(0.001)
+        self.trips.pop(0).set_result(None)
+
+    def lose(self) -> None:
+        self.is_lost = True
+        self.user.lost("closed by the server")
+        for trip in self.trips:
+            trip.set_exception(ConnectionLostError("closed by the server"))
+        self.trips.clear()
+
+    def subscribe(self, sid: int, subject: str, queue: str | None) -> None: ...
+    def unsubscribe(self, sid: int) -> None: ...
+    def send(self, data: bytes) -> None: ...
+    def end(self, reason: str) -> None: ...
+
+
+@pytest.mark.parametrize("is_new_lost_too", [False, True])
+@on_a_loop
+async def test_what_both_have_received_is_passed_on_once_where_the_old_connection_is_lost(
+    is_new_lost_too: bool,
+) -> None:
+    """What a slow connection to the next server brought later was stored twice: as what it alone had received."""
+    old, new, arrived, lost, over = FakeConnection(), FakeConnection(), list[Delivery](), list[str](), list[object]()
+    user: Any = SimpleNamespace(
+        delivered=arrived.extend, told=print, refused=print, paused=print, lost=lambda reason: lost.append("new")
+    )
+    one, other, third = (Delivery(1, b"orders", b"", b"", b"%d" % number) for number in range(3))
+    changeover = Changeover(cast("Connection", old), user, lost=lambda reason: lost.append("old"), limit_bytes=1 << 20)
+    new.tell(changeover.newcomer)
+    changeover.begin(cast("Connection", new), {}, {1: ("orders", None)}, over.append)
+    running = asyncio.ensure_future(changeover.run())
+    await old.answers()
+    for _ in range(2):  # it is subscribed; then both deliver what is published
+        await new.answers()
+        await asyncio.sleep(0)
+    await old.answers()
+    async with asyncio.timeout(WAIT_S):
+        while not old.trips:  # of the time after the mark
+            await asyncio.sleep(0.001)
+    old.user.delivered([one, other])
+    old.lose()
+    new.user.delivered([one])
+    if is_new_lost_too:
+        new.lose()
+        await running
+        assert lost == ["old", "new"]
+        assert arrived == [one, other]
+        return
+    new.trips.pop(0).set_result(None)  # of before
+    async with asyncio.timeout(WAIT_S):
+        while not new.trips:
+            await asyncio.sleep(0.001)
+    new.user.delivered([other, third])  # the answer comes behind what was sent before
+    await new.answers()
+    await running
+    assert arrived == [one, other, third]
+    assert over == [new]
+    assert lost == ["old"]
 
 
 async def heard_by(client: Client, arrived: list[Delivery]) -> None:

@@ -7,8 +7,9 @@ has announced that it will close its connections (lame duck mode).
     SWITCHING   the old one is unsubscribed and delivers its last messages; what is to be published waits
     OVER        the new one is in use. What only it has received is passed on, then what waited is published
 
-In a queue group a server gives a message to one of the two connections, so none of these messages is kept. If either
-connection is lost meanwhile, the other one is in use from then on.
+In a queue group a server gives a message to one of the two connections, so none of these messages is kept. If the new
+connection is lost meanwhile, the old one stays in use. If the old one is lost, the new one is in use once it has
+delivered what both have received.
 """
 
 import asyncio
@@ -79,6 +80,7 @@ class Changeover:
         self._subscribed = 0
         self._new_hears = False
         self._is_switching = False
+        self._old_is_lost = False
         self._is_over = False
         self._late: list[Callable[[Connection], None]] = []
         self.info: Mapping[str, Any] = {}
@@ -107,19 +109,28 @@ class Changeover:
             async with asyncio.timeout(_OVERLAP_MAX_S):
                 await self._both_hear_all()
         except (TimeoutError, ConnectionLostError):
-            self._end_with(self._old)
+            if not self._old_is_lost:
+                self._end_with(self._old)
         if self._is_over:
             return
         assert self._new is not None
         self._is_switching = True
-        for sid in self._wishes:
-            self._old.unsubscribe(sid)
+        if not self._old_is_lost:
+            for sid in self._wishes:
+                self._old.unsubscribe(sid)
+        await self._last_of_both()
+        self._end_with(self._new)
+
+    async def _last_of_both(self) -> None:
+        """Return once the old connection has delivered its last messages, or is lost, and the new one has delivered
+        those, too."""
+        assert self._new is not None
         with contextlib.suppress(TimeoutError, ConnectionLostError):
             async with asyncio.timeout(_LAST_MAX_S):
-                await self._old.round_trip()
+                with contextlib.suppress(ConnectionLostError):
+                    await self._old.round_trip()
                 await asyncio.sleep(SETTLED_CLUSTER_S)
                 await self._new.round_trip()
-        self._end_with(self._new)
 
     async def _both_hear_all(self) -> None:
         """Return once both connections bring whatever is published, and what only the old one has brought is known."""
@@ -201,12 +212,20 @@ class Changeover:
         self.info = info
 
     def _old_lost(self, reason: str) -> None:
+        """What it has delivered may still be on its way on the new one: `run` waits for that."""
         self._lost(reason)
-        assert self._new is not None
-        self._end_with(self._new)
+        self._old_is_lost = self._is_switching = True
+        self._subscribe_new()
+        if not self._overlap.is_marked:
+            self._overlap.forget_before_mark()  # most of it the new one will never deliver
 
-    def _new_lost(self, _: str) -> None:
-        self._end_with(self._old)
+    def _new_lost(self, reason: str) -> None:
+        assert self._new is not None
+        if self._old_is_lost:
+            self._end_with(self._new)
+            self._user.lost(reason)
+        else:
+            self._end_with(self._old)
 
     # --- what is said (Way) -------------------------------------------------------------------------------------
 

@@ -29,7 +29,8 @@ class Overlap:
     def __init__(self) -> None:
         self._heard = (Counter[Delivery](), Counter[Delivery]())
         """Messages of the old connection that the new one has not brought yet: those of before `mark`, the others."""
-        self._is_marked = False
+        self.is_marked = False
+        """Whether both connections deliver what is published."""
         self._kept: dict[int, Delivery] = {}
         """Messages of the new connection that the old one has not brought, by the order in which they came."""
         self._places: dict[Delivery, deque[int]] = {}
@@ -61,7 +62,7 @@ class Overlap:
 
     def old(self, messages: Iterable[Delivery]) -> None:
         """The old connection has delivered these."""
-        heard = self._heard[self._is_marked]
+        heard = self._heard[self.is_marked]
         for message in messages:
             places = self._places.get(message)
             if places is None:
@@ -96,7 +97,7 @@ class Overlap:
 
     def mark(self) -> None:
         """Both connections deliver what is published from now on."""
-        self._is_marked = True
+        self.is_marked = True
 
     def forget_before_mark(self) -> None:
         """The new connection will deliver no more of the messages that the old one delivered before the mark: an equal
