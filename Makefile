@@ -1,7 +1,7 @@
 # Each target does its own set-up; a second run of it takes seconds and works offline.
 
 SHELL := /bin/bash
-WORKERS ?= 7
+WORKERS ?= 5
 KILLS ?= 50
 LOGS ?=
 SECONDS ?= 600

@@ -60,7 +60,7 @@ together_and_then_alone() {
     local status=0 failed names
     failed=$(mktemp)
     # A group of tests that shares something costly stays on one worker; the longest tests come first (tests/conftest.py).
-    LOGBOOM_TEST_FAILED=$failed $BIN/python -m pytest -n "${WORKERS:-7}" --dist loadgroup --no-loadscope-reorder \
+    LOGBOOM_TEST_FAILED=$failed $BIN/python -m pytest -n "${WORKERS:-5}" --dist loadgroup --no-loadscope-reorder \
         --randomly-seed "$LOGBOOM_TEST_TURN" --hypothesis-seed "$LOGBOOM_TEST_TURN" -m "not slow" "$@" || status=$?
     mapfile -t names < <(sort --unique "$failed")
     rm "$failed"
