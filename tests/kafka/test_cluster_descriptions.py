@@ -153,6 +153,9 @@ def test_the_quorum_is_described(tmp_path: Path, version: int, monkeypatch: pyte
             assert [(one.replica_id, one.log_end_offset) for one in part.current_voters] == [(2, 90), (1, 80)]
             assert [(one.replica_id, one.log_end_offset) for one in part.observers] == [(3, -1)]
             assert (other.error_code, strange.error_code) == (UNKNOWN, UNKNOWN)
+            _seen(node, QuorumView(BrokerId(-1), Epoch(12), Offset(85), voters, observers), monkeypatch)
+            (nobody,) = (await quorum_of(client, version, ("__cluster_metadata", 0))).topics[0].partitions
+            assert (nobody.error_code, nobody.current_voters) == (ErrorCode.leader_not_available, ())
             if version >= 1:
                 times = [(one.last_fetch_timestamp, one.last_caught_up_timestamp) for one in part.current_voters]
                 assert times == [(-1, 7), (5, 6)]

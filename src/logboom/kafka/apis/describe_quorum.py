@@ -1,7 +1,8 @@
 """DescribeQuorum (KIP-595, KIP-836, KIP-853): the group of brokers that agrees on metadata, as Kafka's tools show it.
 
 It is described as the one partition of Kafka's `__cluster_metadata`. Only its leader knows how far the others are, so a
-broker asks the leader; if that does not answer, the broker reports the little that it knows itself.
+broker asks the leader; if that does not answer, the broker reports the little that it knows itself, and where it knows
+no leader LEADER_NOT_AVAILABLE, upon which clients ask again.
 """
 
 from base64 import urlsafe_b64decode
@@ -9,9 +10,9 @@ from binascii import Error as Base64Error
 from typing import Any, Final
 from uuid import UUID
 
-from logboom.base.errors import UnknownStreamError
+from logboom.base.errors import LogboomError, UnknownStreamError
 from logboom.broker.quorum import QuorumMember, QuorumView
-from logboom.kafka.errors import error_code, error_message
+from logboom.kafka.errors import LeaderNotAvailableError, error_code, error_message
 from logboom.kafka.handlers.context import RequestContext
 from logboom.kafka.handlers.handler import Entity, Handler, Reply
 from logboom.kafka.wire.messages import make, nested, response_class
@@ -45,18 +46,10 @@ async def handle(context: RequestContext, request: Any) -> Reply:
 
 def _partition(cls: Any, topic: str, index: int, view: QuorumView) -> Entity:
     if (topic, index) != (_TOPIC, _PARTITION):
-        error = UnknownStreamError(f"only {_TOPIC}-{_PARTITION} can be described as a quorum")
-        return make(
-            cls,
-            partition_index=index,
-            error_code=error_code(error),
-            error_message=error_message(error),
-            leader_id=-1,
-            leader_epoch=-1,
-            high_watermark=-1,
-            current_voters=(),
-            observers=(),
-        )
+        return _failed(cls, index, UnknownStreamError(f"only {_TOPIC}-{_PARTITION} can be described as a quorum"))
+    if view.leader not in {one.broker_id for one in view.voters}:
+        # Clients try that again, as Kafka has them do; its tool fails on a leader that is no voter.
+        return _failed(cls, index, LeaderNotAvailableError("no controller is known at the moment"))
     member_cls = nested(cls, "current_voters")
     return make(
         cls,
@@ -68,6 +61,20 @@ def _partition(cls: Any, topic: str, index: int, view: QuorumView) -> Entity:
         high_watermark=view.high_watermark,
         current_voters=tuple(_member(member_cls, one) for one in view.voters),
         observers=tuple(_member(member_cls, one) for one in view.observers),
+    )
+
+
+def _failed(cls: Any, index: int, error: LogboomError) -> Entity:
+    return make(
+        cls,
+        partition_index=index,
+        error_code=error_code(error),
+        error_message=error_message(error),
+        leader_id=-1,
+        leader_epoch=-1,
+        high_watermark=-1,
+        current_voters=(),
+        observers=(),
     )
 
 
