@@ -169,6 +169,7 @@ def latency(
     partitions: Annotated[
         int, typer.Option(help="Each message goes to the next one; more than one need --reader librdkafka.", min=1)
     ] = 1,
+    replicas: Annotated[int, typer.Option(help="Replicas of each partition.", min=1)] = 1,
     alone: Annotated[
         bool, typer.Option(help="Also run against a server that only hands on: the client's share.")
     ] = False,
@@ -185,8 +186,10 @@ def latency(
     for size, per_second in WELL_KNOWN if well_known else ((record_bytes, rate),):
         note(f"{size} B at {per_second}/s for {seconds:.0f} s ...")
         load = LatencyLoad(size, per_second, seconds, idempotent=idempotent, reader=reader, partitions=partitions)
-        with bench_stream(bootstrap, partitions=partitions, config={"max.message.bytes": "2000000"}) as stream:
-            results[f"{size} B, {per_second}/s"] = run_latency(bootstrap, stream, load)
+        config = {"max.message.bytes": "2000000"}
+        with bench_stream(bootstrap, partitions=partitions, replicas=replicas, config=config) as stream:
+            measured = run_latency(bootstrap, stream, load)
+        results[f"{size} B, {per_second}/s"] = {"replicas": replicas, **measured}
         if alone:
             results[f"{size} B, {per_second}/s, the client alone"] = run_alone(load)
     target = report.write(out, "latency", {"results": results})
