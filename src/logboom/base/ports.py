@@ -126,6 +126,12 @@ class Workers(Protocol):
     def mailbox(self) -> Mailbox[Any]:
         """An empty mailbox for threads of these workers."""
 
+    def waits(self) -> int:
+        """How often the calling thread has been put to sleep until something happened: the disk was ready, or a lock
+        was free. If it is the same before and after a call that took long, the thread had no processor meanwhile.
+        Where the system does not tell, it differs each time.
+        """
+
     def helper(self, work: str) -> Helper | None:
         """Start a process that runs the function `work`, `module:name`, which gets a `HelperSide`. Waits until it has
         begun to start. None where there are no other processes, as in a simulation. Raises OSError.

@@ -1,12 +1,17 @@
 """The Workers port on threads and processes of the operating system."""
 
+import resource
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from itertools import count
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 from logboom.host.helper import HelperProcess
+
+_UNKNOWN: Final = count()
 
 
 class SystemWorkers:
@@ -24,6 +29,11 @@ class SystemWorkers:
 
     def mailbox(self) -> SimpleQueue[Any]:
         return SimpleQueue()
+
+    def waits(self) -> int:
+        if sys.platform != "linux":
+            return next(_UNKNOWN)
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw  # voluntary context switches: getrusage(2)
 
     def helper(self, work: str) -> HelperProcess:
         return HelperProcess(work)

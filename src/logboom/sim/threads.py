@@ -280,6 +280,10 @@ class SimWorkers:
         self._threads.append(thread)
         return thread
 
+    def waits(self) -> int:
+        """Writes on the event loop take no simulated time."""
+        return 0
+
     def mailbox(self) -> SimMailbox:
         return SimMailbox("a thread")
 

@@ -72,6 +72,7 @@ class Flusher:
         if inline:
             self._inline_commit = InlineCommit(
                 clock=runtime.clock,
+                workers=runtime.workers,
                 runner=self._runner,
                 counters=counters,
                 deliver=self._deliver,

@@ -9,15 +9,20 @@ That must never block the loop. The write is refused where the file system knows
 know, the duration of each write and sync is watched, and after a slow one everything goes through the thread until the
 disk has been left alone for a while, longer each time. While a sync is in progress nothing else is written here, to no
 log, so a disk that hangs is met by the sync and not by the loop.
+
+On a busy machine most of what takes long has waited for a processor, not for the disk, and the thread would wait for
+one too, more often. So a write is slow only if this thread slept in it, and a sync only if the loop has looked, after
+that time, and found that it had not ended.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final
 
 from logboom.base.errors import LogboomError, StorageError
 from logboom.base.ids import Offset
-from logboom.base.ports import Clock, File
+from logboom.base.ports import Clock, File, Workers
 from logboom.base.units import KIB
 from logboom.broker.disk.flush_runner import FlushRunner, Outcome
 from logboom.broker.group_commit import FlushTarget
@@ -31,6 +36,7 @@ ROUND_LOGS_MAX: Final = 16
 """Each takes the loop some 50 us. More share the thread and its helpers."""
 SLOW_WRITE_MS: Final = 5
 SLOW_SYNC_MS: Final = 50
+_SLOW_SYNC_S: Final = SLOW_SYNC_MS / 1_000
 QUIET_MIN_MS: Final = 1_000
 QUIET_MAX_MS: Final = 60_000
 _NS_PER_MS: Final = 1_000_000
@@ -49,16 +55,14 @@ class InlinePolicy:
         """Whether a round may be written on the loop now."""
         return now_ns >= self._not_before_ns
 
-    def wrote(self, took_ns: int, now_ns: int) -> None:
-        """Note how long a write on the loop took."""
-        if took_ns >= SLOW_WRITE_MS * _NS_PER_MS:
+    def wrote(self, took_ns: int, now_ns: int, *, waited: bool) -> None:
+        """Note how long a write on the loop took, and whether it waited for anything but a processor."""
+        if waited and took_ns >= SLOW_WRITE_MS * _NS_PER_MS:
             self.leave(now_ns)
 
-    def synced(self, took_ns: int, now_ns: int) -> None:
-        """Note how long a sync beside the loop took."""
-        if took_ns >= SLOW_SYNC_MS * _NS_PER_MS:
-            self.leave(now_ns)
-        else:
+    def synced(self, took_ns: int) -> None:
+        """Note how long it took until the loop knew that a sync had ended, which was not found slow before."""
+        if took_ns < SLOW_SYNC_MS * _NS_PER_MS:
             self._quiet_ms = max(QUIET_MIN_MS, self._quiet_ms - 1)  # trust comes back slowly
 
     def leave(self, now_ns: int) -> None:
@@ -74,6 +78,7 @@ class InlineCommit:
         self,
         *,
         clock: Clock,
+        workers: Workers,
         runner: FlushRunner,
         counters: Counters,
         deliver: Callable[[list[Outcome], int], None],
@@ -83,7 +88,9 @@ class InlineCommit:
         `deliver`, so that the disk works while clients are answered."""
         self.busy = False
         """Whether syncs are under way. Nothing else may change any log until all have ended."""
+        self._loop = asyncio.get_running_loop()
         self._clock = clock
+        self._workers = workers
         self._runner = runner
         self._counters = counters
         self._deliver = deliver
@@ -92,6 +99,9 @@ class InlineCommit:
         self._began_ns = 0
         self._size_bytes = 0
         self._under_way = 0
+        self._found_slow = False
+        """Whether the current syncs were still under way after `SLOW_SYNC_MS`."""
+        self._look: asyncio.TimerHandle | None = None
         self._ended: list[tuple[FlushTarget, OSError | None]] = []
 
     @property
@@ -121,6 +131,9 @@ class InlineCommit:
         left = {target: size for target, size in round_bytes.items() if target not in begun and target not in failed}
         if begun:
             self.busy, self._size_bytes = True, sum(round_bytes[target] for target in begun)
+            self._found_slow = False
+            if self._look is None:
+                self._look = self._loop.call_later(_SLOW_SYNC_S, self._look_at_syncs)
         if failed:
             self._deliver([*failed.values()], sum(round_bytes[target] for target in failed))
         return left
@@ -130,7 +143,7 @@ class InlineCommit:
         written: dict[FlushTarget, File] = {}
         failed: dict[FlushTarget, Outcome] = {}
         for target in targets:
-            began_ns = self._clock.monotonic_ns()
+            began_ns, waits = self._clock.monotonic_ns(), self._workers.waits()
             try:
                 file = target.log.inline.write(ROUND_BYTES_MAX)
             except BlockingIOError:
@@ -140,7 +153,7 @@ class InlineCommit:
                 failed[target] = self._runner.failed(target, fault)
                 continue
             now_ns = self._clock.monotonic_ns()
-            self._policy.wrote(now_ns - began_ns, now_ns)
+            self._policy.wrote(now_ns - began_ns, now_ns, waited=self._workers.waits() != waits)
             if file is not None:
                 written[target] = file
         return written, failed
@@ -156,9 +169,22 @@ class InlineCommit:
         self._under_way = len(begun)
         return begun
 
+    def _look_at_syncs(self) -> None:
+        """The loop runs, and has been told of every sync that has ended: asyncio calls what is due after that."""
+        self._look = None
+        if not self.busy or self._found_slow:
+            return  # the next round has this called again
+        left_s = _SLOW_SYNC_S - self.busy_s
+        if left_s <= 0:
+            self._found_slow = True
+            self._policy.leave(self._clock.monotonic_ns())
+        else:
+            self._look = self._loop.call_later(left_s, self._look_at_syncs)
+
     def _sync_ended(self, target: FlushTarget, error: OSError | None) -> None:
         now_ns = self._clock.monotonic_ns()
-        self._policy.synced(now_ns - self._began_ns, now_ns)
+        if not self._found_slow:
+            self._policy.synced(now_ns - self._began_ns)
         self._ended.append((target, error))
         self._under_way -= 1
         if not self._under_way:
@@ -172,10 +198,12 @@ class InlineCommit:
         self._counters.inline_flush_rounds += 1
         self._counters.flushed_partitions += len(ended)
         self._counters.flush_ns += now_ns - self._began_ns
+        waits = self._workers.waits()
         ended.sort(key=_failed)  # after an error the log dir takes no more
         outcomes = [self._runner.run(target, partial(_complete, target, error)) for target, error in ended]
         ended_ns = self._clock.monotonic_ns()
-        self._policy.wrote((ended_ns - now_ns) // len(ended), ended_ns)
+        took_ns = (ended_ns - now_ns) // len(ended)
+        self._policy.wrote(took_ns, ended_ns, waited=self._workers.waits() != waits)
         self.busy = False
         if not any(isinstance(outcome, LogboomError) for _, outcome in outcomes):
             self._begin_next()
