@@ -14,12 +14,14 @@ import nkeys
 import pytest
 import uvloop
 from tests.nats.links import linked, up
+from tests.nats.proxy import Proxy
 from tests.nats.servers import NatsServer, needs_nats_server, on_a_loop
 from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import LogboomError
 from logboom.base.units import MIB
 from logboom.nats.config import NatsConfig
+from logboom.nats.link.connection import ConnectionLostError
 from logboom.nats.link.credentials import Credentials
 from logboom.nats.link.frames import Delivery, Run
 from logboom.nats.link.link import Link
@@ -97,6 +99,30 @@ async def test_subscriptions_come_back_with_the_server(tmp_path: Path) -> None:
                 await link.round_trip()
     assert [(one.subject, one.payload) for one in arrived] == [(b"orders.1", b"hi")]
     assert sum(metrics.disconnects.values()) == 1, "as a close or as a reset, as the kernel has it"
+
+
+@needs_nats_server
+@on_a_loop
+async def test_who_waits_on_a_connection_that_is_lost_goes_on_once_the_loss_is_noted(tmp_path: Path) -> None:
+    """What a handover waits for is one: it goes on by what is noted, that messages may be missing."""
+    noted: list[str] = []
+    known = 0
+
+    def went_on(_: asyncio.Future[None]) -> None:
+        nonlocal known
+        known = len(noted)
+
+    with NatsServer(tmp_path) as server:
+        async with Proxy(server.port) as proxy, linked(NatsMetrics(), servers=[proxy.url]) as link:
+            link.on_lost = lambda kind, why: noted.append(kind)
+            await up(link)
+            proxy.fall_silent()
+            trip = link.round_trip()
+            trip.add_done_callback(went_on)
+            await proxy.reset()
+            with pytest.raises(ConnectionLostError):
+                await asyncio.wait_for(trip, WAIT_S)
+    assert (known, len(noted)) == (1, 1)
 
 
 @needs_nats_server

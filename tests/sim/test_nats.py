@@ -588,5 +588,6 @@ def test_a_leader_that_takes_everything_for_records_of_kafka_is_found_out(monkey
 @pytest.mark.in_turn(2)
 @pytest.mark.parametrize("seed", [5, 6])
 def test_what_nats_brings_late_is_not_stored_again(seed: int) -> None:
-    """A leader that was subscribed already gets it after others have stored it, and later messages."""
+    """A leader that was subscribed already gets it after others have stored it, and later messages. In seed 6 a next
+    leader loses its connection while it waits to have heard all, and is told of messages of before that and since."""
     assert run_cluster_seed(seed, _hurried(seed, cuts=True)).violations == ()

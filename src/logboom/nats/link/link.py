@@ -60,7 +60,7 @@ class Link:
         self._connection: Way | None = None
         self.up = asyncio.Event()
         """Set while a server takes what is said."""
-        self._lost: asyncio.Future[str] | None = None
+        self._lost: asyncio.Future[None] | None = None
         self._subscriptions: dict[int, _Subscription] = {}
         self._ending: dict[int, Receive] = {}
         self._last_sid = 0
@@ -114,7 +114,7 @@ class Link:
                 for sid, wish in self._subscriptions.items():
                     connection.subscribe(sid, wish.subject, wish.queue)
                 self._use(connection, info, server)
-                self._note_lost(await self._lost)
+                await self._lost
             await asyncio.sleep(pause_s * (0.5 + self._ids.below(_JITTER_STEPS) / (2 * _JITTER_STEPS)))
             pause_s = min(2 * pause_s, self._config.reconnect_pause_max_s)
 
@@ -298,7 +298,9 @@ class Link:
         self.up.clear()
         self._metrics.connected = 0
         if self._lost is not None and not self._lost.done():
-            self._lost.set_result(reason)
+            # At once: who waited for a round trip goes on next, and has to know that messages may be missing.
+            self._note_lost(reason)
+            self._lost.set_result(None)
 
 
 def _kind(text: str) -> str:
