@@ -68,6 +68,25 @@ def test_equal_messages_are_counted(
     assert overlap.left() == [one] * only_new
 
 
+@given(*[st.integers(0, 4)] * 4, st.randoms())
+def test_equal_messages_are_counted_whichever_connection_is_ahead(
+    only_old: int, both: int, both_later: int, only_new: int, chance: Random
+) -> None:
+    """Since the mark. As many were lost as the old connection alone had brought before it, where the new one was ahead
+    for a moment."""
+    overlap, one = Overlap(), message(0)
+    overlap.old([one] * only_old)
+    overlap.mark()
+    arriving = [overlap.old, overlap.new] * (both + both_later)
+    chance.shuffle(arriving)
+    for arrives in arriving[: 2 * both]:
+        arrives([one])
+    overlap.forget_before_mark()
+    for arrives in [*arriving[2 * both :], *[overlap.new] * only_new]:
+        arrives([one])
+    assert overlap.left() == [one] * only_new
+
+
 @given(*[st.integers(0, 4)] * 3, st.randoms())
 def test_equal_messages_of_others_are_not_taken_for_what_was_said_here(
     said: int, both: int, only_new: int, chance: Random

@@ -31,6 +31,10 @@ class Overlap:
         """Messages of the old connection that the new one has not brought yet: those of before `mark`, the others."""
         self.is_marked = False
         """Whether both connections deliver what is published."""
+        self._is_forgotten = False
+        self._guessed = Counter[Delivery]()
+        """Messages of the new connection, since the mark, that were taken for such as the old one had brought before it
+        and the new one had not. As many as were remembered at the mark, at most."""
         self._kept: dict[int, Delivery] = {}
         """Messages of the new connection that the old one has not brought, by the order in which they came."""
         self._places: dict[Delivery, deque[int]] = {}
@@ -69,13 +73,27 @@ class Overlap:
                 if self._come_back.get(message):
                     self._come_back[message] -= 1  # that was this one: what was said here is still to come
                     continue
-                heard[message] += 1
+                if self._was_guessed(message):
+                    if self._is_forgotten:
+                        continue
+                    self._heard[0][message] += 1
+                else:
+                    heard[message] += 1
                 self.size_bytes += _size_bytes(message)
                 continue
             del self._kept[places.popleft()]
             self.size_bytes -= _size_bytes(message)
             if not places:
                 del self._places[message]
+
+    def _was_guessed(self, message: Delivery) -> bool:
+        """Whether the new connection has brought an equal message that was taken for an earlier one. Then that may have
+        been this one, the new connection being ahead; if it was not, one of two equal messages is passed on twice. To
+        count this one as well would be to lose the next one."""
+        if not self._guessed.get(message):
+            return False
+        self._guessed[message] -= 1
+        return True
 
     def new(self, messages: Iterable[Delivery]) -> None:
         """The new connection has delivered these."""
@@ -90,6 +108,8 @@ class Overlap:
                 self._next_place += 1
                 self.size_bytes += _size_bytes(message)
                 continue
+            if self.is_marked and heard is self._heard[0]:
+                self._guessed[message] += 1
             self.size_bytes -= _size_bytes(message)
             heard[message] -= 1
             if not heard[message]:
@@ -102,6 +122,7 @@ class Overlap:
     def forget_before_mark(self) -> None:
         """The new connection will deliver no more of the messages that the old one delivered before the mark: an equal
         message that it delivers later is another one."""
+        self._is_forgotten = True
         before = self._heard[0]
         self.size_bytes -= sum(_size_bytes(message) * count for message, count in before.items())
         before.clear()
