@@ -5,11 +5,13 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
+from uuid import UUID
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 from structlog.testing import capture_logs
@@ -36,7 +38,15 @@ from logboom.base.errors import InvalidRequestError
 from logboom.base.units import MIB
 from logboom.bench.footprint import memory_bytes
 from logboom.nats.config import NatsConfig
-from logboom.nats.ingress.handover_messages import Answer, Given, encode_answers, read_answers
+from logboom.nats.ingress.handover_messages import (
+    Answer,
+    Given,
+    Question,
+    Wanted,
+    encode_answers,
+    read_answers,
+    read_question,
+)
 from logboom.nats.ingress.holding import HeldMessages, HoldingState
 from logboom.nats.link import commands
 from logboom.nats.link.frames import Delivery, Run
@@ -321,17 +331,28 @@ ANSWER = Answer([GIVEN], [commands.publish(b"_INBOX.y", b"{}")], [b"0123456789ab
         msgspec.msgpack.encode({"given": 1}),
         encode_answers([]),
         encode_answers([ANSWER, ANSWER]),
-        encode_answers([ANSWER._replace(given=[GIVEN._replace(subject=b"a b")])]),
-        encode_answers([ANSWER._replace(given=[GIVEN._replace(subject=b"")])]),
-        encode_answers([ANSWER._replace(given=[GIVEN._replace(reply=b"a 0\r\n\r\nPUB b")])]),
-        encode_answers([ANSWER._replace(acks=[b"SUB > 1\r\n"])]),
-        encode_answers([ANSWER._replace(acks=[commands.publish(b"a", b"x") + b"SUB > 1\r\n"])]),
-        encode_answers([ANSWER._replace(acks=[b"PUB a 5\r\nx\r\n"])]),
+        encode_answers([replace(ANSWER, given=[GIVEN._replace(subject=b"a b")])]),
+        encode_answers([replace(ANSWER, given=[GIVEN._replace(subject=b"")])]),
+        encode_answers([replace(ANSWER, given=[GIVEN._replace(reply=b"a 0\r\n\r\nPUB b")])]),
+        encode_answers([replace(ANSWER, acks=[b"SUB > 1\r\n"])]),
+        encode_answers([replace(ANSWER, acks=[commands.publish(b"a", b"x") + b"SUB > 1\r\n"])]),
+        encode_answers([replace(ANSWER, acks=[b"PUB a 5\r\nx\r\n"])]),
     ],
 )
 def test_a_leader_that_lies_about_what_it_held(lie: bytes) -> None:
     with pytest.raises(InvalidRequestError):
         read_answers(lie, 1)
+
+
+def test_what_a_newer_program_adds_to_questions_and_answers_is_ignored() -> None:
+    """While a cluster is updated. A program of 27 November took an answer of one of the 28th for none: the plain
+    messages in it were lost."""
+    wanted = Wanted(UUID(int=1), 0, 5, [(4, 0), (5, 10)])
+    question = msgspec.msgpack.encode(["_INBOX.x", [[wanted.stream, 0, 5, wanted.epochs, "new"]], "new"])
+    assert read_question(question) == Question("_INBOX.x", [wanted])
+    answer = msgspec.msgpack.encode([[ANSWER.given, ANSWER.acks, ANSWER.refused, "new"], None])
+    assert read_answers(answer, 2) == [ANSWER, None]
+    assert read_answers(msgspec.msgpack.encode([[[], []]]), 1) == [Answer([], [])], "of an older one"
 
 
 @given(st.binary(max_size=40), st.integers(0, 200), st.integers(0, 255))

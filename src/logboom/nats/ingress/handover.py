@@ -351,7 +351,7 @@ class Handover:
         size_bytes = 0
         if intake is not None:
             answer.acks.extend(intake.resolve(holding, one.epochs))
-            answer = answer._replace(refused=intake.refused(holding))
+            answer = Answer(answer.given, answer.acks, intake.refused(holding))
             size_bytes = sum(map(len, answer.acks))
             held = intake.take(holding)
             for each in held:

@@ -2,6 +2,9 @@
 
 Both sides are brokers of one cluster. What becomes part of a NATS command is checked all the same: a subject with a
 line break in it would be a command of its own, on the connection of a broker and with its permissions.
+
+While a cluster is updated its brokers run two programs. Questions and answers may get further fields, at their end and
+with a default: programs that do not know them ignore them.
 """
 
 from collections.abc import Sequence
@@ -19,7 +22,7 @@ EPOCHS_MAX: Final = 1_000
 _Many = msgspec.Meta(max_length=100_000)
 
 
-class Wanted(NamedTuple):
+class Wanted(msgspec.Struct, array_like=True, frozen=True):
     """A partition that another broker leads now."""
 
     stream: UUID
@@ -30,7 +33,7 @@ class Wanted(NamedTuple):
     """The leader epochs of its log, that one included, and where each began."""
 
 
-class Question(msgspec.Struct, array_like=True):
+class Question(msgspec.Struct, array_like=True, frozen=True):
     """What the next leader asks."""
 
     mark: str
@@ -48,7 +51,7 @@ class Given(NamedTuple):
     payload: bytes
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, array_like=True, frozen=True):
     """What the leader before tells of one partition."""
 
     given: list[Given]
