@@ -1,6 +1,7 @@
 """A leader that is told what the one before it held when it leads no more: over stand-ins of a link and a broker."""
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -9,6 +10,7 @@ import pytest
 from tests.nats.servers import on_a_loop
 
 from logboom.base.ids import BrokerId, StreamId
+from logboom.nats.ingress import handover
 from logboom.nats.ingress.handover import Gained, Handover
 from logboom.nats.ingress.handover_messages import (
     Answer,
@@ -23,6 +25,7 @@ from logboom.nats.ingress.holding import HeldMessages, HoldingState, Unstored
 from logboom.nats.ingress.ingress import Ingress
 from logboom.nats.ingress.intake import Intake
 from logboom.nats.link.changeover import SETTLED_CLUSTER_S
+from logboom.nats.link.commands import publish
 from logboom.nats.link.frames import Delivery
 
 STREAM = StreamId(UUID(int=7))
@@ -36,7 +39,8 @@ class _Link:
         self.up = asyncio.Event()
         self.up.set()
 
-    def subscribe(self, *_: Any) -> int:
+    def subscribe(self, subject: str, queue: None, receive: object, refused: Callable[[str], None]) -> int:
+        refused(f'Permissions Violation for Subscription to "{subject}"')
         return 1
 
     def unsubscribe(self, _: Any) -> None:
@@ -72,15 +76,52 @@ async def test_a_leader_of_several_servers_listens_on_for_what_is_on_its_way() -
     subscriptions = SimpleNamespace(
         left=left, hear_no_more=hear_no_more, intake=lambda _: intake, close=lambda *_: None
     )
-    services = SimpleNamespace(link=link, metrics=SimpleNamespace(handed_over=0))
+    services = SimpleNamespace(link=link, metrics=SimpleNamespace(handed_over=0, unanswered=0))
     asyncio.get_running_loop().call_later(SETTLED_CLUSTER_S * 2 / 3, arrive)
     question = encode_question(Question("_INBOX.logboom.a", [Wanted(STREAM, 0, 2, [(1, 0)])]))
-    handover = Handover(cast("Any", services), cast("Any", subscriptions))
-    answer = await handover.asked(cast("Any", None), memoryview(question))
+    asked = Handover(cast("Any", services), cast("Any", subscriptions)).asked
+    answer = await asked(cast("Any", None), memoryview(question))
     (told,) = read_answers(memoryview(b"".join(answer)), 1)
     assert told is not None
     assert [one.payload for one in told.given] == [b"late"]
     assert told.refused == [b"digest"]
+
+
+@on_a_loop
+async def test_an_answer_with_more_acks_than_fit_leaves_some_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of messages that were appended and not committed, as many as `nats.max_inflight_bytes` allows. An answer that
+    was too long for a frame was none, and what was held was lost with it, uncounted."""
+    monkeypatch.setattr(handover, "_ANSWER_BYTES_MAX", 1_000)
+    holdings, given_up = [HeldMessages(0), HeldMessages(1)], list[Unstored]()
+    for holding in holdings:
+        holding.state = HoldingState.HANDING_OVER
+        holding.hold(Unstored(Delivery(1, b"orders", b"", b"", b"held"), by_all=True))
+    link = SimpleNamespace(is_clustered=False, round_trip=_Link().round_trip, send=lambda _: True)
+
+    async def left(_: Any, index: int, __: Any) -> HeldMessages:
+        return holdings[index]
+
+    intake = SimpleNamespace(
+        resolve=lambda *_: [publish(b"_INBOX.a", b"1" * 64)] * 9,
+        take=lambda one: one.take(),
+        give_up=given_up.extend,
+        refused=lambda _: [],
+    )
+    subscriptions = SimpleNamespace(
+        left=left, hear_no_more=lambda _: None, intake=lambda _: intake, close=lambda *_: None
+    )
+    metrics = SimpleNamespace(handed_over=0, unanswered=0)
+    question = encode_question(Question("", [Wanted(STREAM, index, 2, [(1, 0)]) for index in range(2)]))
+    asked = Handover(cast("Any", SimpleNamespace(link=link, metrics=metrics)), cast("Any", subscriptions)).asked
+    answer = await asked(cast("Any", None), memoryview(question))
+    first, second = read_answers(memoryview(b"".join(answer)), 2)
+    assert first is not None
+    assert second is not None
+    assert [len(told.given) for told in (first, second)] == [1, 0], "messages go first, which nobody may publish again"
+    assert len(given_up) == 1
+    assert len(first.acks) < 9
+    assert second.acks == []
+    assert metrics.unanswered == 18 - len(first.acks)
 
 
 @pytest.mark.parametrize(("is_given_up", "is_detached"), [(False, False), (True, False), (True, True)])
@@ -88,6 +129,7 @@ async def test_a_leader_of_several_servers_listens_on_for_what_is_on_its_way() -
 async def test_what_is_told_after_all_was_given_up_is_not_stored(
     is_given_up: bool, is_detached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The server does not allow the inbox of the mark either, which is told."""
     holding, opened = HeldMessages(0), list[bytes]()
     gone: list[Unstored] = []
     asked, answers = asyncio.Event(), asyncio.Event()
@@ -97,7 +139,10 @@ async def test_what_is_told_after_all_was_given_up_is_not_stored(
         await answers.wait()
         return memoryview(encode_answers([Answer([THEIRS], [])]))
 
-    quiet = SimpleNamespace(info=lambda *_, **__: None, warning=lambda *_, **__: None, note=lambda *_, **__: None)
+    noted = list[str]()
+    quiet = SimpleNamespace(
+        info=lambda *_, **__: None, warning=lambda *_, **__: None, note=lambda kind, **_: noted.append(kind)
+    )
     services = SimpleNamespace(
         broker_id=BrokerId(1),
         link=_Link(),
@@ -126,6 +171,7 @@ async def test_what_is_told_after_all_was_given_up_is_not_stored(
         ingress._forget(STREAM)
     answers.set()
     await gaining
+    assert noted == ["nats.subscription_refused"], "nobody noticed that the mark did not come"
     assert opened == ([] if is_given_up else [b"theirs"])
     assert [one.message.payload for one in gone] == ([b"theirs"] if is_given_up else [])
     assert holding.state is (HoldingState.ENDED if is_given_up else HoldingState.PUBLISHING)

@@ -152,7 +152,7 @@ class Handover:
         begun_s, link = loop.time(), services.link
         inbox = f"{_INBOX}{services.ids.uuid().hex}"
         # Where servers are several, what comes behind the mark may still be what the other broker has received.
-        sid = link.subscribe(inbox, None, lambda _: None if link.is_clustered else _mark(gained))
+        sid = link.subscribe(inbox, None, lambda _: None if link.is_clustered else _mark(gained), self._mark_refused)
         try:
             try:
                 await self._settled()  # with the inbox: the mark may be on its way before the question is answered
@@ -185,6 +185,16 @@ class Handover:
             seconds=round(loop.time() - begun_s, 3),
         )
         return answers
+
+    def _mark_refused(self, why: str) -> None:
+        """What the previous leader leaves to this one cannot be told from equal messages that both have received."""
+        self._services.log.warning(
+            "refused mark",
+            "NATS does not allow a subscription: equal messages may be lost when leaders change",
+            subject=f"{_INBOX}*",
+            why=why,
+        )
+        self._services.advisories.note("nats.subscription_refused", message=why)
 
     async def _have_stored_no_message(self, one: Gained) -> bool:
         """Whether all that leaders in between have written are records of Kafka's producers: then none of the messages
@@ -344,23 +354,27 @@ class Handover:
         return all(holding.is_cut for holding in holdings)
 
     def _answer(self, one: Wanted, holding: HeldMessages, room: int) -> tuple[int, Answer]:
-        """What a holding has held, as far as there is room in the answer, and its size in bytes."""
+        """What a holding has held, and acks, as far as there is room in the answer; and its size in bytes."""
         stream_id = StreamId(one.stream)
-        intake = self._subscriptions.intake(stream_id)
+        intake, metrics = self._subscriptions.intake(stream_id), self._services.metrics
         answer = Answer([], [])
         size_bytes = 0
         if intake is not None:
-            answer.acks.extend(intake.resolve(holding, one.epochs))
-            answer = Answer(answer.given, answer.acks, intake.refused(holding))
-            size_bytes = sum(map(len, answer.acks))
-            held = intake.take(holding)
+            answer = Answer([], [], intake.refused(holding))
+            acks, held = intake.resolve(holding, one.epochs), intake.take(holding)
             for each in held:
                 if size_bytes + each.size_bytes > room:
                     break
                 size_bytes += each.size_bytes
                 answer.given.append(Given(each.by_all, *each.message[1:]))
+            for ack in acks:
+                if size_bytes + len(ack) > room:
+                    break
+                size_bytes += len(ack)
+                answer.acks.append(ack)
+            metrics.unanswered += len(acks) - len(answer.acks)
             intake.give_up(held[len(answer.given) :])
-            self._services.metrics.handed_over += len(answer.given)
+            metrics.handed_over += len(answer.given)
         self._subscriptions.close(stream_id, holding)
         return size_bytes, answer
 
