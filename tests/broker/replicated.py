@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import asynccontextmanager
 from functools import partial, update_wrapper
 from pathlib import Path
-from random import Random
 from typing import Any, Final
 
 import structlog
@@ -24,7 +23,7 @@ from logboom.broker.partition.replica import Partition
 from logboom.metadata import Image, MetadataRecord, Stream
 from logboom.metadata.assignment import Assignment, Eligibility, PartitionUpdate, decide
 from logboom.metadata.membership import partitions_changed
-from logboom.sim.disk import SimDisk
+from logboom.sim.disk import Chance, SimDisk
 from logboom.storage import PartitionLog
 
 LAG_MAX_MS: Final = 2_000
@@ -79,7 +78,7 @@ class Cluster:
         self.network.leave(broker_id)
         await until(lambda: self.image.brokers[BrokerId(broker_id)].fenced, f"broker {broker_id} is fenced")
 
-    async def crash(self, broker_id: int, random: Random) -> None:
+    async def crash(self, broker_id: int, random: Chance) -> None:
         """The machine of a broker loses its power; what it does from now on is seen by nobody."""
         broker = self.brokers.pop(broker_id)
         self.network.leave(broker_id)

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 from tests.broker.node import append, values_of
-from tests.broker.replicated import Cluster, bytes_of, on_brokers, refusal_of, stays, until
+from tests.broker.replicated import DIRECTOR, Cluster, bytes_of, on_brokers, refusal_of, stays, until
 
 from logboom.base.errors import StorageError
 from logboom.base.ids import BrokerId, Offset
@@ -17,6 +17,7 @@ from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind
 from logboom.broker.replication import wire
 from logboom.metadata.assignment import PartitionChange, PartitionUpdate
+from logboom.sim.disk import Always
 
 
 @on_brokers(3)
@@ -326,6 +327,42 @@ async def test_a_copy_that_lost_its_files_while_all_were_stopped_is_fetched_agai
     await cluster.in_sync("orders")
     assert cluster.leader("orders").log_end_offset == 5
     assert bytes_of(cluster.partition(3, "orders").log) == bytes_of(cluster.partition(1, "orders").log)
+
+
+@on_brokers(2, minimum=1, background_sync_interval_s=1_000)
+async def test_what_was_committed_without_a_sync_may_go_with_the_power_and_the_copy_goes_on(cluster: Cluster) -> None:
+    """It is the only one in sync, and none of its files is missing. When it comes back, its stream is synced."""
+    await cluster.create("orders", [1, 2], logboom_flush="none")
+    await cluster.stop(2)
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number)
+    alone = cluster.leader("orders")
+    assert (alone.high_watermark, alone.log.durable_end) == (5, 0)
+    disk = cluster.disk(1)
+    await until(lambda: disk.exists("high-watermarks"), "the marks are saved")
+    disk.open("high-watermarks").sync()
+    disk.sync_dir(".")
+    await cluster.crash(1, Always(survives=False))
+    await cluster[DIRECTOR].catalog.change_stream_config("orders", {"logboom.flush": "commit"})
+    await cluster.start(1)
+    await until(lambda: cluster.partition(1, "orders").leads, "it leads with what is left")
+    assert (await append(cluster.leader("orders"), b"goes on")).base_offset == 0
+
+
+@on_brokers(2, minimum=1)
+async def test_a_copy_that_lost_its_files_does_not_lead_where_acks_do_not_wait_for_syncs_either(
+    cluster: Cluster,
+) -> None:
+    await cluster.create("orders", [1, 2], logboom_flush="none")
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number)
+    await until(lambda: cluster.partition(2, "orders").high_watermark == 5, "the second one has it all")
+    await cluster.stop(2)
+    await asyncio.sleep(2)  # synced
+    await cluster.stop(1)
+    _lose_files(cluster, 1)
+    await cluster.start(1)
+    assert "records up to offset 5 were committed" in str(await refusal_of(_found(cluster, 1)))
 
 
 @on_brokers(3)

@@ -85,6 +85,9 @@ class ImmediateCommit:
             target.flushed(target.log.flush(sync=True))
         self.enqueued.clear()
 
+    def flush_soon(self, target: FlushTarget) -> None:
+        self.enqueued.append(target)
+
     async def flush(self, target: FlushTarget) -> None:
         raise NotImplementedError
 

@@ -133,6 +133,23 @@ def test_flush_ms_of_nothing_is_a_sync_of_each_append(tmp_path: Path) -> None:
     run(body)
 
 
+def test_what_was_not_synced_is_synced_once_the_stream_asks_for_it(tmp_path: Path) -> None:
+    """Also if nothing is appended any more: a power failure would lose it at any later time."""
+
+    async def body() -> None:
+        async with running(tmp_path, background_sync_interval_s=1_000) as broker:
+            await broker.catalog.create_stream("loose", config={"logboom.flush": "none"})
+            partition = broker.replicas.find("loose", 0)
+            await append(partition, b"a")
+            assert partition.log.durable_end == 0
+            await broker.catalog.change_stream_config("loose", {"logboom.flush": "commit"})
+            async with asyncio.timeout(60):
+                while partition.log.durable_end < 1:
+                    await asyncio.sleep(0.01)
+
+    run(body)
+
+
 def test_the_segments_of_many_partitions_do_not_end_at_once(tmp_path: Path) -> None:
     async def body() -> None:
         async with running(tmp_path) as broker:

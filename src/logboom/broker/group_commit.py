@@ -86,6 +86,9 @@ class GroupCommit(Protocol):
     def enqueue(self, target: FlushTarget, size_bytes: int) -> None:
         """So many bytes arrived for `target`, which is drained at the end of this turn of the loop."""
 
+    def flush_soon(self, target: FlushTarget) -> None:
+        """Flush `target` at the end of this turn, whether or not anything arrived for it."""
+
     async def flush(self, target: FlushTarget) -> None:
         """Flush what `target` has staged without an append; returns once its `flushed` or `flush_failed` was called."""
 

@@ -123,7 +123,7 @@ class ReplicaManager:
             return
         mark = marks.get((partition.stream.id, partition.index), Offset(0))
         end = partition.log.durable_end
-        if mark > end and partition.syncs:
+        if mark > end:
             # As a leader it would have the others cut what it lacks.
             raise MissingReplicaError(
                 f"its log ends at offset {end}, and records up to offset {mark} were committed: files are missing; "

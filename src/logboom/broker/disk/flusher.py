@@ -110,6 +110,11 @@ class Flusher:
             self._scheduled = True
             self._loop.call_soon(self._end_of_turn)
 
+    def flush_soon(self, target: FlushTarget) -> None:
+        """Flush `target` at the end of this turn, whether or not anything arrived for it."""
+        self._mark(target, 0)
+        self.enqueue(target, 0)
+
     def _end_of_turn(self) -> None:
         self._scheduled = False
         self._hand_over()

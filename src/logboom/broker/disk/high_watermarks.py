@@ -5,8 +5,10 @@ A mark that was true once is true for ever, so an old file only means that less 
 more. So the file is replaced without a sync, and a missing or corrupt one counts as empty. Kafka's file of the same
 purpose is `replication-offset-checkpoint`.
 
-A log that ends below its mark has lost records. Only a copy that was cut after an unclean election may end there, too,
-until its mark is saved again; it is fetched again then, as any that has lost something.
+A log that ends below its mark has lost records, since a mark is saved only as far as the log was synced: a stream may
+commit without syncs, and its records may go with the power although nothing is wrong with the files. Only a copy that
+was cut after an unclean election may end there, too, until its mark is saved again; it is fetched again then, as any
+that has lost something.
 """
 
 import asyncio
@@ -26,7 +28,7 @@ from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.storage import frame, read_whole, replace_whole, unframe
 
 _TAG: Final = b"LBHW"
-_VERSION: Final = 1
+_VERSION: Final = 2  # marks of version 1 were not limited to what was synced
 _ENTRY: Final = Struct(">16siq")
 
 
@@ -54,7 +56,7 @@ def marks_of(partitions: Iterable[Partition], of_failed: Mapping[ReplicaKey, Off
     for partition in partitions:
         assignments = partition.stream.assignments
         if assignments and len(assignments[partition.index].holders) > 1:
-            marks[partition.stream.id, partition.index] = partition.high_watermark
+            marks[partition.stream.id, partition.index] = min(partition.high_watermark, partition.log.durable_end)
     return marks
 
 

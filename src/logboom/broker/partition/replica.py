@@ -178,10 +178,14 @@ class Partition:
         broker = self._services.config.now
         self.stream = stream
         self.config = config = broker.stream_config(stream)
-        self._queue.rules = AppendRules.of(config, broker)
+        did_sync = self._queue.rules.syncs
+        self._queue.rules = rules = AppendRules.of(config, broker)
         self._ids.configure(_id_limits(config, broker))
         self.log.configure(log_config(stream, self.index, broker))
         self._leader.minimum_changed(config.min_insync_replicas)
+        if rules.syncs and not did_sync and self.log.durable_end < self.log.written_end and not self.offline:
+            # Without another append nothing would sync what was acknowledged before.
+            self._services.flusher.flush_soon(self)
 
     # --- what it is ---------------------------------------------------------------------------------------------
 
