@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 from msgspec.structs import replace
-from tests.broker.node import append, values_of
+from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, bytes_of, on_brokers, refusal_of, stays, until
 
 from logboom.base.errors import StorageError
-from logboom.base.ids import BrokerId, Offset
+from logboom.base.ids import NO_BROKER, BrokerId, Offset
 from logboom.base.ports import SyncFailedError
 from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind
@@ -363,6 +363,111 @@ async def test_a_copy_that_lost_its_files_does_not_lead_where_acks_do_not_wait_f
     _lose_files(cluster, 1)
     await cluster.start(1)
     assert "records up to offset 5 were committed" in str(await refusal_of(_found(cluster, 1)))
+
+
+async def _kill(cluster: Cluster, *brokers: int) -> None:
+    await asyncio.gather(*(cluster.crash(one, Always(survives=True)) for one in brokers))
+
+
+async def _kill_all(cluster: Cluster) -> None:
+    """All are killed, and broker 1 knows from another start that nobody else is relied on either."""
+    await _kill(cluster, 1, 2, 3)
+    await cluster.start(1)
+    await cluster.start(2)
+    await _kill(cluster, 2)
+    await cluster.start(3)
+    assert cluster.assignment("orders").in_doubt
+    await _kill(cluster, 1, 3)
+
+
+async def _a_whole_one_leads(cluster: Cluster) -> None:
+    """All three start, and one election is enough; the copy of broker 1 becomes as that of the others."""
+    epoch = cluster.assignment("orders").leader_epoch
+    for one in (1, 2, 3):
+        await cluster.start(one)
+    await until(lambda: cluster.assignment("orders").leader != NO_BROKER, "somebody leads", within_s=5.0)
+    await cluster.in_sync("orders")
+    assert cluster.assignment("orders").leader in (2, 3)
+    assert cluster.assignment("orders").leader_epoch == epoch + 1
+    assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.leader("orders").log)
+
+
+@on_brokers(3, minimum=3)
+async def test_nobody_waits_for_a_lost_copy_where_all_were_killed(cluster: Cluster) -> None:
+    await cluster.create("orders", [1, 2, 3])
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number)
+    await cluster.in_sync("orders")
+    await until(lambda: cluster.partition(1, "orders").high_watermark == 5, "it knows what is committed")
+    await asyncio.sleep(6)  # which is saved
+    await _kill_all(cluster)
+    _lose_files(cluster, 1)
+    await _a_whole_one_leads(cluster)
+    assert cluster.leader("orders").log_end_offset == 5
+
+
+async def _killed_in_sync_with_one_damaged(cluster: Cluster, *, tail: bool) -> None:
+    """All were killed. The log of broker 1 lacks a segment: the last one, of which it alone had the end, or the
+    first."""
+    await cluster.create("orders", [1, 2, 3], segment_bytes="16384")
+    for _ in range(6):
+        await append(cluster.leader("orders"), bytes(10_000))
+    await cluster.in_sync("orders")
+    await until(lambda: all(cluster.partition(one, "orders").log.durable_end == 6 for one in (1, 2, 3)), "all have it")
+    assert cluster.assignment("orders").leader == 1
+    if tail:
+        cluster.network.cut(1, 2)
+        cluster.network.cut(1, 3)
+        waits = append_soon(cluster.leader("orders"), batch(b"never acked"))
+        await until(lambda: cluster.partition(1, "orders").log.durable_end == 7, "it alone has one more")
+        assert cluster.assignment("orders").isr == (1, 2, 3)
+        await _kill_all(cluster)
+        assert await refusal_of(waits) is not None
+        cluster.network.heal()
+    else:
+        await _kill_all(cluster)
+    disk = cluster.disk(1)
+    logs = sorted(name for name in disk.list("streams/orders-0") if name.endswith(".log"))
+    assert len(logs) > 2
+    disk.unlink(f"streams/orders-0/{logs[-1 if tail else 0]}")
+
+
+@on_brokers(3, minimum=3)
+async def test_a_whole_copy_leads_where_all_were_killed_and_one_lacks_its_beginning(cluster: Cluster) -> None:
+    await _killed_in_sync_with_one_damaged(cluster, tail=False)
+    await _a_whole_one_leads(cluster)
+    assert cluster.leader("orders").log_end_offset == 6
+
+
+@on_brokers(3, minimum=3)
+async def test_a_whole_copy_leads_where_all_were_killed_and_the_longest_one_lacks_its_end(cluster: Cluster) -> None:
+    """The others would wait for ever for what it cannot give them."""
+    await _killed_in_sync_with_one_damaged(cluster, tail=True)
+    await _a_whole_one_leads(cluster)
+    assert cluster.leader("orders").log_end_offset == 6
+
+
+@on_brokers(3)
+async def test_a_damaged_copy_leads_where_nobody_else_is_relied_on(cluster: Cluster) -> None:
+    """It has more than it can show: a copy that goes farther than what is left of it may lack what was acked."""
+    await cluster.create("orders", [1, 2, 3], segment_bytes="16384", min_insync_replicas="1")
+    for _ in range(3):
+        await append(cluster.leader("orders"), bytes(10_000))
+    await cluster.in_sync("orders")
+    await cluster.stop(2)
+    await cluster.stop(3)
+    for _ in range(3):
+        await append(cluster.leader("orders"), bytes(10_000))
+    assert cluster.assignment("orders").isr == (1,)
+    await cluster.crash(1, Always(survives=True))
+    disk = cluster.disk(1)
+    for name in sorted(name for name in disk.list("streams/orders-0") if name.endswith(".log"))[1:]:
+        disk.unlink(f"streams/orders-0/{name}")
+    await cluster.start(2)
+    await cluster.start(3)
+    await cluster.start(1)
+    await until(lambda: cluster.partition(1, "orders").leads, "it leads")
+    assert cluster.leader("orders").log_end_offset == 6
 
 
 @on_brokers(3)

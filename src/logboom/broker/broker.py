@@ -112,7 +112,9 @@ class Broker:
         self.isolation = Isolation()
         self.open_files = OpenFiles(config.max_open_log_files)
         self.replicas = Replicas()
-        self._log_ends = LogEnds(self.identity.broker_id, peers, self.replicas.find_by_id)
+        self._log_ends = LogEnds(
+            self.identity.broker_id, peers, self.replicas.find_by_id, lambda key: self.replica_manager.is_damaged(key)
+        )
         self.cluster = self._cluster_member(opened, processes, peers, listeners)
         processes.follow(self.cluster.state, self._expelled)
         partitions, registration = self.cluster.partitions, self.cluster.registration

@@ -2,7 +2,9 @@
 answer.
 
 The controller knows which replicas were in sync, not what is on their disks now. If it has to choose among replicas of
-which none is eligible, the one whose log goes farthest has the most of what was committed (KIP-966).
+which none is eligible, the one whose log goes farthest has the most of what was committed (KIP-966). A copy that is
+known to be damaged goes as far as its last batch that is there, and one that is lost answers that it has nothing, so
+that nobody waits for it.
 """
 
 import asyncio
@@ -15,10 +17,11 @@ import msgspec
 from logboom.base.errors import InvalidRequestError, LogboomError
 from logboom.base.ids import BrokerId, Epoch, Offset, PartitionIndex, StreamId
 from logboom.base.ports import Bytes
+from logboom.broker.disk.log_manager import MissingReplicaError
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.peers import FrameKind, PeerIdentity, Peers
-from logboom.metadata.leadership import LogEnd
+from logboom.metadata.leadership import NOTHING, LogEnd
 
 Find: TypeAlias = Callable[[StreamId, int], Partition]
 """A partition of this broker. Raises LogboomError where it is not here, or cannot be used."""
@@ -30,16 +33,28 @@ _Many = msgspec.Meta(max_length=QUESTIONS_MAX)
 _Epoch = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _QUESTIONS: Final = msgspec.msgpack.Decoder(Annotated[list[tuple[UUID, int]], _Many])
-_ANSWERS: Final = msgspec.msgpack.Decoder(Annotated[list[tuple[_Epoch, _Offset] | None], _Many])
+
+
+class _Told(msgspec.Struct, array_like=True):
+    """A `LogEnd` on its way. The third value is left out where it is True, as it was when there were two."""
+
+    epoch: _Epoch
+    end_offset: _Offset
+    is_whole: bool = True
+
+
+_ANSWERS: Final = msgspec.msgpack.Decoder(Annotated[list[_Told | None], _Many])
 
 
 class LogEnds:
     """Asks and answers. Life: that of the broker. On the loop."""
 
-    def __init__(self, own: BrokerId, peers: Peers, find: Find) -> None:
+    def __init__(self, own: BrokerId, peers: Peers, find: Find, is_damaged: Callable[[ReplicaKey], bool]) -> None:
+        """`is_damaged`: whether something in the log of a partition is known to be damaged or lost."""
         self._own = own
         self._peers = peers
         self._find = find
+        self._is_damaged = is_damaged
 
     def serve(self) -> None:
         """Answer such requests from now on."""
@@ -48,8 +63,8 @@ class LogEnds:
     async def ask(
         self, keys: Sequence[ReplicaKey], brokers: Collection[BrokerId]
     ) -> Mapping[ReplicaKey, Mapping[BrokerId, LogEnd]]:
-        """What each of these brokers has of each of these partitions. A broker that does not answer in time, or has
-        nothing with which it could lead, is left out."""
+        """What each of these brokers has of each of these partitions. A broker that does not answer in time, or cannot
+        lead although it may have records, is left out."""
         asked = sorted(brokers)
         answers = await asyncio.gather(*(self._ends_of(broker, keys) for broker in asked))
         return {
@@ -63,38 +78,60 @@ class LogEnds:
         found: dict[ReplicaKey, LogEnd] = {}
         for start in range(0, len(keys), QUESTIONS_MAX):
             some = keys[start : start + QUESTIONS_MAX]
-            told = [self._end(key) for key in some] if broker == self._own else await self._ask_broker(broker, some)
+            told = await (self._own_ends(some) if broker == self._own else self._ask_broker(broker, some))
             if len(told) != len(some):
                 return {}
-            for key, end in zip(some, told, strict=True):
-                if end is not None:
-                    found[key] = LogEnd(Epoch(end[0]), Offset(end[1]))
+            found.update({key: end for key, end in zip(some, told, strict=True) if end is not None})
         return found
 
-    async def _ask_broker(self, broker: BrokerId, keys: Sequence[ReplicaKey]) -> list[tuple[int, int] | None]:
+    async def _ask_broker(self, broker: BrokerId, keys: Sequence[ReplicaKey]) -> Sequence[LogEnd | None]:
         """What another broker answers; nothing where it does not, or sends what is no answer."""
         body = msgspec.msgpack.encode(list(keys))
         try:
             answer = await self._peers.call(broker, FrameKind.LOG_ENDS, (body,), timeout_s=_ANSWER_S)
-            told: list[tuple[int, int] | None] = _ANSWERS.decode(answer)
+            told = _ANSWERS.decode(answer)
         except (LogboomError, msgspec.DecodeError):
             return []
-        return told
+        return [one and LogEnd(Epoch(one.epoch), Offset(one.end_offset), one.is_whole) for one in told]
 
     async def _asked(self, _: PeerIdentity, body: memoryview) -> Sequence[Bytes]:
         try:
             keys = _QUESTIONS.decode(body)
         except msgspec.DecodeError as error:
             raise InvalidRequestError(f"a question for the ends of logs cannot be read: {error}") from None
-        return (msgspec.msgpack.encode([self._end((StreamId(one), PartitionIndex(index))) for one, index in keys]),)
+        ends = await self._own_ends([(StreamId(one), PartitionIndex(index)) for one, index in keys])
+        return (msgspec.msgpack.encode([one and _packed(one) for one in ends]),)
 
-    def _end(self, key: ReplicaKey) -> tuple[int, int] | None:
+    async def _own_ends(self, keys: Sequence[ReplicaKey]) -> Sequence[LogEnd | None]:
+        ends = [self._end(key) for key in keys]
+        for number, (key, end) in enumerate(zip(keys, ends, strict=True)):
+            if end is not None and not end.is_whole and end != NOTHING:
+                ends[number] = await self._end_of_damaged(key)
+        return ends
+
+    def _end(self, key: ReplicaKey) -> LogEnd | None:
         """What a leader would begin with: what is not on the disk may be gone by then."""
         try:
             partition = self._find(*key)
+        except MissingReplicaError:
+            return NOTHING
         except LogboomError:
             return None
         if partition.role.failure is not None:
             return None
         end = partition.log.durable_end
-        return partition.log.epochs.before(end), end
+        return LogEnd(partition.log.epochs.before(end), end, not self._is_damaged(key))
+
+    async def _end_of_damaged(self, key: ReplicaKey) -> LogEnd | None:
+        """Up to its last batch that is there."""
+        try:
+            partition = self._find(*key)
+            last = await partition.reads.in_thread(partition.log.reader.last_batch)
+        except LogboomError:
+            return None
+        return NOTHING if last is None else LogEnd(Epoch(last.leader_epoch), last.next_offset, is_whole=False)
+
+
+def _packed(end: LogEnd) -> tuple[int | bool, ...]:
+    whole = (int(end.epoch), int(end.end_offset))
+    return whole if end.is_whole else (*whole, False)

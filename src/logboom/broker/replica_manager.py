@@ -261,6 +261,10 @@ class ReplicaManager:
             self._lost.doubted.add((stream.id, PartitionIndex(index)))
         return found
 
+    def is_damaged(self, key: ReplicaKey) -> bool:
+        """Whether this broker's copy is known to be damaged or lost, and was not replaced yet."""
+        return key in self._lost or key in self._lost.doubted
+
     def _found_unknown_start(self, name: str, index: int) -> None:
         """The log of a partition may have lost its beginning. Where nobody else has the records it goes on with the
         rest, and is compared with other replicas once there are any in sync (`replication.isr`)."""

@@ -22,6 +22,7 @@ from logboom.base.errors import (
 )
 from logboom.base.ids import (
     NO_BROKER,
+    NO_EPOCH,
     BrokerEpoch,
     BrokerId,
     Epoch,
@@ -55,8 +56,13 @@ class LogEnd:
 
     epoch: Epoch
     end_offset: Offset
+    is_whole: bool = True
+    """Whether nothing in it is known to be damaged or lost. If something is, the log goes as far as its last batch that
+    is there: what it lacks behind that, nobody could get from it."""
 
 
+NOTHING: Final = LogEnd(NO_EPOCH, Offset(0), is_whole=False)
+"""Of a replica that has lost all of its records: it never leads."""
 NO_ENDS: Final[Mapping[BrokerId, LogEnd]] = MappingProxyType({})
 
 
@@ -193,7 +199,7 @@ def recover(
 
 def _longest(image: Image, before: Assignment, ends: Mapping[BrokerId, LogEnd]) -> BrokerId | None:
     """The active replica that has most; of those that have the same, one that held everything last."""
-    there = [one for one in before.replicas if one in ends and image.is_active(one)]
+    there = [one for one in before.replicas if ends.get(one, NOTHING) != NOTHING and image.is_active(one)]
     known = recovery_candidates(before)
     return max(there, key=lambda one: (ends[one], one in known, -one), default=None)
 

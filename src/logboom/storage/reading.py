@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from logboom.base.errors import LogboomError, OffsetOutOfRangeError, StorageError, with_cause
 from logboom.base.ids import Offset
+from logboom.records import BatchHeader
 from logboom.storage import search
 from logboom.storage.concurrent_truncation import LogStateAtRead
 from logboom.storage.config import TimedOffset
@@ -111,6 +112,15 @@ class LogReader:
             self._read_positions[next_offset] = (segment, end, at_read.cuts)
         return data, next_offset
 
+    def last_batch(self) -> BatchHeader | None:
+        """The header of the last batch that is there, whatever is damaged or missing before and behind it; None where
+        there is none. May wait for the disk."""
+        for segment in reversed(self._state.segments):
+            header = self._searched(partial(_last_batch_of, segment, self._state.log_end_offset))
+            if header is not None:
+                return header
+        return None
+
     def is_sequential(self, offset: Offset) -> bool:
         """Whether a recent read ended exactly before `offset`."""
         return offset in self._read_positions
@@ -212,3 +222,16 @@ class LogReader:
                 if not at_read.has_moved():
                     failed = StorageError(f"Searching {state.directory} failed: {error}.")
                     raise with_cause(at_read.being_cut() or failed, error) from error
+
+
+def _last_batch_of(segment: Segment, end: Offset) -> BatchHeader | None:
+    """From its last index entry on, or from its start where nothing good follows that."""
+    size_bytes = segment.size_bytes
+    offset, position = segment.index.entries.floor(end) or (segment.base, 0)
+    last = None
+    for start, base in ((position, offset), (0, segment.base)):
+        for _, last in segment.walker.walk_past_damage(start, base, size_bytes):  # noqa: B007 - the last one counts
+            pass
+        if last is not None:
+            break
+    return last

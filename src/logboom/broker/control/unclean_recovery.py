@@ -23,7 +23,7 @@ from logboom.broker.control.context import ControlContext, InOrder
 from logboom.broker.control.controller_loop import ControllerLoop
 from logboom.metadata import Image
 from logboom.metadata.assignment import Assignment
-from logboom.metadata.leadership import LogEnd, recover
+from logboom.metadata.leadership import NOTHING, LogEnd, recover
 from logboom.metadata.membership import CHANGES_PER_RECORD, changes_by_stream
 from logboom.metadata.named_settings import takes_unclean_leaders
 from logboom.metadata.records import PartitionsChanged
@@ -50,7 +50,15 @@ class _Wanted(NamedTuple):
 
     def may_decide(self, told: Ends) -> bool:
         """Whether these answers are enough."""
-        return bool(self.one_of & told.keys()) and (self.waited or self.asked.keys() <= told.keys())
+        return any(told.get(one, NOTHING) != NOTHING for one in self.one_of) and (
+            self.waited or self.asked.keys() <= told.keys()
+        )
+
+    def candidates(self, told: Ends) -> Ends:
+        """Of those that answered, who may be chosen. Others than those that have to have everything may only if one of
+        these is whole: a damaged one has more than it can show."""
+        relied_on = {one: end for one, end in told.items() if one in self.one_of}
+        return told if any(end.is_whole for end in relied_on.values()) else relied_on
 
     def still_hold(self, ends: Ends, image: Image) -> Ends:
         """The answers of those that may still lead, and have not started anew since they were asked."""
@@ -148,7 +156,7 @@ class UncleanRecovery:
             # Who has most may be fenced or killed by now: then all are asked again, and not the next best elected.
             told = one.still_hold(ends.get(key, {}), context.image)
             if context.image.assignment(*key) == one.before and one.may_decide(told):
-                records += recover(context.image, *key, told, context.minimum_of)
+                records += recover(context.image, *key, one.candidates(told), context.minimum_of)
         await context.commit(changes_by_stream(context.image, records))
         for record in records:
             for change in record.changes:
