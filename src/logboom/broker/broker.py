@@ -343,7 +343,7 @@ class Broker:
             image, index = self.cluster.state.begin(), self.cluster.state.applied_index
             self.dynamic_settings.take(*settings_layers(image, str(self.identity.broker_id)))
             self.replication.start()
-            marks = await asyncio.to_thread(high_watermarks.load, self._disk)
+            marks = await asyncio.to_thread(high_watermarks.load, self._disk, self.log)
             await self.replica_manager.open(image, marks, index, self.cluster.state.grown_after)
             self._log_ends.serve()
             self.advisories.start()

@@ -22,9 +22,14 @@ _NOTE: Final = Struct(">qd")
 _EVERY_S: Final = 300.0
 
 
-def load(disk: Disk) -> NotedTime | None:
-    """What was noted last. Raises OSError."""
-    payload = unframe(_TAG, _VERSION, read_whole(disk, CLOCK_FILE) or b"")
+def load(disk: Disk, log: FilteringBoundLogger) -> NotedTime | None:
+    """What was noted last; nothing where it cannot be read."""
+    try:
+        data = read_whole(disk, CLOCK_FILE) or b""
+    except OSError as error:
+        log.warning("the noted time is not read", reason=str(error))
+        return None
+    payload = unframe(_TAG, _VERSION, data)
     return None if payload is None or len(payload) != _NOTE.size else NotedTime(*_NOTE.unpack(payload))
 
 
@@ -35,7 +40,7 @@ def save(disk: Disk, clock: SettledClock) -> None:
 
 async def resume(disk: Disk, clock: SettledClock, log: FilteringBoundLogger) -> None:
     """Let the clock go on from the note. Before anything ages by it."""
-    noted = await asyncio.to_thread(load, disk)
+    noted = await asyncio.to_thread(load, disk, log)
     if noted is not None:
         clock.resume(noted)
     await try_save(disk, clock, log)

@@ -32,9 +32,14 @@ _VERSION: Final = 2  # marks of version 1 were not limited to what was synced
 _ENTRY: Final = Struct(">16siq")
 
 
-def load(disk: Disk) -> dict[ReplicaKey, Offset]:
-    """The marks that were saved last. Raises OSError."""
-    payload = unframe(_TAG, _VERSION, read_whole(disk, HIGH_WATERMARKS_FILE) or b"")
+def load(disk: Disk, log: FilteringBoundLogger) -> dict[ReplicaKey, Offset]:
+    """The marks that were saved last; none where they cannot be read."""
+    try:
+        data = read_whole(disk, HIGH_WATERMARKS_FILE) or b""
+    except OSError as error:
+        log.warning("high-water marks not read", reason=str(error))
+        return {}
+    payload = unframe(_TAG, _VERSION, data)
     if payload is None or len(payload) % _ENTRY.size:
         return {}
     return {
