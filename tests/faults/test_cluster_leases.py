@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from tests.support.brokers import ClusterBrokers
 from tests.support.waiting import WAIT_S
 
-LEASE_S = 3
+LEASE_S = 6
 REQUEST_S = 8
 """How long a request may wait at a broker without a controller. What is asked meanwhile over the same connection waits
 behind it. Longer than a lease, and far shorter than the ten for which a broker that has none names itself
