@@ -60,7 +60,12 @@ class Watched:
             process = SimpleNamespace(loop=loop)
             broker_id, broker = BrokerId(number), self.brokers[number]
             node = SimpleNamespace(
-                name=f"n{number}", broker_id=broker_id, process=process, broker=broker, disk=SimDisk()
+                lost_files_of=set(),
+                name=f"n{number}",
+                broker_id=broker_id,
+                process=process,
+                broker=broker,
+                disk=SimDisk(),
             )
             self.nodes[broker_id] = node
         Invariants(self.simulation, cast("Any", list(self.nodes.values())), self.history, self.asked_uncleanly)
@@ -296,6 +301,18 @@ def test_a_chosen_copy_in_which_a_bit_has_flipped_is_not_judged_by_that(lost_pow
             node.flip(8 * len(node.data) - 14)
         kept = node.after_power_cut(Random(1)) if lost_power else node.copy()
         watched.nodes[TWO].disk.nodes[f"streams/s-0/{offset:020}.log"] = kept
+    watched.applies(1, 5, WAITS, CHOSEN)
+    assert watched.led(2, end=2, mark=0, epoch=5) == []
+    assert watched.simulation.trace.met["unclean elections that gave records up, and ended a run"] == 0
+
+
+def test_a_chosen_copy_that_has_lost_a_segment_is_not_judged_by_that() -> None:
+    """Nobody has read there yet; what it has is still compared."""
+    watched = Watched(asked_uncleanly={("s", 0)})
+    watched.history.seen[TopicPartition("s", 0)] = {Offset(n): 7 + n for n in range(2)}
+    record = Record(Offset(1), 0, None, b"8  ", ())
+    watched.nodes[TWO].disk.nodes[f"streams/s-0/{1:020}.log"] = settled(bytes(build_batch([record], base_offset=1)))
+    watched.nodes[TWO].lost_files_of.add("streams/s-0")
     watched.applies(1, 5, WAITS, CHOSEN)
     assert watched.led(2, end=2, mark=0, epoch=5) == []
     assert watched.simulation.trace.met["unclean elections that gave records up, and ended a run"] == 0

@@ -7,13 +7,15 @@ on, before the next fault of the same kind is drawn.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 from typing import Final
 
 from logboom.base.units import DAY_MS, HOUR_MS
-from logboom.sim.coverage import BITS_FLIPPED, DISKS_WIPED
+from logboom.sim.coverage import BITS_FLIPPED, DISKS_WIPED, FILES_LOST
 from logboom.sim.faults import FAULTS, Fault, Trouble
 from logboom.sim.link_config import LinkConfig
 from logboom.sim.node import SimNode
+from logboom.sim.process import ProcessEndedError
 from logboom.sim.schedule import FaultKind, Lane
 from logboom.sim.simulation import Simulation
 
@@ -22,6 +24,8 @@ _LOOK_S: Final = 0.1
 _FAR_CHANCE: Final = 0.7
 _FAR_MS: Final = (-DAY_MS, 30 * DAY_MS)
 """Back by less than records are kept, and ahead by more (`cluster_scenario.FAR_CLOCKS_CONFIG`)."""
+_LOSES_FILES_CHANCE: Final = 0.6
+"""Of each partition of a broker that loses files."""
 _PAUSE_MAX_S: Final = 4.0
 """Several times the lease."""
 _DOWN_MAX_S: Final = 5.0
@@ -83,6 +87,42 @@ async def _flip(trouble: Trouble) -> None:
         trouble.simulation.trace.met[BITS_FLIPPED] += 1
 
 
+def _to_lose(chance: Random, names: Sequence[str]) -> Sequence[str]:
+    """Which files of a partition get lost: all, some, those of the last segments, or of the first one and what says
+    where the log begins."""
+    logs = [name for name in names if name.endswith(".log")]
+    kind = chance.choice(("all", "some", "last", "first"))
+    if kind == "some" or not logs:
+        return [name for name in names if chance.random() < 0.5]
+    if kind == "last":
+        return logs[chance.randrange(len(logs)) :]
+    stem = logs[0].removesuffix(".log")
+    return [name for name in names if kind == "all" or name.startswith(stem) or name == "durable-end"]
+
+
+async def _lose_files(trouble: Trouble) -> None:
+    """A broker is stopped or killed, and finds some of its partitions without some of their files: a file system that
+    was repaired, or somebody who wanted room. Not the mark whose directory it is: what has none is as a lost disk."""
+    if not await _until_whole(trouble):
+        return
+    node, chance = trouble.node, trouble.chance
+    if chance.random() < 0.5:
+        node.kill()
+    else:
+        try:
+            await node.stop()
+        except ProcessEndedError:
+            return
+    files = [path for path in sorted(node.disk.nodes) if path.startswith("streams/")]
+    for directory in sorted({path.rpartition("/")[0] for path in files if path.endswith(".log")}):
+        if chance.random() < _LOSES_FILES_CHANCE:
+            names = [path.removeprefix(f"{directory}/") for path in files if path.startswith(f"{directory}/")]
+            lost = _to_lose(chance, [name for name in names if name != "owner.json"])
+            node.lose_files(directory, lost)
+            trouble.simulation.trace.met[FILES_LOST] += len(lost)
+    await trouble.start()
+
+
 NODE_FAULTS: Final[dict[str, Fault]] = {
     **{name: replace(FAULTS[name], lasts_max_s=_DOWN_MAX_S) for name in ("kill", "power", "stop")},
     **{name: FAULTS[name] for name in ("eio", "eio-once", "hang", "slow")},
@@ -95,6 +135,7 @@ NODE_FAULTS: Final[dict[str, Fault]] = {
 DISK_LOSSES: Final[dict[str, Fault]] = {
     "wipe": Fault(_wipe, lasts_max_s=10.0),
     "flip": Fault(_flip, lasts_max_s=10.0),
+    "lose-files": Fault(_lose_files, lasts_max_s=10.0),
 }
 """What happens to one node alone in each run, since no promise is about records that lose the disks of all replicas."""
 

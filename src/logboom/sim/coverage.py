@@ -37,6 +37,7 @@ BYTES_KEPT: Final = "pieces kept by a cut network"
 CONNECTIONS_RESET: Final = "connections broken"
 BITS_FLIPPED: Final = "bits flipped"
 DISKS_WIPED: Final = "disks wiped"
+FILES_LOST: Final = "files of partitions lost"
 DISKS_PUT_BACK: Final = "disks put back to older copies"
 STRANGERS: Final = "brokers with an empty disk that were refused"
 REQUESTS_REPEATED: Final = "requests to the controller that came again, late"
@@ -76,6 +77,7 @@ OF_CLUSTERS: Final = (
     *OF_ONE_NODE,
     BITS_FLIPPED,
     DISKS_WIPED,
+    FILES_LOST,
     DISKS_PUT_BACK,
     BYTES_KEPT,
     STEPS_HELD,

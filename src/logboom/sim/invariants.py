@@ -26,6 +26,7 @@ from typing import Final, TypeAlias
 
 from logboom.base.ids import NO_BROKER, BrokerId, Epoch, Offset, StreamId
 from logboom.broker.broker import Broker
+from logboom.broker.disk.ownership import directory_of
 from logboom.broker.partition.leader import Leader
 from logboom.broker.partition.replica import Partition
 from logboom.broker.partition.role import Role
@@ -282,15 +283,19 @@ class Invariants:
     def _check_chosen(self, broker_id: BrokerId, partition: Partition) -> None:
         """A copy begins to lead that need not have everything: whether anything is lost by that."""
         where = TopicPartition(partition.stream.name, partition.index)
-        disk = next(node.disk for node in self._nodes.values() if node.broker_id == broker_id)
+        node = next(node for node in self._nodes.values() if node.broker_id == broker_id)
+        disk = node.disk
         held = {record.offset: record.value for record in records_on(disk, where)}
         start, flipped = partition.log.log_start_offset, flipped_on(disk, where)
         known = self._history.seen[where].items()
-        # Damage is found when it is read, and another copy has what it hides: whether it does is seen at the end.
+        # Damage is found when it is read, and another copy has what it hides: whether it does is seen at the end. So is
+        # a segment that is missing between others.
+        may_lack = directory_of(where.stream, where.partition) in node.lost_files_of
         lacks = [
             offset
             for offset, value in known
             if offset >= start and not any(offset in one for one in flipped) and int(held.get(offset) or -1) != value
+            if not may_lack or offset in held
         ]
         if lacks or partition.log.log_end_offset < self._committed[where]:
             lost = f"{where} is led by {broker_id}, which lacks {len(lacks)} known records"

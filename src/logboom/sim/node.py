@@ -5,7 +5,7 @@ The node is the real one (`app.node`); threads, time, chance, network and disk a
 has it), and be started again on what is left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from logboom.app.config import NodeConfig
@@ -59,6 +59,8 @@ class SimNode:
         """What the disk is behind its files: how long it takes, and what goes wrong with it."""
         self.clock = clock or SimClock(simulation.scheduler)
         """Of its machine."""
+        self.lost_files_of: set[str] = set()
+        """Directories of which files were ever lost."""
         self.process: Process | None = None
         self.address = (name, _PORT)
         self.http_address = (name, _HTTP_PORT)
@@ -91,6 +93,15 @@ class SimNode:
     def running(self) -> bool:
         """Whether its process lives."""
         return self.process is not None and self.process.loop.life.alive
+
+    def lose_files(self, directory: str, names: Collection[str]) -> None:
+        """These files are not on the disk any more, whatever was synced. While no process lives."""
+        assert not self.running
+        for name in names:
+            self.disk.nodes.pop(f"{directory}/{name}")
+            self.disk.durable_names.pop(f"{directory}/{name}", None)
+        if names:
+            self.lost_files_of.add(directory)
 
     async def start(self) -> None:
         """A new process on the disk as it is; returns when it serves. Raises what the broker raises."""
