@@ -20,6 +20,32 @@ from logboom.metadata.assignment import PartitionChange, PartitionUpdate
 from logboom.sim.disk import Always
 
 
+async def _leave_behind(cluster: Cluster, *brokers: int) -> None:
+    """A log of some segments on these brokers, the last of which is away since the first record."""
+    await cluster.create("orders", brokers, segment_bytes="16384")
+    await append(cluster.leader("orders"), b"first")
+    await cluster.in_sync("orders")
+    await cluster.stop(brokers[-1])
+    for _ in range(4):
+        await append(cluster.leader("orders"), bytes(10_000))
+
+
+async def _damage(cluster: Cluster, broker_id: int) -> None:
+    """Other bytes where its copy has some of the first records, and a read that finds them."""
+    cluster.disk(broker_id).open("streams/orders-0/00000000000000000000.log").write(200, [b"\xff" * 20])
+    copy = cluster.partition(broker_id, "orders")
+    assert isinstance(await refusal_of(copy.reads.read(Offset(1), 10)), StorageError)
+
+
+def _lose_beginning(cluster: Cluster, broker_id: int) -> None:
+    """Its first segment, and the checkpoint that says where the log begins."""
+    disk = cluster.disk(broker_id)
+    for name in disk.list("streams/orders-0"):
+        if name == "durable-end" or name.startswith("0" * 20):
+            disk.unlink(f"streams/orders-0/{name}")
+    assert any(name.endswith(".log") for name in disk.list("streams/orders-0"))
+
+
 @on_brokers(3)
 async def test_a_copy_whose_directory_is_gone_is_reported_and_made_anew(cluster: Cluster) -> None:
     await cluster.create("orders", [1, 2, 3], partitions=2)
@@ -42,10 +68,8 @@ async def test_a_damaged_copy_leaves_the_isr_and_is_fetched_anew(cluster: Cluste
         await append(cluster.leader("orders"), b"%d" % number * 50)
     copy = cluster.partition(2, "orders")
     await until(lambda: copy.high_watermark == 5, "the copy shows all of it")
-    file = cluster.disk(2).open("streams/orders-0/00000000000000000000.log")
-    file.write(200, [b"\xff" * 20])
     before = cluster.assignment("orders").partition_epoch
-    assert isinstance(await refusal_of(copy.reads.read(Offset(1), 10)), StorageError)
+    await _damage(cluster, 2)
     await until(lambda: cluster.assignment("orders").partition_epoch > before, "the damage is reported")
     assert cluster.assignment("orders").leader == BrokerId(1)
     await cluster.in_sync("orders")
@@ -73,8 +97,7 @@ async def test_what_a_damaged_copy_told_too_late_does_not_count_for_the_next_cop
     copy = cluster.partition(2, "orders")
     await until(lambda: copy.high_watermark == 5, "the copy shows all of it")
     cluster.network.cut(1, 2)
-    cluster.disk(2).open("streams/orders-0/00000000000000000000.log").write(200, [b"\xff" * 20])
-    assert isinstance(await refusal_of(copy.reads.read(Offset(1), 10)), StorageError)
+    await _damage(cluster, 2)
     await until(lambda: copy.log_end_offset == 0, "the copy begins anew")
     await until(lambda: cluster.leader("orders").role.leader.isr == {1, 3}, "the leader knows it")
     last = wire.decode_ends(memoryview(told[-1]))
@@ -109,10 +132,8 @@ async def test_damage_that_was_found_while_nobody_else_had_the_records_is_healed
     await cluster.create("orders", [1, 2])
     for number in range(5):
         await append(cluster.leader("orders"), b"%d" % number * 50)
-    damaged = cluster.leader("orders")
     await cluster.stop(2)
-    cluster.disk(1).open("streams/orders-0/00000000000000000000.log").write(200, [b"\xff" * 20])
-    assert isinstance(await refusal_of(damaged.reads.read(Offset(1), 10)), StorageError)
+    await _damage(cluster, 1)
     assert cluster.assignment("orders").isr == (1,)
     await cluster.start(2)
     await until(lambda: cluster.assignment("orders").leader == BrokerId(2), "the one that has everything leads")
@@ -128,11 +149,7 @@ async def test_a_copy_whose_beginning_may_be_lost_is_fetched_anew_and_nobody_del
     for _ in range(6):
         await append(cluster.leader("orders"), bytes(10_000))
     await cluster.stop(1)
-    disk = cluster.disk(1)
-    for name in disk.list("streams/orders-0"):
-        if name == "durable-end" or name.startswith("0" * 20):
-            disk.unlink(f"streams/orders-0/{name}")
-    assert any(name.endswith(".log") for name in disk.list("streams/orders-0"))
+    _lose_beginning(cluster, 1)
     await cluster.start(1)
     await cluster.in_sync("orders")
     await cluster.elect("orders", 0, 1)
@@ -143,24 +160,10 @@ async def test_a_copy_whose_beginning_may_be_lost_is_fetched_anew_and_nobody_del
     assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.partition(2, "orders").log)
 
 
-def _lose_beginning(cluster: Cluster, broker_id: int) -> None:
-    """Its first segment, and the checkpoint that says where the log begins."""
-    disk = cluster.disk(broker_id)
-    for name in disk.list("streams/orders-0"):
-        if name == "durable-end" or name.startswith("0" * 20):
-            disk.unlink(f"streams/orders-0/{name}")
-    assert any(name.endswith(".log") for name in disk.list("streams/orders-0"))
-
-
 @on_brokers(3, minimum=1)
 async def test_the_only_one_in_sync_lost_its_beginning_and_nobody_deletes_theirs(cluster: Cluster) -> None:
     """Nobody else is in sync, so it leads. Of the others one ends behind where its log begins now, and one before."""
-    await cluster.create("orders", [1, 2, 3], segment_bytes="16384")
-    await append(cluster.leader("orders"), b"first")
-    await cluster.in_sync("orders")
-    await cluster.stop(3)
-    for _ in range(4):
-        await append(cluster.leader("orders"), bytes(10_000))
+    await _leave_behind(cluster, 1, 2, 3)
     await until(lambda: cluster.partition(2, "orders").high_watermark == 5, "the second one has it all")
     await cluster.stop(2)
     await append(cluster.leader("orders"), b"only at the leader")
@@ -182,12 +185,7 @@ async def test_the_only_one_in_sync_lost_its_beginning_and_nobody_deletes_theirs
 
 @on_brokers(2, minimum=1)
 async def test_who_deletes_up_to_where_a_log_begins_says_that_nothing_is_missing(cluster: Cluster) -> None:
-    await cluster.create("orders", [1, 2], segment_bytes="16384")
-    await append(cluster.leader("orders"), b"first")
-    await cluster.in_sync("orders")
-    await cluster.stop(2)
-    for _ in range(4):
-        await append(cluster.leader("orders"), bytes(10_000))
+    await _leave_behind(cluster, 1, 2)
     await cluster.stop(1)
     _lose_beginning(cluster, 1)
     await cluster.start(1)
@@ -208,12 +206,7 @@ async def test_new_copies_of_a_log_whose_beginning_may_be_lost_do_not_claim_that
     cluster: Cluster,
 ) -> None:
     """Else one of them would, as the leader, have a third one delete what is nowhere else."""
-    await cluster.create("orders", [1, 2, 3], segment_bytes="16384")
-    await append(cluster.leader("orders"), b"first")
-    await cluster.in_sync("orders")
-    await cluster.stop(3)
-    for _ in range(4):
-        await append(cluster.leader("orders"), bytes(10_000))
+    await _leave_behind(cluster, 1, 2, 3)
     await cluster.stop(2)
     await append(cluster.leader("orders"), b"only at the leader")
     await cluster.stop(1)
@@ -476,9 +469,7 @@ async def test_a_leader_that_finds_damage_hands_over_and_follows(cluster: Cluste
     for number in range(5):
         await append(cluster.leader("orders"), b"%d" % number * 50)
     damaged = cluster.leader("orders")
-    file = cluster.disk(1).open("streams/orders-0/00000000000000000000.log")
-    file.write(200, [b"\xff" * 20])
-    assert isinstance(await refusal_of(damaged.reads.read(Offset(1), 10)), StorageError)
+    await _damage(cluster, 1)
     await until(lambda: cluster.assignment("orders").leader == BrokerId(2), "another one leads")
     await cluster.in_sync("orders")
     assert not damaged.leads
@@ -511,10 +502,8 @@ async def test_damage_in_the_only_copy_stays_where_it_is(cluster: Cluster) -> No
     await cluster.stop(2)
     for number in range(3):
         await append(cluster.leader("orders"), b"%d" % number * 50)
-    file = cluster.disk(1).open("streams/orders-0/00000000000000000000.log")
-    file.write(200, [b"\xff" * 20])
     alone = cluster.leader("orders")
-    assert isinstance(await refusal_of(alone.reads.read(Offset(1), 10)), StorageError)
+    await _damage(cluster, 1)
     await asyncio.sleep(1)
     assert cluster.assignment("orders").isr == (1,)
     assert await append(alone, b"goes on")

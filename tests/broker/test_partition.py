@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.node import FaultyDisk, append, append_soon, batch, run, running, start, values_of
+from tests.support import simulated
 
 from logboom.base.errors import (
     CorruptBatchError,
@@ -181,7 +182,7 @@ def test_a_repeated_batch_is_answered_with_its_first_offset(tmp_path: Path) -> N
             assert await values_of(partition) == [b"a", b"b", b"c"]
             assert broker.counters.duplicate_batches == 2
 
-    run(body)
+    simulated.run(body)
 
 
 def test_below_min_insync_replicas_acks_all_is_refused(tmp_path: Path) -> None:

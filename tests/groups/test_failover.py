@@ -49,14 +49,16 @@ class Ledger:
         return found
 
     async def commit(
-        self, node: Node, group_id: str, partition: int, offset: int, **member: object
+        self, node: Node, group_id: str, partition: int, offset: int, member_id: str = "", generation: int = -1
     ) -> LogboomError | None:
         place = group_id, partition
         self.asked[place] = max(offset, self.asked.get(place, 0))
+        known = self.generation
         taken = (OffsetToCommit("clicks", partition, offset, -1, ""),)
-        member = {"member_id": "", "generation": -1, **member}
-        reply = await node.groups.commit(Commit(group_id=group_id, offsets=taken, **member))  # type: ignore[arg-type]
+        commit = Commit(group_id=group_id, offsets=taken, member_id=member_id, generation=generation)
+        reply = await node.groups.commit(commit)
         if reply.results[0] is None:
+            assert not member_id or generation >= known, f"a member of generation {generation} committed in {known}"
             self.acked[place] = max(offset, self.acked.get(place, 0))
         return reply.results[0]
 
@@ -145,9 +147,7 @@ class Member(Client):
                 read = self.ledger.fetch(self.node, "g", partition)
                 if read is None:
                     continue
-                error = await self.ledger.commit(
-                    self.node, "g", partition, read + 1, member_id=self.member_id, generation=self.generation
-                )
+                error = await self.ledger.commit(self.node, "g", partition, read + 1, self.member_id, self.generation)
                 if not await self.goes_on(error):
                     return
             beat = Heartbeat(group_id="g", generation=self.generation, member_id=self.member_id)
