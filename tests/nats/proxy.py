@@ -106,3 +106,17 @@ class PausingProxy(Proxy):
             writer.write(words + behind)
             await writer.drain()
         raise ConnectionResetError
+
+
+class SlowProxy(Proxy):
+    """Hands everything on a while later, as a long way does."""
+
+    def __init__(self, to_port: int, delay_s: float) -> None:
+        super().__init__(to_port)
+        self._delay_s = delay_s
+
+    async def _hand_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        while data := await reader.read(1 << 16):
+            loop.call_later(self._delay_s, writer.write, data)
+        raise ConnectionResetError

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 from structlog.testing import capture_logs
@@ -348,10 +348,10 @@ def test_what_a_newer_program_adds_to_questions_and_answers_is_ignored() -> None
     """While a cluster is updated. A program of 27 November took an answer of one of the 28th for none: the plain
     messages in it were lost."""
     wanted = Wanted(UUID(int=1), 0, 5, [(4, 0), (5, 10)])
-    question = msgspec.msgpack.encode(["_INBOX.x", [[wanted.stream, 0, 5, wanted.epochs, "new"]], "new"])
-    assert read_question(question) == Question("_INBOX.x", [wanted])
-    answer = msgspec.msgpack.encode([[ANSWER.given, ANSWER.acks, ANSWER.refused, "new"], None])
-    assert read_answers(answer, 2) == [ANSWER, None]
+    question = Question("_INBOX.x", [wanted], "server")
+    longer = [question.mark, [[*astuple(wanted), "new"]], question.server, "new"]
+    assert read_question(msgspec.msgpack.encode(longer)) == question
+    assert read_answers(msgspec.msgpack.encode([[*astuple(ANSWER), "new"], None]), 2) == [ANSWER, None]
     assert read_answers(msgspec.msgpack.encode([[[], []]]), 1) == [Answer([], [])], "of an older one"
 
 

@@ -32,8 +32,12 @@ STREAM = StreamId(UUID(int=7))
 THEIRS = Given(True, b"orders", b"", b"", b"theirs")
 
 
+PEER = cast("Any", SimpleNamespace(broker_id=BrokerId(2)))
+
+
 class _Link:
     is_clustered = False
+    server_id = "one"
 
     def __init__(self) -> None:
         self.up = asyncio.Event()
@@ -52,12 +56,16 @@ class _Link:
         return done
 
 
+@pytest.mark.parametrize(("is_clustered", "server"), [(True, "one"), (False, "other")])
 @on_a_loop
-async def test_a_leader_of_several_servers_listens_on_for_what_is_on_its_way() -> None:
+async def test_a_leader_of_several_servers_listens_on_for_what_is_on_its_way(is_clustered: bool, server: str) -> None:
     """The next one has heard it before it asked, over another server, and leaves it to the one before it."""
     holding, is_heard = HeldMessages(0), True
     holding.state = HoldingState.HANDING_OVER
-    link = SimpleNamespace(is_clustered=True, round_trip=_Link().round_trip, send=lambda _: True)
+    said = list[bytes]()
+    link = SimpleNamespace(
+        is_clustered=is_clustered, server_id="one", round_trip=_Link().round_trip, send=lambda one: said.append(one)
+    )
 
     async def left(*_: Any) -> HeldMessages:
         return holding
@@ -78,13 +86,15 @@ async def test_a_leader_of_several_servers_listens_on_for_what_is_on_its_way() -
     )
     services = SimpleNamespace(link=link, metrics=SimpleNamespace(handed_over=0, unanswered=0))
     asyncio.get_running_loop().call_later(SETTLED_CLUSTER_S * 2 / 3, arrive)
-    question = encode_question(Question("_INBOX.logboom.a", [Wanted(STREAM, 0, 2, [(1, 0)])]))
+    question = encode_question(Question("_INBOX.logboom.a", [Wanted(STREAM, 0, 2, [(1, 0)])], server))
     asked = Handover(cast("Any", services), cast("Any", subscriptions)).asked
-    answer = await asked(cast("Any", None), memoryview(question))
+    answer = await asked(PEER, memoryview(question))
     (told,) = read_answers(memoryview(b"".join(answer)), 1)
     assert told is not None
     assert [one.payload for one in told.given] == [b"late"]
     assert told.refused == [b"digest"]
+    assert told.is_apart
+    assert said == [], "a mark that stands at another place for each"
 
 
 @on_a_loop
@@ -113,7 +123,7 @@ async def test_an_answer_with_more_acks_than_fit_leaves_some_out(monkeypatch: py
     metrics = SimpleNamespace(handed_over=0, unanswered=0)
     question = encode_question(Question("", [Wanted(STREAM, index, 2, [(1, 0)]) for index in range(2)]))
     asked = Handover(cast("Any", SimpleNamespace(link=link, metrics=metrics)), cast("Any", subscriptions)).asked
-    answer = await asked(cast("Any", None), memoryview(question))
+    answer = await asked(PEER, memoryview(question))
     first, second = read_answers(memoryview(b"".join(answer)), 2)
     assert first is not None
     assert second is not None

@@ -20,7 +20,9 @@ published between that and the mark would be mistaken for an equal one that only
 that one would be lost.
 
 Several servers learn of subscriptions one after the other. Then both brokers listen for a while together, before the
-question and after it, and do not rely on the mark.
+question and after it, and do not rely on the mark. Servers are several if they say so, as those of a cluster do, or if
+the two brokers are connected to different ones, such as a hub and its leaf node. The latter is known from the question
+on: the next leader has not waited before it, the first time.
 
 A previous leader that does not answer in time is not waited for. One that is fenced is not asked and keeps nothing.
 What it held is then lost, unless its publisher waits for an ack: it gets none, and publishes again. If such a broker
@@ -115,6 +117,15 @@ class Handover:
     def __init__(self, services: IngressServices, subscriptions: Subscriptions) -> None:
         self._services = services
         self._subscriptions = subscriptions
+        self._elsewhere: set[BrokerId] = set()
+        """Brokers that were connected to another server than this one when they last asked, or were asked."""
+
+    def _are_apart(self, peer: BrokerId) -> bool:
+        """Whether what another broker and this one receive may come by several servers."""
+        return self._services.link.is_clustered or peer in self._elsewhere
+
+    def _note_place(self, peer: BrokerId, *, is_elsewhere: bool) -> None:
+        (self._elsewhere.add if is_elsewhere else self._elsewhere.discard)(peer)
 
     # --- the next leader ----------------------------------------------------------------------------------------
 
@@ -152,10 +163,12 @@ class Handover:
         begun_s, link = loop.time(), services.link
         inbox = f"{_INBOX}{services.ids.uuid().hex}"
         # Where servers are several, what comes behind the mark may still be what the other broker has received.
-        sid = link.subscribe(inbox, None, lambda _: None if link.is_clustered else _mark(gained), self._mark_refused)
+        sid = link.subscribe(
+            inbox, None, lambda _: None if self._are_apart(before) else _mark(gained), self._mark_refused
+        )
         try:
             try:
-                await self._settled()  # with the inbox: the mark may be on its way before the question is answered
+                await self._settled(before)  # with the inbox: the mark may come before the question is answered
             finally:
                 for one in gained:
                     one.holding.begin()
@@ -246,7 +259,7 @@ class Handover:
         else:
             self._services.metrics.unanswered += len(acks)
 
-    async def _settled(self) -> None:
+    async def _settled(self, before: BrokerId) -> None:
         """Return once everything that is published from now on arrives here, and nothing any more that was published
         before: that takes as long as the server takes to answer. A connection that is made anew meanwhile will do; a
         while without any raises TimeoutError."""
@@ -255,21 +268,24 @@ class Handover:
             await asyncio.wait_for(link.up.wait(), GAIN_S)
             with contextlib.suppress(ConnectionLostError):
                 await link.round_trip()
-                await asyncio.sleep(SETTLED_CLUSTER_S if link.is_clustered else _SETTLED_S)
+                await asyncio.sleep(SETTLED_CLUSTER_S if self._are_apart(before) else _SETTLED_S)
                 return
 
     async def _ask(self, before: BrokerId, gained: Sequence[Gained], inbox: str) -> Sequence[Answer | None]:
         """What the leader before this one holds; None where it cannot say. Raises PeerUnavailableError."""
         link = self._services.link
         wanted = [Wanted(one.stream_id, one.holding.index, one.epoch, list(_epochs(one.partition))) for one in gained]
-        question = encode_question(Question(inbox, wanted))
+        question = encode_question(Question(inbox, wanted, link.server_id))
         async with asyncio.timeout(GAIN_S):
             answer = await self._services.peers.call(before, FrameKind.HANDOVER, (question,), timeout_s=GAIN_S)
-        if link.is_clustered:
+        answers = read_answers(answer, len(gained))
+        if known := [one.is_apart for one in answers if one is not None]:
+            self._note_place(before, is_elsewhere=any(known))
+        if self._are_apart(before):
             await asyncio.sleep(SETTLED_CLUSTER_S)
         with contextlib.suppress(ConnectionLostError):  # then all has arrived here that ever will
             await link.round_trip()
-        return read_answers(answer, len(gained))
+        return answers
 
     # --- the leader before it -----------------------------------------------------------------------------------
 
@@ -284,11 +300,15 @@ class Handover:
         ]
         for _, holding in leaving:
             holding.state = HoldingState.ENDING
-        await self._hear_the_last(question.mark, [(StreamId(one.stream), holding) for one, holding in leaving])
+        if question.server:
+            self._note_place(peer.broker_id, is_elsewhere=question.server != self._services.link.server_id)
+        is_apart = self._are_apart(peer.broker_id)
+        streams = [(StreamId(one.stream), holding) for one, holding in leaving]
+        await self._hear_the_last(question.mark, streams, is_apart=is_apart)
         answers: dict[int, Answer] = {}
         room = _ANSWER_BYTES_MAX
         for one, holding in leaving:
-            size_bytes, answers[id(holding)] = self._answer(one, holding, room)
+            size_bytes, answers[id(holding)] = self._answer(one, holding, room, is_apart=is_apart)
             room -= size_bytes
         return (encode_answers([answers.get(id(holding)) for holding in found]),)
 
@@ -304,13 +324,15 @@ class Handover:
                 await asyncio.gather(*(look(place, one) for place, one in enumerate(wanted)))
         return found
 
-    async def _hear_the_last(self, mark: str, leaving: Sequence[tuple[StreamId, HeldMessages]]) -> None:
+    async def _hear_the_last(
+        self, mark: str, leaving: Sequence[tuple[StreamId, HeldMessages]], *, is_apart: bool
+    ) -> None:
         """End subscriptions, and return once nothing comes any more that the next leader does not hear."""
         link = self._services.link
         holdings = [holding for _, holding in leaving]
         is_inbox = mark.startswith(_INBOX) and mark.removeprefix(_INBOX).isalnum()
-        has_mark = is_inbox and not link.is_clustered and await self._cut(mark, holdings)
-        if link.is_clustered:
+        has_mark = is_inbox and not is_apart and await self._cut(mark, holdings)
+        if is_apart:
             # The next leader leaves to this broker what it heard itself until it asked, which may still be on its way
             # here from another server.
             await asyncio.sleep(SETTLED_CLUSTER_S)
@@ -320,7 +342,7 @@ class Handover:
             for holding in holdings:
                 holding.state = HoldingState.ENDED
 
-        if is_inbox and not has_mark:
+        if is_inbox and not has_mark and not is_apart:
             link.send(commands.publish(mark.encode(), b""))
         with contextlib.suppress(TimeoutError, LogboomError):
             async with asyncio.timeout(_ASKED_S):
@@ -353,14 +375,14 @@ class Handover:
                     await asyncio.gather(in_front, link.round_trip(behind))
         return all(holding.is_cut for holding in holdings)
 
-    def _answer(self, one: Wanted, holding: HeldMessages, room: int) -> tuple[int, Answer]:
+    def _answer(self, one: Wanted, holding: HeldMessages, room: int, *, is_apart: bool) -> tuple[int, Answer]:
         """What a holding has held, and acks, as far as there is room in the answer; and its size in bytes."""
         stream_id = StreamId(one.stream)
         intake, metrics = self._subscriptions.intake(stream_id), self._services.metrics
-        answer = Answer([], [])
+        answer = Answer([], [], is_apart=is_apart)
         size_bytes = 0
         if intake is not None:
-            answer = Answer([], [], intake.refused(holding))
+            answer = Answer([], [], intake.refused(holding), is_apart)
             acks, held = intake.resolve(holding, one.epochs), intake.take(holding)
             for each in held:
                 if size_bytes + each.size_bytes > room:

@@ -39,6 +39,8 @@ class Question(msgspec.Struct, array_like=True, frozen=True):
     mark: str
     """A subject on which it hears that this broker hears nothing more; empty where it hears nothing itself."""
     wanted: Annotated[list[Wanted], _Many]
+    server: str = ""
+    """The id of the nats-server that it is connected to; empty if it does not say."""
 
 
 class Given(NamedTuple):
@@ -60,6 +62,8 @@ class Answer(msgspec.Struct, array_like=True, frozen=True):
     committed."""
     refused: Annotated[Sequence[bytes], _Many] = ()
     """Digests of what publishers were told not to be stored (`refusals`), while this broker led as far as it knew."""
+    is_apart: bool = False
+    """Whether the two hear by different servers, as far as this one knows: then there was no mark."""
 
 
 _QUESTION: Final = msgspec.msgpack.Decoder(Question)

@@ -56,7 +56,8 @@ class Link:
         self._dialer = Dialer(config, name)
         self._servers = ServerPool(config.servers, discovers=config.discover_servers)
         self._server: ServerAddress | None = None
-        self._server_id: object = None
+        self.server_id = ""
+        """What the server calls itself to which this broker is connected, or was last."""
         self._connection: Way | None = None
         self.up = asyncio.Event()
         """Set while a server takes what is said."""
@@ -121,7 +122,7 @@ class Link:
     def _use(self, connection: Connection, info: Mapping[str, Any], server: ServerAddress) -> None:
         """This connection is up, and subscribed."""
         self._connection = connection
-        self._server, self._server_id = server, info.get("server_id")
+        self._server, self.server_id = server, str(info.get("server_id", ""))
         self._servers.moved(server)
         self.up.set()
         self._metrics.connections += 1
@@ -165,7 +166,7 @@ class Link:
             self._log.warning(f"dial {server}", "NATS cannot be reached", server=str(server), why=str(error))
             self._metrics.failed_connections += 1
             return False
-        if self._connection is not old or info.get("server_id") == self._server_id or info.get("ldm"):
+        if self._connection is not old or info.get("server_id") == self.server_id or info.get("ldm"):
             new.abort("it is of no use")
             return False
 
