@@ -103,6 +103,24 @@ async def test_subscriptions_come_back_with_the_server(tmp_path: Path) -> None:
 
 @needs_nats_server
 @on_a_loop
+async def test_subscriptions_above_the_limit_of_a_server_are_told_of(tmp_path: Path) -> None:
+    """It does not say which they are."""
+    metrics, refused = NatsMetrics(), list[str]()
+    with NatsServer(tmp_path, "max_subscriptions: 2") as server:
+        async with linked(metrics, servers=[server.url]) as link:
+            link.on_refused = refused.append
+            await up(link)
+            for number in range(4):
+                link.subscribe(f"orders.{number}", None, print, lambda _: pytest.fail("the server has named none"))
+            async with asyncio.timeout(WAIT_S):
+                await link.round_trip()
+            assert link.is_up
+    assert refused == ["maximum subscriptions exceeded"] * 2
+    assert metrics.errors["maximum subscriptions"] == 2
+
+
+@needs_nats_server
+@on_a_loop
 async def test_who_waits_on_a_connection_that_is_lost_goes_on_once_the_loss_is_noted(tmp_path: Path) -> None:
     """What a handover waits for is one: it goes on by what is noted, that messages may be missing."""
     noted: list[str] = []

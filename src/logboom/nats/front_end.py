@@ -37,6 +37,7 @@ class NatsFrontEnd:
         self._advisories = broker.advisories
         self._link = Link(config, name, ids=broker.runtime.ids, log=limited, metrics=self.metrics)
         self._link.on_lost = self._lost
+        self._link.on_refused = lambda why: broker.advisories.note("nats.subscription_refused", message=why)
         self._budget = Budget(
             config.max_inflight_bytes,
             lambda: broker.publishing.is_backpressured,

@@ -72,6 +72,8 @@ class Link:
         self.on_lost: Callable[[str, str], None] = lambda kind, why: None
         """Called whenever a connection that was up is lost: the kind of reason, a word of metrics, and what was the
         matter."""
+        self.on_refused: Callable[[str], None] = lambda why: None
+        """Called where a server does not allow a subscription and does not say which."""
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -286,9 +288,11 @@ class Link:
         self._metrics.errors[_kind(text)] += 1
         self._log.warning(f"-ERR {_kind(text)}", "NATS reported an error", why=text)
         if "subscription" in text.lower():
-            for wish in self._subscriptions.values():
-                if f'"{wish.subject}"' in text:
-                    wish.refused(text)
+            named = [wish for wish in self._subscriptions.values() if f'"{wish.subject}"' in text]
+            for wish in named:
+                wish.refused(text)
+            if not named:  # such as "maximum subscriptions exceeded"
+                self.on_refused(text)
 
     def paused(self) -> None:
         self._metrics.reading_pauses += 1
@@ -315,6 +319,7 @@ def _kind(text: str) -> str:
         "permissions",
         "maximum payload",
         "maximum connections",
+        "maximum subscriptions",
         "closed by the server",
         "does not answer",
         "no frame",
