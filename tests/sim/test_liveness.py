@@ -189,3 +189,15 @@ def test_an_ack_that_does_not_come() -> None:
     watched.history.waits["p", 2] = TopicPartition("s", 0)
     watched.nodes[2].running = False
     assert watched.after(3 * ACK_MAX_S) == [found], "clients may ask one that is gone for the way"
+
+
+def test_another_leader_may_refuse_a_batch_for_as_long_again() -> None:
+    """Each may, a producer of which its log has nothing left: leaders went back to where they are preferred."""
+    watched = Watched()
+    watched.leader.role.leader.high_watermark = Offset(5)
+    watched.history.waits["p", 1] = TopicPartition("s", 0)
+    assert watched.after(ACK_MAX_S - 1) == []
+    watched.leader.role.epoch = Epoch(5)
+    watched.assign(replace(HELD, leader_epoch=Epoch(5)))
+    assert watched.after(ACK_MAX_S) == []
+    assert len(watched.after(1.0)) == 1

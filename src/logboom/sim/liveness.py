@@ -7,7 +7,8 @@ partition's ISR have been well and in touch with each other and with a controlle
 - for STALL_MAX_S: the partition has a leader that knows of it, and the high-water mark moves, where records wait above
   it;
 - for ACK_MAX_S, and all other brokers too, which clients ask for the way: a batch that a producer sends again until it
-  is acknowledged with acks=all is acknowledged.
+  is acknowledged with acks=all is acknowledged. In one leadership: each may refuse a producer of which nothing is left
+  in the log for its first 10 s, and leaders may just have gone back to where they are preferred.
 
 Why so long. A connection that was cut is dialled again after up to 1 s, a direction that was blocked too; a lease that
 has ended meanwhile takes 1 s, an election 1 to 2 s; a link of 0.2 s each way takes 1 s for what takes two round trips.
@@ -22,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
-from logboom.base.ids import NO_BROKER, Offset, StreamId
+from logboom.base.ids import NO_BROKER, Epoch, Offset, StreamId
 from logboom.broker.partition.replica import Partition
 from logboom.metadata.assignment import Assignment, Replicas
 from logboom.sim.client import TopicPartition
@@ -97,8 +98,8 @@ class Liveness:
         self._asked = asked
         self._history = history
         self._stalls: dict[_Key, _Stall] = {}
-        self._waits: dict[tuple[str, int], float] = {}
-        """Since when batches wait while nothing is wrong."""
+        self._waits: dict[tuple[str, int], tuple[float, Epoch]] = {}
+        """Since when batches wait while nothing is wrong, and the leader epoch."""
         self._told: set[object] = set()
         self._next_look_s = 0.0
         simulation.scheduler.after_jump = self._after_jump
@@ -133,7 +134,11 @@ class Liveness:
         for batch, where in self._history.waits.items():
             if (one := found.get(where)) is None:
                 continue
-            since_s = self._waits[batch] = before.get(batch, self._scheduler.now_s)
+            epoch = one.assignment.leader_epoch
+            since_s, since_epoch = before.get(batch, (self._scheduler.now_s, epoch))
+            if since_epoch != epoch:
+                since_s = self._scheduler.now_s
+            self._waits[batch] = since_s, epoch
             lasts_s = self._scheduler.now_s - since_s
             self.longest_wait_s = max(self.longest_wait_s, lasts_s)
             if lasts_s > ACK_MAX_S:
