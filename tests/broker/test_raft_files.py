@@ -389,3 +389,40 @@ def test_a_missing_file_is_damage(name: str) -> None:
     disk.unlink(f"{DIRECTORY}/{name}")
     with pytest.raises(StorageError, match="damaged"):
         opened(disk)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["stopped", "killed"])
+def test_a_log_without_committed_entries_was_lost(ends: bool) -> None:
+    """With all of its files, and not with a part that looks damaged: it would begin anew behind the snapshot, and the
+    member might vote for one that lacks what it has acknowledged."""
+    disk = begun()
+    files, _ = opened(disk)
+    for change in (*LEADS, persist(term=1, vote=1, commit=4)):
+        perform(files, change)
+    if ends:
+        files.close()
+    else:
+        files.keep_commit()
+        files.abandon()
+    (log,) = [name for name in disk.directories if name.startswith(f"{DIRECTORY}/log-")]
+    disk.remove_tree(log)
+    with pytest.raises(StorageError, match=r"entry 4 was committed, and the log ends at \d"):
+        opened(disk)
+
+
+def test_a_commit_index_of_entries_that_the_power_failure_took_is_not_missed() -> None:
+    """It came with them, and with a new term, which is written first."""
+    for survives in (True, False):
+        disk = begun()
+        files, _ = opened(disk)
+
+        def fail(operation: str, path: str) -> None:
+            if "log-" in path and operation in {"write", "sync"}:
+                raise OSError(errno.EIO, "EIO", path)
+
+        disk.fault = fail
+        with pytest.raises(StorageError):
+            perform(files, persist(*entries(2, 3, 3), term=3, vote=2, commit=3))
+        disk.fault = lambda operation, path: None
+        found = opened_quietly(disk.power_cut(Always(survives)))
+        assert found.hard_state == HardState(Term(3), NodeId(2), Index(1))

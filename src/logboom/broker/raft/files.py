@@ -23,8 +23,11 @@ reported as durable and is cut; where entries are replaced, the old ones are cut
 A snapshot of the leader is durable before the log that it replaces goes, and `open` knows a log that does not go with
 the snapshot: it lacks the entry at the snapshot's index, or has it with another term.
 
-A lost hard state, or a damaged snapshot or log, cannot be made good from here: the member might vote twice or forget
-what it has acknowledged. It does not start. It is removed from the group, and its disk is added as a new
+The commit index in the hard state is at most the last entry that is durable. So a log that ends before it was lost,
+with all of its files or with some.
+
+A lost hard state, or a damaged or lost snapshot or log, cannot be made good from here: the member might vote twice or
+forget what it has acknowledged. It does not start. It is removed from the group, and its disk is added as a new
 member (`raft.Voter`).
 """
 
@@ -146,6 +149,8 @@ class RaftFiles:
             raise _damaged(directory, f"the log has entries of term {entries[-1].term}, the hard state is older")
         # Of entries that were written together with a commit index, the last ones may not have got to the disk.
         last = entries[-1].index if entries else snapshot.index
+        if state.commit > last:
+            raise _damaged(directory, f"entry {state.commit} was committed, and the log ends at {last}")
         commit = min(max(commit, state.commit, snapshot.index), last)
         stored = Stored(HardState(state.term, state.vote, commit), snapshot, entries)
         return cls(disk, directory, stored, hard_state=file, base=base, log=log), stored
@@ -156,7 +161,7 @@ class RaftFiles:
         The log is not closed, which would give back the room that it reserved.
         """
         self._log.abandon()
-        self._guarded(lambda: self._hard_state_file.write(self._hard_state))
+        self._guarded(lambda: self._write_hard_state(self._hard_state))
 
     def abandon(self) -> None:
         """Write nothing more, and release the files."""
@@ -235,7 +240,7 @@ class RaftFiles:
 
     def keep_commit(self) -> None:
         """Make the commit index durable, which otherwise comes with the next entry. Durable on return."""
-        self._guarded(lambda: self._hard_state_file.write(self._hard_state))
+        self._guarded(lambda: self._write_hard_state(self._hard_state))
 
     def discard(self, index: Index) -> None:
         """Remove files that hold only entries below `index`, which must be in a snapshot.
@@ -250,13 +255,18 @@ class RaftFiles:
         known, state = self._hard_state, persist.hard_state or self._hard_state
         if (state.term, state.vote) != (known.term, known.vote):
             state = HardState(state.term, state.vote, max(state.commit, known.commit))
-            self._hard_state_file.write(state)
+            self._write_hard_state(state)
         self._note_commit(persist)
         if persist.snapshot is not None:
             _write_snapshot(self._disk, self._directory, persist.snapshot)
             self._begin_log_after(persist.snapshot)
         if persist.entries:
             self._append(persist.entries)
+
+    def _write_hard_state(self, state: HardState) -> None:
+        """With the commit index as far as the log is durable, so that a log that ends before it was lost."""
+        durable = Index(self._base + self._log.durable_end - 1)
+        self._hard_state_file.write(HardState(state.term, state.vote, min(state.commit, durable)))
 
     def _note_commit(self, persist: Persist) -> None:
         """The commit index goes into the entries that are written from now on."""
