@@ -5,7 +5,7 @@ the pure cores are in `tests.replication.mutants` and `tests.raft.test_simulatio
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any, Final
@@ -23,6 +23,7 @@ from logboom.broker.partition.followed_deletions import FollowedDeletions
 from logboom.broker.partition.leader import Leader
 from logboom.broker.partition.refused_producers import RefusedProducers
 from logboom.broker.partition.replica import Partition
+from logboom.broker.partition.replication_port import ReplicaKey
 from logboom.broker.raft.hard_state import HardStateFile
 from logboom.broker.replica_manager import ReplicaManager
 from logboom.broker.replication import serving
@@ -86,8 +87,15 @@ def believe_in_the_tail(patch: Patch) -> None:
 
 
 def cut_damage_without_a_word(patch: Patch) -> None:
-    """Rule 9: a start takes damage below the durable end for a torn tail."""
+    """Rule 9: a start takes damage below the durable end for a torn tail, nor does the saved high-water mark tell."""
     patch.setattr(recovery, "_durable_end", lambda state, _: (state.active.base, 0))
+    opened = ReplicaManager._opened
+
+    def believed(self: ReplicaManager, marks: Mapping[ReplicaKey, Offset], partition: Partition) -> None:
+        end = partition.log.durable_end
+        opened(self, {key: min(mark, end) for key, mark in marks.items()}, partition)
+
+    patch.setattr(ReplicaManager, "_opened", believed)
 
 
 def keep_damage_to_itself(patch: Patch) -> None:

@@ -109,12 +109,15 @@ FLIPPED: Final = replace(_BASE, troubled_s=4.0, schedule=planned((2, "n2", _A_BI
 """A bit flips in the records of one."""
 FLIPPED_AND_FIRST: Final = replace(
     _BASE,
-    troubled_s=9.0,
+    troubled_s=11.0,
     schedule=planned(
-        (2, "n2", _A_BIT_FLIPS, 0.1), (3, "n1", "stop", 5), (3.5, "n3", "stop", 5), (4.5, "n2", "stop", 0.1)
+        *((1 + number, "n2", _A_BIT_FLIPS, 0.1) for number in range(4)),
+        (5, "n1", "stop", 5),
+        (5.5, "n3", "stop", 5),
+        (6.5, "n2", "stop", 0.1),
     ),
 )
-"""A bit flips in the records of one; then all stop in good order, that one last, and it is back before the others."""
+"""Bits flip in the records of one; then all stop in good order, that one last, and it is back before the others."""
 FLAPPING: Final = replace(
     _BASE,
     producers=1,
