@@ -96,13 +96,10 @@ FULL_FOR_MOMENTS: Final = replace(
     producer_pause_max_s=0.02,
     replica_lags_ms=(3_000,),
     troubled_s=10.0,
-    schedule=planned(
-        (0.2, NETWORK_LANE, "slow-links", 9.5),
-        *((0.6 + 0.9 * n + 0.05 * i, f"n{1 + i}", "full", 0.2) for n in range(10) for i in range(3)),
-    ),
+    schedule=planned(*((0.6 + 0.9 * n + 0.05 * i, f"n{1 + i}", "full", 0.2) for n in range(10) for i in range(3))),
 )
-"""All disks are full for a moment, again and again. Over slow links, requests that were sent together come one by one:
-the first may come while the disk of the leader is full, the next behind that."""
+"""All disks are full for a moment, again and again. Of requests that were sent together, the first may come while the
+disk of the leader is full, the next behind that."""
 NO_POWER: Final = replace(_BASE, troubled_s=3.0, schedule=planned(*everywhere(1, "power")))
 """The power fails everywhere."""
 FLIPPED: Final = replace(_BASE, troubled_s=4.0, schedule=planned((2, "n2", _A_BIT_FLIPS, 0.1)))
