@@ -299,6 +299,15 @@ async def test_the_only_one_in_sync_lost_its_files_and_does_not_lead_with_an_emp
     assert bytes_of(cluster.partition(1, "orders").log) == bytes_of(cluster.partition(2, "orders").log)
 
 
+async def _five_are_committed(cluster: Cluster, broker_id: int) -> None:
+    """Records on all three brokers; this one knows that they are committed."""
+    await cluster.create("orders", [1, 2, 3])
+    for number in range(5):
+        await append(cluster.leader("orders"), b"%d" % number)
+    await cluster.in_sync("orders")
+    await until(lambda: cluster.partition(broker_id, "orders").high_watermark == 5, "it knows what is committed")
+
+
 async def _found(cluster: Cluster, broker_id: int) -> Partition:
     return cluster.partition(broker_id, "orders")
 
@@ -306,11 +315,7 @@ async def _found(cluster: Cluster, broker_id: int) -> Partition:
 @on_brokers(3)
 async def test_a_copy_that_lost_its_files_while_all_were_stopped_is_fetched_again(cluster: Cluster) -> None:
     """It was in sync until the end, and is the first one that comes back."""
-    await cluster.create("orders", [1, 2, 3])
-    for number in range(5):
-        await append(cluster.leader("orders"), b"%d" % number)
-    await cluster.in_sync("orders")
-    await until(lambda: cluster.partition(3, "orders").high_watermark == 5, "it knows what is committed")
+    await _five_are_committed(cluster, 3)
     for one in (1, 2, 3):
         await cluster.stop(one)
     assert 3 in (*cluster.assignment("orders").isr, *cluster.assignment("orders").elr)
@@ -387,11 +392,7 @@ async def _a_whole_one_leads(cluster: Cluster) -> None:
 
 @on_brokers(3, minimum=3)
 async def test_nobody_waits_for_a_lost_copy_where_all_were_killed(cluster: Cluster) -> None:
-    await cluster.create("orders", [1, 2, 3])
-    for number in range(5):
-        await append(cluster.leader("orders"), b"%d" % number)
-    await cluster.in_sync("orders")
-    await until(lambda: cluster.partition(1, "orders").high_watermark == 5, "it knows what is committed")
+    await _five_are_committed(cluster, 1)
     await asyncio.sleep(6)  # which is saved
     await _kill_all(cluster)
     _lose_files(cluster, 1)
