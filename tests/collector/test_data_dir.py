@@ -23,7 +23,7 @@ def test_positions_come_back_as_they_were(tmp_path: Path) -> None:
     [file] = saved.files["app"]
     again = file.generation()
     assert (again.path, again.identity, again.acked) == (ODD_PATH, GENERATION.identity, GENERATION.acked)
-    assert (again.id, again.id_is_durable) == (GENERATION.id, True)
+    assert (again.id, again.is_durable) == (GENERATION.id, True)
     assert (saved.buffers, saved.buffer_ids) == ({"pipe": 99}, {"pipe": "b1"})
     directory.close()
 

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from logboom.collector.discover import Discovery
@@ -40,14 +41,17 @@ class Rig:
         self.positions: list[int] = []
         self.unacked: deque[FileBatch] = deque()
         self.saved: list[Generation] | None = None
+        self.saved_ns = 0
         self.mtime_ns = 1_000_000_000
+        self.identities: dict[tuple[str, int], bytes] = {}
         self.start()
 
     def start(self) -> None:
         discovery = Discovery(
             [str(self.directory / self.pattern)], [], own=frozenset(), own_dir=str(self.directory / "state")
         )
-        self.input = FileInput(discovery, self.read_rule, self.rule, self.saved, LOG)
+        saved = None if self.saved is None else [replace(generation) for generation in self.saved]
+        self.input = FileInput(discovery, self.read_rule, self.rule, saved, self.saved_ns, LOG)
 
     def path(self, name: str = "app.log") -> Path:
         return self.directory / name
@@ -69,7 +73,11 @@ class Rig:
     def take(self, batches: int = 1_000_000) -> int:
         taken = 0
         while taken < batches and (batch := self.input.next_batch(self.now_ms)) is not None:
+            if not batch.generation.is_durable:
+                self.checkpoint()
             self.sunk += [(batch.generation.path, value) for value in batch.lines.values]
+            for start, value in zip(batch.lines.starts, batch.lines.values, strict=True):
+                assert self.identities.setdefault((batch.generation.id, start), value) == value
             self.positions += batch.lines.starts
             self.unacked.append(batch)
             taken += 1
@@ -80,9 +88,17 @@ class Rig:
             self.input.acked(self.unacked.popleft())
             batches -= 1
 
+    def checkpoint(self) -> None:
+        """As the agent does it: before the first line of a content is sent, and from time to time."""
+        generations = self.input.generations()
+        for generation in generations:
+            generation.note_checkpoint()
+        self.saved = [replace(generation, closed=False, outstanding=0) for generation in generations]
+        self.mtime_ns += 10_000_000
+        self.saved_ns = self.mtime_ns
+
     def crash(self) -> None:
         """What a checkpoint holds is all that stays."""
-        self.saved = [Generation(g.path, g.identity, g.acked) for g in self.input.generations()]
         self.input.close()
         self.unacked.clear()
 
@@ -214,6 +230,7 @@ def test_a_deleted_file_is_read_to_its_end(rig: Rig) -> None:
 def test_an_inode_used_again_is_another_file(rig: Rig) -> None:
     rig.append(b"first\n")
     rig.settle()
+    rig.checkpoint()
     rig.crash()
     rig.path().write_bytes(b"other content\n")
     assert rig.saved is not None
@@ -227,6 +244,7 @@ def test_a_directory_that_is_not_there_yet_keeps_its_positions(tmp_path: Path) -
     rig.path("mount").mkdir()
     rig.append(b"a\n", "mount/x.log")
     rig.settle()
+    rig.checkpoint()
     rig.crash()
     rig.path("mount").rename(rig.path("elsewhere"))
     rig.start()
@@ -240,7 +258,7 @@ def test_a_directory_that_is_not_there_yet_keeps_its_positions(tmp_path: Path) -
 def test_compressed_and_excluded_files_are_skipped(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "*")
     discovery = Discovery([str(tmp_path / "*")], ["*.tmp", "debug*"], own=frozenset(), own_dir=str(tmp_path / "state"))
-    rig.input = FileInput(discovery, rig.read_rule, RULE, None, LOG)
+    rig.input = FileInput(discovery, rig.read_rule, RULE, None, 0, LOG)
     for name in ("app.log", "app.log.1.gz", "x.tmp", "debug.log", "a.zst"):
         rig.append(name.encode() + b"\n", name)
     (tmp_path / "directory").mkdir()
@@ -259,6 +277,7 @@ def test_starting_at_the_end_holds_for_what_was_there_at_the_first_start(tmp_pat
     rig.append(b"all of it\n", "new.log")
     rig.settle()
     assert rig.values == [b"unfinished", b"all of it"]
+    rig.checkpoint()
     rig.crash()
     rig.append(b"while away\n", "newer.log")
     rig.start()
@@ -321,6 +340,38 @@ def test_a_fingerprint_of_a_short_file_grows_with_it(rig: Rig) -> None:
     assert generation.acked.position == 2003
 
 
+@pytest.mark.parametrize(
+    ("name", "is_rotation"),
+    [
+        ("app.log.1", True),
+        ("app.log-20261120", True),
+        ("app.log.2026-11-20T10", True),
+        ("app-20261120.log", True),
+        ("app.1.log", True),
+        ("app.log", False),
+        ("app.log.gz", False),
+        ("app.log.1.gz", False),
+        ("app-errors.log", False),
+        ("app.log.audit", False),
+        ("app2.log", False),
+    ],
+)
+def test_a_copy_that_was_never_seen_is_known_by_its_name_and_time(tmp_path: Path, name: str, is_rotation: bool) -> None:
+    rig = Rig(tmp_path)
+    rig.append(b"")
+    rig.append(b"older\n", "app.log.9")
+    rig.settle()
+    rig.checkpoint()
+    rig.crash()
+    rig.append(b"before\n", name)
+    rig.append(b"after\n")
+    rig.start()
+    rig.settle()
+    before = [b"before"] if is_rotation or name == "app.log" else []
+    assert rig.values == [*before, b"after"]
+    assert {path for path, _ in rig.sunk} == {str(rig.path())}
+
+
 def test_what_a_fingerprint_says() -> None:
     content = random.Random(1).randbytes(5000)
 
@@ -341,7 +392,8 @@ ACTIONS = st.one_of(
     st.tuples(st.just("poll"), st.sampled_from([1, 1, 1, 60])),
     st.tuples(st.just("take"), st.integers(1, 4)),
     st.tuples(st.just("ack"), st.integers(1, 4)),
-    st.tuples(st.sampled_from(["rename", "copytruncate", "drain_and_truncate", "crash", "settle"]), st.just(0)),
+    st.tuples(st.sampled_from(["rename", "copytruncate", "drain_and_truncate", "settle", "checkpoint"]), st.just(0)),
+    st.tuples(st.sampled_from(["crash", "rename_while_away", "copytruncate_while_away"]), st.integers(0, 4)),
 )
 
 
@@ -371,18 +423,22 @@ class Writer:
         self.rig.append(part)
 
     def rename(self, _: int) -> None:
-        if not self.rig.path().exists() or self.pending:
-            return
-        self.seen()
+        if self.is_whole():
+            self.seen()
+            self.move_aside()
+
+    def move_aside(self) -> None:
         for number in range(self.rotations, 0, -1):
             self.rig.path(f"app.log.{number}").rename(self.rig.path(f"app.log.{number + 1}"))
         self.rotations += 1
         self.rig.path().rename(self.rig.path("app.log.1"))
 
     def copytruncate(self, _: int) -> None:
-        if not self.rig.path().exists() or self.pending:
-            return
-        self.seen()
+        if self.is_whole():
+            self.seen()
+            self.copy_and_truncate()
+
+    def copy_and_truncate(self) -> None:
         self.rotations += 1
         for number in range(self.rotations - 1, 0, -1):
             self.rig.path(f"app.log.{number}").rename(self.rig.path(f"app.log.{number + 1}"))
@@ -392,19 +448,46 @@ class Writer:
         self.rig.touched(self.rig.path())
 
     def drain_and_truncate(self, _: int) -> None:
-        if not self.rig.path().exists() or self.pending:
+        if not self.is_whole():
             return
         self.rig.settle()
         os.truncate(self.rig.path(), 0)
         self.rig.touched(self.rig.path())
 
+    def checkpoint(self, _: int) -> None:
+        self.rig.checkpoint()
+
     def crash(self, _: int) -> None:
         self.rig.crash()
         self.rig.start()
 
+    def rename_while_away(self, lines: int) -> None:
+        self.rotate_while_away(lines, self.move_aside)
+
+    def copytruncate_while_away(self, lines: int) -> None:
+        self.rotate_while_away(lines, self.copy_and_truncate)
+
+    def rotate_while_away(self, lines: int, rotate: Callable[[], None]) -> None:
+        """Of the lines of before, which the checkpoint does not know, an even number is not read by the collector."""
+        if self.is_whole():
+            self.seen()
+            self.append(lines)
+            if lines % 2:
+                self.rig.poll()
+                self.rig.take(lines)
+            self.rig.crash()
+            rotate()
+            self.append(lines)
+            self.rig.start()
+
+    def is_whole(self) -> bool:
+        """Whether there is a file and its last line is finished."""
+        return self.rig.path().exists() and not self.pending
+
     def seen(self) -> None:
-        """No collector can follow a file that it never saw."""
+        """No collector can follow a file that it never saw, and none that was rotated twice since its checkpoint."""
         self.rig.poll()
+        self.rig.checkpoint()
 
     def do(self, action: str, argument: int) -> None:
         if action in ("poll", "take", "ack"):
@@ -415,8 +498,10 @@ class Writer:
             getattr(self, action)(argument)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ACTIONS, max_size=40), st.sampled_from(["app.log", "app.log*"]), st.sampled_from([16, 64, 4096]))
+@example([("append", 0), ("copytruncate_while_away", 1)], "app.log", 16)
+@example([("append", 0), ("copytruncate_while_away", 2)], "app.log", 16)
 def test_any_life_of_a_log_gives_every_line_in_order(actions: list[tuple[str, int]], pattern: str, block: int) -> None:
     with TemporaryDirectory() as directory:
         rig = Rig(Path(directory), pattern, block_bytes=block)
@@ -426,4 +511,5 @@ def test_any_life_of_a_log_gives_every_line_in_order(actions: list[tuple[str, in
         writer.append(1)
         rig.settle()
         assert rig.first_seen == writer.lines
+        rig.checkpoint()
         rig.crash()

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,31 @@ def test_files_are_followed_through_rotation_and_restart(broker: BrokerProcess, 
         "log.file.position",
         "log.observed_time_ms",
     }
+
+
+def test_a_content_is_told_from_the_next_one_that_replaced_it_while_the_collector_was_away(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """Nothing is saved here but at the start, when the file is empty, and before a line is sent."""
+    write_config(tmp_path, broker.kafka, files_input("replaced"), "checkpoint_ms: 1h")
+    log = tmp_path / "logs" / "app.log"
+    log.write_bytes(b"")
+    positions = tmp_path / "state" / "positions.json"
+    with CollectorProcess(tmp_path, "collector.yaml") as collector:
+        until(lambda: positions.exists() and b"app.log" in positions.read_bytes(), "the positions")
+        with open(log, "ab") as file:
+            file.write(b"before\n")
+        until(lambda: len(consume(broker.kafka, "replaced")) == 1, "the first line")
+        collector.kill9()
+        shutil.copy(log, tmp_path / "logs" / "app.log.1")
+        os.truncate(log, 0)
+        with open(log, "ab") as file:
+            file.write(b"after\n")
+        collector.start()
+        until(lambda: b"after" in values(consume(broker.kafka, "replaced")), "the line after the rotation")
+    records = consume(broker.kafka, "replaced")
+    assert values(records) == [b"before", b"before", b"after"]
+    check_identities(records)
 
 
 def test_once_reads_to_the_end_and_stops(broker: BrokerProcess, tmp_path: Path) -> None:
@@ -148,8 +174,10 @@ class Writers:
     """Threads that write numbered lines and rotate their files in both ways.
 
     No collector can follow a file that it never saw, so a file is rotated once in each life of the collector: while it
-    runs, or while it is away after it.
+    runs, or while it is away after it; and not sooner than the collector looks at it again.
     """
+
+    LOOK_S = 1.0
 
     def __init__(self, directory: Path, count: int) -> None:
         self.directory = directory
@@ -175,13 +203,16 @@ class Writers:
     def _write(self, writer: int) -> None:
         chance = random.Random(writer)
         path = self.directory / f"w{writer}.log"
+        next_s = 0.0
         while not self._stop.wait(0.2 * chance.random()):
             with open(path, "ab") as file:
                 for _ in range(chance.randrange(1, 200)):
                     file.write(b"%d:%d %s\n" % (writer, self.written[writer], b"x" * chance.randrange(200)))
                     self.written[writer] += 1
-            if self.rotations[writer] < self.lives and chance.random() < 0.2:
+            now_s = time.monotonic()
+            if self.rotations[writer] < self.lives and now_s >= next_s and chance.random() < 0.2:
                 self.rotations[writer] = self.lives
+                next_s = now_s + self.LOOK_S
                 old = self.directory / f"w{writer}.log.{self.lives}"
                 if writer % 2:
                     path.rename(old)

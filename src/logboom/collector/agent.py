@@ -209,10 +209,9 @@ class Agent:
             self._dirty = True
 
         content = batch.generation
-        if not content.id_is_durable:
-            # Written down before the first line is sent, or a crash would give the repeats of that line another id.
+        if not content.is_durable:
             self._checkpoint()
-            content.id_is_durable = True
+            content.note_checkpoint()  # lines are sent also where the positions cannot be written
         source = self._source(name, content.path)
         self.delivery.send(source, batch.lines, self._clock.wall_ms(), done, content_id=content.id)
         return True
@@ -276,7 +275,7 @@ class Agent:
             return
         self._dirty = False
         for generation in itertools.chain.from_iterable(files.values()):
-            generation.id_is_durable = True
+            generation.note_checkpoint()
         for one in self.files.values():
             one.note_checkpoint()
         for name, offset in buffers.items():
@@ -308,7 +307,7 @@ class Agent:
             rotate_wait_ms=config.rotate_wait_ms,
             max_open_files=config.max_open_files,
         )
-        return FileInput(discovery, read_rule, watch_rule, saved, self._log)
+        return FileInput(discovery, read_rule, watch_rule, saved, self._data_dir.saved_ns(), self._log)
 
     def _report_storage(self, what: Damage | Notice) -> None:
         if isinstance(what, Damage):

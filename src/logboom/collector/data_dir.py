@@ -69,7 +69,8 @@ class SavedFile(msgspec.Struct, frozen=True, kw_only=True):
         """The generation as a new run takes it up."""
         mark = Fingerprint(self.position, self.head_bytes, self.head, self.tail_bytes, self.tail)
         path, identity = os.fsdecode(self.path.encode("latin-1")), Identity(self.device, self.inode)
-        return Generation(path, identity, mark, id=self.id or new_content_id(), id_is_durable=bool(self.id))
+        durable = self.head_bytes if self.id else -1
+        return Generation(path, identity, mark, id=self.id or new_content_id(), durable_head_bytes=durable)
 
 
 class Positions(msgspec.Struct, kw_only=True):
@@ -136,6 +137,13 @@ class DataDir:
             return msgspec.json.decode(document.positions, type=Positions)
         except msgspec.MsgspecError:
             raise DataDirError(f"{path} is damaged; remove it to read every file from its start again.") from None
+
+    def saved_ns(self) -> int:
+        """When the positions were saved last, in nanoseconds as of `st_mtime_ns`; 0 if never."""
+        try:
+            return os.stat(self.path / _POSITIONS).st_mtime_ns
+        except OSError:
+            return 0
 
     def save(
         self,

@@ -21,7 +21,8 @@ HOT_FOR_MS = 10_000
 
 
 class FileInput:
-    """The files of one input. `saved` are the generations of the last run, None if there was none."""
+    """The files of one input. `saved` are the generations of the last run, None if there was none, and `saved_ns` is
+    when they were saved, in nanoseconds as of `st_mtime_ns`."""
 
     def __init__(
         self,
@@ -29,6 +30,7 @@ class FileInput:
         read_rule: ReadRule,
         watch_rule: WatchRule,
         saved: Iterable[Generation] | None,
+        saved_ns: int,
         log: FilteringBoundLogger,
     ) -> None:
         self._discovery = discovery
@@ -36,7 +38,7 @@ class FileInput:
         self._lifecycle = FileLifecycle(discovery, read_rule, watch_rule, log)
         self._registry = self._lifecycle.registry
         self._handles = self._lifecycle.handles
-        self._prospector = Prospector(discovery, watch_rule, self._lifecycle, saved, log)
+        self._prospector = Prospector(discovery, watch_rule, self._lifecycle, saved, saved_ns, log)
 
     # --- the agent's calls ---
 
@@ -71,7 +73,7 @@ class FileInput:
     def acked(self, batch: FileBatch) -> None:
         """Everything up to and including this batch is safe in the log. In order per path."""
         generation = batch.generation
-        generation.acked = batch.mark
+        generation.acknowledge(batch.mark)
         generation.outstanding -= 1
         self._registry.drop_if_finished(generation)
 

@@ -14,7 +14,14 @@ from structlog.typing import FilteringBoundLogger
 from logboom.collector.discover import Discovery, Found, look
 from logboom.collector.fingerprint import Fingerprint
 from logboom.collector.lifecycle import FileLifecycle
-from logboom.collector.rotation import compressed_beside, find_copy, find_renamed, holds, may_become_copy
+from logboom.collector.rotation import (
+    compressed_beside,
+    find_copy,
+    find_renamed,
+    find_unseen_copies,
+    holds,
+    may_become_copy,
+)
 from logboom.collector.tail import Generation, Identity
 from logboom.collector.watch import State, WatchedFile, WatchRule
 
@@ -29,7 +36,8 @@ class _PossibleCopy:
 
 
 class Prospector:
-    """See the module. `saved` are the generations of the last run, None if there was none."""
+    """See the module. `saved` are the generations of the last run, None if there was none, and `saved_ns` is when they
+    were saved, in nanoseconds as of `st_mtime_ns`."""
 
     def __init__(
         self,
@@ -37,6 +45,7 @@ class Prospector:
         rule: WatchRule,
         lifecycle: FileLifecycle,
         saved: Iterable[Generation] | None,
+        saved_ns: int,
         log: FilteringBoundLogger,
     ) -> None:
         self._discovery = discovery
@@ -45,6 +54,7 @@ class Prospector:
         self._registry = lifecycle.registry
         self._log = log
         self._unclaimed = list(saved or ())
+        self._saved_ns = saved_ns
         self._unwanted: list[Generation] = []
         self._starts_at_end = rule.start_at_end and saved is None
         self._possible_copies: dict[str, _PossibleCopy] = {}
@@ -107,13 +117,16 @@ class Prospector:
         by_identity = {found.identity: found for found in reversed(found_files)}
         unclaimed, self._unclaimed = self._unclaimed, []
         unchanged: dict[Identity, Generation] = {}
-        # Of two contents of one inode, the longer one that still matches is the file's own: an empty one matches all.
-        for generation in sorted(unclaimed, key=lambda one: -one.acked.position):
+        # Of two contents of one inode, the one that more is known of and that still matches is the file's own: an empty
+        # one matches all.
+        for generation in sorted(unclaimed, key=lambda one: (-one.acked.position, -one.acked.head_bytes)):
             found = by_identity.get(generation.identity)
             if found and generation.identity not in self._registry.by_identity and holds(found, generation.acked):
                 unchanged.setdefault(generation.identity, generation)
         for generation in unclaimed:  # in the order in which they began, so that older lines are read first
             if unchanged.get(generation.identity) is generation:
+                if generation.acked.says_nothing:
+                    self._follow_unseen_copies(generation.path, {*self._registry.by_identity, *unchanged}, now_ms)
                 self._resume(by_identity[generation.identity], generation, now_ms)
             else:
                 self._find_again(generation, {*self._registry.by_identity, *unchanged}, now_ms)
@@ -136,9 +149,19 @@ class Prospector:
         generation.identity = found.identity
         watch = self._resume(found, generation, now_ms)
         if watch is not None:
-            watch.move_to(State.ROTATED)
-            if not self._discovery.is_wanted(found.path):
-                self._lifecycle.detach(watch)
+            self._note_rotated(watch)
+
+    def _follow_unseen_copies(self, path: str, taken: set[Identity], now_ms: int) -> None:
+        """The file at `path` was empty when it was seen last, and may have been written, copied and truncated since."""
+        for found in find_unseen_copies(path, self._saved_ns, besides=taken):
+            watch = self._lifecycle.start(found, Generation(path, found.identity, Fingerprint()), now_ms)
+            if watch is not None:
+                self._note_rotated(watch)
+
+    def _note_rotated(self, watch: WatchedFile) -> None:
+        watch.move_to(State.ROTATED)
+        if not self._discovery.is_wanted(watch.path):
+            self._lifecycle.detach(watch)
 
     def _note_missing(self, generation: Generation) -> None:
         if not os.path.isdir(os.path.dirname(generation.path)):

@@ -38,6 +38,35 @@ def find_copy(path: str, content: Fingerprint, *, besides: Collection[Identity])
     return max(candidates, key=lambda found: found.status.st_mtime_ns, default=None)
 
 
+def find_unseen_copies(path: str, since_ns: int, *, besides: Collection[Identity]) -> list[Found]:
+    """Files that a rotation of `path` has left and that were written to since then, the oldest first.
+
+    For a file that was empty when it was seen last: nothing tells a copy of it but the name and the time.
+    """
+    original = os.path.basename(path)
+    candidates = [
+        found
+        for found in _siblings(path)
+        if found.identity not in besides
+        and found.status.st_size > 0
+        and found.status.st_mtime_ns >= since_ns
+        and _is_name_of_rotation(os.path.basename(found.path), original)
+    ]
+    return sorted(candidates, key=lambda found: found.status.st_mtime_ns)
+
+
+def _is_name_of_rotation(name: str, original: str) -> bool:
+    """Whether a rotation of `original` has such a name, and hardly any other file: app.log.1, app.log-20261120,
+    app-20261120.log, but not app-errors.log."""
+    stem, dot, ending = original.rpartition(".")
+    for head, tail in ((original, ""), (stem or original, dot + ending if stem else "")):
+        if name.startswith(head) and name.endswith(tail):
+            number = name[len(head) : len(name) - len(tail)]
+            if number[:1] in (".", "-", "_") and number[1:2].isdigit():
+                return True
+    return False
+
+
 def compressed_beside(path: str) -> str | None:
     """A compressed file that may hold what was not read; for the message that says so."""
     original = os.path.basename(path)

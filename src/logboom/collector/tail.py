@@ -5,7 +5,7 @@ It knows one open file; which files there are, and what a rotation means, is the
 
 import os
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -45,13 +45,30 @@ class Generation:
     outstanding: int = 0
     id: str = field(default_factory=new_content_id)
     """Sent with every line: with the line's position it tells the line from every other one."""
-    id_is_durable: bool = False
-    """Whether a checkpoint holds the id, so that a line that is sent again after a crash has the same one."""
+    durable_head_bytes: int = -1
+    """How many bytes of its head the last checkpoint covers; -1 if no checkpoint holds it."""
 
     @property
     def finished(self) -> bool:
         """Whether everything of it was read and acknowledged, so that it can be forgotten."""
         return self.closed and self.outstanding == 0
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether a checkpoint holds the id, and all that is known of the head. Only then may lines be sent: otherwise
+        a run after a crash would send them again with another id, or take any other content of the file for this one,
+        and send that with this id."""
+        return self.durable_head_bytes >= self.acked.head_bytes
+
+    def note_checkpoint(self) -> None:
+        """It is in a checkpoint as it is now."""
+        self.durable_head_bytes = self.acked.head_bytes
+
+    def acknowledge(self, mark: Fingerprint) -> None:
+        """The log has everything before the mark. More may be known of the head since it was taken."""
+        known = self.acked
+        longer = mark.head_bytes < known.head_bytes
+        self.acked = replace(mark, head_bytes=known.head_bytes, head=known.head) if longer else mark
 
 
 class FileBatch(NamedTuple):
