@@ -137,7 +137,10 @@ class FaultyDisk:
         self.refuse_nowait = self.refuse_begin = False
         """Whether writes that must not wait, or syncs beside the loop, are refused."""
         self.hold_syncs = False
-        """Whether syncs that are begun on the loop hang, until `release`."""
+        """Whether syncs that are begun on the loop hang, until `release`; of files whose path holds `hold_where`."""
+        self.hold_where = ""
+        self.fail_late = False
+        """Whether a sync begun on the loop that is to fail hangs first, too."""
         self._held: list[Callable[[], object]] = []
         self.standstill = threading.RLock()
         """Whoever holds it sees a disk between two calls of the system, as kill -9 leaves it."""
@@ -301,13 +304,17 @@ class FaultyFile:
         try:
             self._disk.check(self._path, self._disk.sync_errno)
         except OSError as error:
-            asyncio.get_running_loop().call_soon(done, SyncFailedError(*error.args))
+            fail = partial(done, SyncFailedError(*error.args))
+            if self._disk.fail_late:
+                self._disk.hold(fail)
+            else:
+                asyncio.get_running_loop().call_soon(fail)
             return True
         if self._disk.refuse_begin:
             return False
         self._disk.syncs += 1
         self._disk.begun_syncs += 1
-        if self._disk.hold_syncs:
+        if self._disk.hold_syncs and self._disk.hold_where in self._path:
             self._disk.hold(partial(self._file.begin_sync, done))
             return True
         return self._file.begin_sync(done)

@@ -30,9 +30,12 @@ from logboom.broker.disk.inline_commit import (
     InlinePolicy,
 )
 from logboom.broker.partition.replica import Partition
-from logboom.host import OsDisk
+from logboom.host import OsDisk, async_syncs
 from logboom.host.async_syncs import async_syncs_for
 from logboom.host.disk import OsFile
+from logboom.host.io_uring import IoUringQueue
+from logboom.host.linux_aio import LinuxAioQueue
+from logboom.host.sync_queue import SyncQueue
 from logboom.host.workers import SystemWorkers
 
 MS = 1_000_000
@@ -184,6 +187,54 @@ def test_what_another_sync_of_a_round_made_safe_is_acked_where_one_fails(tmp_pat
         await broker.stop()
         async with running(tmp_path) as broker:
             assert await values_of(broker.replicas.find("orders", 1)) == [b"warm", b"warm", b"kept"]
+
+    run(body)
+
+
+@pytest.mark.parametrize("way", [IoUringQueue, LinuxAioQueue])
+@pytest.mark.parametrize("when", ["at once", "late"])
+def test_a_sync_that_fails_takes_the_log_dir_offline_though_another_one_of_its_round_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: type[SyncQueue], when: str
+) -> None:
+    """As many logs as a round may have: one of them fails, one hangs, the others are synced."""
+    monkeypatch.setattr(async_syncs, "_WAYS", (way,))
+
+    async def body() -> None:
+        disk = FaultyDisk(str(tmp_path))
+        broker = await start(tmp_path, open_disk=lambda _: disk)
+        if broker.flusher._inline_commit is None:
+            await broker.stop()
+            pytest.skip(f"no {way.__name__} here")
+        await broker.catalog.create_stream("orders", partitions=ROUND_LOGS_MAX)
+        partitions = [broker.replicas.find("orders", index) for index in range(ROUND_LOGS_MAX)]
+        await warm(broker, ROUND_LOGS_MAX)
+        inline = trusting(broker)
+        disk.fail_late = when == "late"
+        disk.break_sync("streams/orders-0/")
+        disk.hold_syncs, disk.hold_where = True, "streams/orders-7/"
+        waiting = [append_soon(partition, batch(b"x")) for partition in partitions]
+        async with asyncio.timeout(WAIT_S):
+            while inline._under_way != (2 if disk.fail_late else 1):
+                await asyncio.sleep(0.001)
+            if disk.fail_late:
+                while not inline._found_slow:
+                    await asyncio.sleep(0.001)
+                assert broker.flusher.failure is None
+                disk.release_one()
+            while broker.flusher.failure is None:
+                await asyncio.sleep(0.001)
+            assert "orders-0" in str(broker.flusher.failure)
+            assert "closed for writing" in str(broker.health.unready_reason())
+            answers = await asyncio.gather(*waiting, return_exceptions=True)
+            assert all(isinstance(answer, StorageError) for answer in answers)
+            assert inline.busy
+            assert await values_of(partitions[7]) == [b"warm", b"warm"]
+        disk.mend()
+        disk.release()
+        await broker.stop()
+        async with running(tmp_path) as broker:
+            for index in range(ROUND_LOGS_MAX):
+                assert (await values_of(broker.replicas.find("orders", index)))[:2] == [b"warm", b"warm"]
 
     run(body)
 

@@ -17,7 +17,7 @@ SyncDone = Callable[[OSError | None], None]
 
 QUEUE_MAX: Final = 64
 """Syncs under way at a time."""
-_BUSY: Final = (errno.EAGAIN, errno.ENOMEM, errno.EBUSY)
+_BUSY: Final = (errno.EAGAIN, errno.ENOMEM, errno.EBUSY, errno.EMFILE, errno.ENFILE)
 
 
 class SyncQueue(ABC):

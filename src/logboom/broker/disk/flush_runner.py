@@ -46,6 +46,10 @@ class FlushRunner:
         self.blocked.add(target)
         return target, error
 
+    def disk_failed(self, error: StorageError) -> None:
+        """A sync failed while others of its round are still under way: the log dir takes no more from now on."""
+        self._failure.report(error)
+
     def failed(self, target: FlushTarget, fault: Exception) -> Outcome:
         """The outcome of a flush that met a bug; its log is flushed no more."""
         self._log.error("flush failed on an internal error", exc_info=fault)

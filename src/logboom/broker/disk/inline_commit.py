@@ -178,6 +178,7 @@ class InlineCommit:
         if left_s <= 0:
             self._found_slow = True
             self._policy.leave(self._clock.monotonic_ns())
+            self._report_failures()
         else:
             self._look = self._loop.call_later(left_s, self._look_at_syncs)
 
@@ -189,6 +190,15 @@ class InlineCommit:
         self._under_way -= 1
         if not self._under_way:
             self._round_ended(now_ns)
+        elif self._found_slow:
+            self._report_failures()
+
+    def _report_failures(self) -> None:
+        """Take the log dir offline before the round has ended: a disk that fails one sync may never end another one,
+        and other brokers are to lead. Only for a round that is slow: of any other, what was synced is acked first."""
+        for target, error in self._ended:
+            if error is not None:
+                self._runner.disk_failed(target.log.inline.sync_failed(error))
 
     def _round_ended(self, now_ns: int) -> None:
         """The durable ends are noted only now, since a note is a write, which must meet no sync under way."""
