@@ -388,6 +388,73 @@ def test_segments_that_are_missing_are_told_and_their_offsets_stay_taken(lost: s
         assert read_one(again, 0) is not None
 
 
+_SHORT_SEGMENTS = LogConfig(segment_bytes=900, index_interval_bytes=1, recovery_point_bytes=300)
+
+
+def of_many_segments(disk: SimDisk) -> PartitionLog:
+    log = open_log(disk, _SHORT_SEGMENTS)
+    for _ in range(60):
+        append(log, batch(2, 50))
+    log.flush(sync=True)
+    assert len(log.segments) > 4
+    return log
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "empty, without its index", "shorter"])
+@pytest.mark.parametrize("remade", [False, True], ids=["", "its index made again"])
+def test_a_hole_in_the_middle_of_a_log_is_told_at_each_start(how: str, remade: bool) -> None:
+    """And nothing else is: the rest can be read, and is written to."""
+    disk = SimDisk()
+    log = of_many_segments(disk)
+    before, lost, after = log.segments[1:4]
+    log.close()
+    match how:
+        case "missing":
+            disk.unlink(lost.path)
+        case "empty" | "empty, without its index":
+            disk.open(lost.path).truncate(0)
+        case _:
+            disk.open(lost.path).truncate(len(batch(2, 50)))
+    if how == "empty, without its index":
+        disk.unlink(lost.index.path)
+    gap = lost if how == "shorter" else before
+    if remade:
+        disk.unlink(gap.index.path)
+        again = open_log(disk, _SHORT_SEGMENTS)
+        assert read_one(again, gap.base) is not None
+        again.close()
+    for _ in range(2):
+        reports = Reports()
+        again = open_log(disk, _SHORT_SEGMENTS, reports=reports)
+        (damage,) = reports.damage
+        assert damage.path == gap.path
+        if how != "shorter":
+            assert (damage.offset, damage.position) == (lost.base, before.size_bytes)
+            assert f"to offset {after.base} are missing" in str(damage)
+        assert read_one(again, before.base) is not None
+        assert read_one(again, after.base - 1) is None
+        assert read_one(again, after.base) is not None
+        base = append(again, batch()).base_offset
+        again.flush(sync=True)
+        assert read_one(again, base) is not None
+        again.close()
+
+
+def test_what_a_deletion_had_not_removed_yet_is_no_hole() -> None:
+    """Its segments go in any order, where the power fails meanwhile."""
+    disk = SimDisk()
+    log = of_many_segments(disk)
+    first, _, third, *_ = log.segments
+    saved = {path: bytes(disk.nodes[path].data) for path in (first.path, first.index.path)}
+    log.delete_before(third.base)
+    log.close()
+    for path, data in saved.items():
+        disk.open(path, create=True).write(0, [data])
+    reports = Reports()
+    assert open_log(disk, _SHORT_SEGMENTS, reports=reports).log_start_offset == third.base
+    assert reports.damage == []
+
+
 def test_files_of_an_interrupted_replacement_go() -> None:
     disk = SimDisk()
     log = open_log(disk)

@@ -52,6 +52,7 @@ def recover(
     file.known_end = durable
     file_bytes, file.size_bytes = file.size_bytes, position
     _set_start(state, known)
+    _report_gaps(state)
     state.unsettled = known is not None and known.unsettled
     _load_epochs(state, known, durable, names)
     changed = _read_tail(state, durable, file_bytes)
@@ -192,6 +193,15 @@ def _set_start(state: LogState, known: Checkpoint | None) -> None:
         state.report(
             Damage(state.directory, 0, state.log_start_offset, f"the segments before offset {first.base} are missing")
         )
+
+
+def _report_gaps(state: LogState) -> None:
+    """Offsets of a segment that is missing between two others stay in the log, too. Below the log start they are of
+    segments that a deletion had not removed yet."""
+    for segment in state.segments[:-1]:
+        assert segment.end is not None
+        if segment.end > state.log_start_offset and (gap := segment.index.gap_at_start()) is not None:
+            state.report(Damage(segment.path, segment.size_bytes, *gap))
 
 
 def _durable_end(state: LogState, known: Checkpoint | None) -> tuple[Offset, int]:

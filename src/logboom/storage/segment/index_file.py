@@ -20,7 +20,7 @@ from logboom.storage.config import Damage, Notice
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.segment.directory import LogDirectory
 from logboom.storage.segment.file import SegmentFile
-from logboom.storage.segment.sparse_index import SparseIndex, ends_within, floor_near_end, sealed_newest
+from logboom.storage.segment.sparse_index import SparseIndex, ends_within, floor_near_end, last_entry, sealed_newest
 from logboom.storage.segment.walker import SegmentWalker
 from logboom.storage.small_files import read_auxiliary, remove_auxiliary
 
@@ -155,6 +155,21 @@ class SegmentIndex:
             yield at, header
         self._tail = tail if joined else None  # an entry that led to no batch is for `make_again`
 
+    def gap_at_start(self) -> tuple[Offset | None, str] | None:
+        """What is missing between this complete segment and the next one: its first offset, where that is known, and a
+        sentence. None where nothing is, or the index file does not end with the entry of the segment's end.
+
+        A thousand logs are opened at once, so nothing but that entry is read.
+        """
+        file, last = self._file, last_entry(self._disk, self.path)
+        assert file.end is not None
+        if last is None or last[1] < file.size_bytes:
+            return None
+        offset, position = last
+        if position > file.size_bytes:
+            return None, f"the file ends before byte {position}, where its last batch ended"
+        return (offset, f"the records from there to offset {file.end} are missing") if offset < file.end else None
+
     def check_at_start(self) -> None:
         """Load the index now if its file may name places after the last batch: they must be gone before other bytes
         lie there."""
@@ -206,6 +221,7 @@ class SegmentIndex:
             if self._added is added:  # else another thread reads it too, the log was cut back, or this took too long
                 self._added = None
                 index.add_run(added, end_position)
+                index.end = None if added else index.end
                 file.cached_index, self.is_behind, self._tail = index, False, None
                 end_position = file.size_bytes
         return self._completed(index, end_position)
@@ -217,7 +233,7 @@ class SegmentIndex:
         if file.end is not None and end_position == file.size_bytes:
             with self._lock:
                 index.upto = end_position
-                index.seal(file.end)
+                index.seal(file.end if index.end is None else index.end)
             with contextlib.suppress(OSError):  # it can be made again the next time
                 self._save(index)
         return index
@@ -371,6 +387,8 @@ def _extend(index: SparseIndex, walker: SegmentWalker, base: Offset, end_positio
     offset, position = (Offset(index.offsets[-1]), index.positions[-1]) if index.offsets else (base, 0)
     for at, header in walker.walk_past_damage(position, offset, end_position):
         _add_behind(index, at, header)
+        offset = header.next_offset
+    index.end = offset
 
 
 def _add_behind(index: SparseIndex, position: int, header: BatchHeader) -> None:

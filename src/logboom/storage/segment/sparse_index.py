@@ -33,6 +33,7 @@ class SparseIndex:
 
     __slots__ = (
         "cut_short",
+        "end",
         "interval_bytes",
         "max_timestamp",
         "offsets",
@@ -58,6 +59,8 @@ class SparseIndex:
         """Entries at the beginning of the index file that are not in here."""
         self.cut_short = False
         """Whether the file had entries of bytes that are no longer there."""
+        self.end: Offset | None = None
+        """The offset after the last batch, where the index was made or completed from the log and nothing was added."""
 
     def add(self, offset: Offset, position: int, size_bytes: int, max_timestamp: int) -> None:
         """Take note of the next batch of the segment."""
@@ -167,6 +170,18 @@ class SparseIndex:
             return None
         index.saved = len(index.offsets)
         return index
+
+
+def last_entry(disk: Disk, path: str) -> tuple[Offset, int] | None:
+    """Offset and position of the last entry of an index file; None where there is none, or it is not whole."""
+    try:
+        _, data = _last_entry(disk, path)
+    except OSError:
+        return None  # whoever needs the index reports it
+    if not _is_whole(data):
+        return None
+    offset, position, _ = _ENTRY.unpack_from(data)
+    return Offset(offset), position
 
 
 def sealed_newest(disk: Disk, path: str, end: Offset, end_position: int) -> int | None:
