@@ -2,10 +2,10 @@
 back the vote goes over all the same, and the other one decides alone."""
 
 import asyncio
-import errno
 from collections.abc import Awaitable, Callable
 
-from tests.sim.test_first_starts import LastChange, two_nodes
+from tests.sim.last_change import LastChange, stands_still
+from tests.sim.test_first_starts import two_nodes
 from tests.support.thoroughness import TURN, part
 
 from logboom.base.errors import LogboomError
@@ -14,26 +14,10 @@ from logboom.broker.control.nodes import node_id_of
 from logboom.sim.node import SimNode
 from logboom.sim.process import ProcessEndedError
 from logboom.sim.simulation import Simulation
-from logboom.sim.threads import current, must_wait
 
 _CHANGES = 50
 """A drain makes some 45."""
 _TURNS = 10
-
-
-def stands_still(node: SimNode, last: LastChange) -> None:
-    """The threads of a node that runs stand still before a change of its disk."""
-    before = node.disk.fault
-
-    def fault(operation: str, path: str) -> None:
-        if not (last.is_there or last.comes(operation, path)):
-            before(operation, path)
-        elif current() is not None:
-            must_wait("the end").park()
-        else:
-            raise BlockingIOError(errno.EAGAIN, "would wait", path)  # a thread does it instead
-
-    node.disk.fault = fault
 
 
 async def patiently(work: Callable[[], Awaitable[object]]) -> None:
@@ -68,7 +52,7 @@ async def drained_until(nodes: tuple[SimNode, SimNode], changes_max: int) -> Non
 
     last = LastChange(changes_max)
     for node in nodes:
-        stands_still(node, last)
+        stands_still(node.disk, last)
     draining = asyncio.ensure_future(patiently(drain))
     while not last.is_there and voters(nodes) != {2}:
         await asyncio.sleep(0.001)

@@ -1,11 +1,10 @@
 """The first start of a broker, ended at any of its changes of the disk: the next one comes up, in the same cluster."""
 
 import asyncio
-import errno
-from collections.abc import Callable
 from random import Random
 
 import pytest
+from tests.sim.last_change import LastChange, stands_still
 from tests.support.thoroughness import TURN, part
 
 from logboom.base.errors import LogboomError
@@ -15,26 +14,7 @@ from logboom.sim.disk import SimDisk
 from logboom.sim.loop import SimLoop
 from logboom.sim.node import SimNode
 from logboom.sim.simulation import Simulation
-from logboom.sim.threads import current, must_wait
 
-_CHANGES = frozenset(
-    {
-        "allocate",
-        "begin_sync",
-        "make_dir",
-        "make_dirs",
-        "make_root",
-        "open",
-        "remove_tree",
-        "rename",
-        "sync",
-        "sync_dir",
-        "truncate",
-        "unlink",
-        "write",
-        "write_nowait",
-    }
-)
 _TURNS = 40
 """Of a founding, a first start and a join, in which some 60, 140 and 190 changes are made."""
 
@@ -43,48 +23,21 @@ class Ended(BaseException):
     """The process ends here."""
 
 
-class LastChange:
-    """Ends whoever uses a disk before one of its changes."""
+def ends(node: SimNode, last: LastChange) -> None:
+    """End the next process of a node with its last change: a thread of it stands still there, until it is killed."""
+    serve = node.device.serve
 
-    def __init__(self, changes_max: int) -> None:
-        self.is_there = False
-        self._left = changes_max
+    def serve_until(disk: SimDisk, loop: SimLoop) -> None:
+        serve(disk, loop)
+        stands_still(disk, last)
 
-    def comes(self, operation: str, path: str) -> bool:
-        if operation in _CHANGES:
-            self._left -= 1
-        self.is_there = self._left < 0
-        return self.is_there
-
-    def never_comes(self) -> None:
-        """Nothing ends any more."""
-        self._left = 1 << 40
-
-    def ends(self, node: SimNode) -> None:
-        """End the next process of a node: a thread of it stands still there, until it is killed."""
-        serve = node.device.serve
-
-        def serve_until(disk: SimDisk, loop: SimLoop) -> None:
-            serve(disk, loop)
-            before: Callable[[str, str], None] = disk.fault
-
-            def fault(operation: str, path: str) -> None:
-                if not (self.is_there or self.comes(operation, path)):
-                    before(operation, path)
-                elif current() is not None:
-                    must_wait("the end").park()
-                else:
-                    raise BlockingIOError(errno.EAGAIN, "would wait", path)  # a thread does it instead
-
-            disk.fault = fault
-
-        node.device.serve = serve_until  # type: ignore[method-assign]
+    node.device.serve = serve_until  # type: ignore[method-assign]
 
 
 async def start_until(node: SimNode, last: LastChange) -> bool:
     """Start a node that ends with a change; False where it made fewer."""
     serve = node.device.serve
-    last.ends(node)
+    ends(node, last)
     starting = asyncio.ensure_future(node.start())
     for _ in range(10_000):
         if last.is_there:
@@ -157,7 +110,7 @@ def test_a_founding_that_ended_anywhere_is_completed_or_refused_with_what_to_do(
 
     def found(node: SimNode, last: LastChange) -> None:
         def fault(operation: str, path: str) -> None:
-            if last.comes(operation, path):
+            if last.comes(operation):
                 raise Ended
 
         node.disk.fault = fault
