@@ -103,6 +103,15 @@ def keep_damage_to_itself(patch: Patch) -> None:
     patch.setattr(ReplicaManager, "found_damage", lambda *_: False)
 
 
+def take_lost_segments_for_deleted(patch: Patch) -> None:
+    """Rule 9: a log begins with the first file that is there."""
+
+    def begins(state: LogState, _: Any) -> None:
+        state.log_start_offset, state.start_is_known = state.segments[0].base, True
+
+    patch.setattr(recovery, "_set_start", begins)
+
+
 def make_partitions_under_the_lease_of_that_moment(patch: Patch) -> None:
     """Rule 6: a partition that is made keeps to whether its broker had a lease then, although it goes into service
     later."""

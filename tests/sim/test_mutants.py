@@ -14,6 +14,7 @@ from tests.replication.mutants import let_the_last_one_lead_on
 from tests.sim import mutants
 from tests.sim.mutants import Mutant
 
+from logboom.base.units import KIB
 from logboom.sim.cluster import run_cluster_seed
 from logboom.sim.cluster_faults import DISK_LOSSES, NETWORK_LANE, NODE_FAULTS
 from logboom.sim.cluster_scenario import ClusterScenario
@@ -115,6 +116,14 @@ FLIPPED_AND_FIRST: Final = replace(
     ),
 )
 """Bits flip in the records of one; then all stop in good order, that one last, and it is back before the others."""
+FILES_LOST: Final = replace(
+    _BASE,
+    producer_pause_max_s=0.02,
+    troubled_s=10.0,
+    broker_config={**_BASE.broker_config, "stream_defaults": {"segment_bytes": 16 * KIB}},
+    schedule=planned((2.5, "n2", "lose-files", 2), (5, "n2", "lose-files", 2), (7.5, "n2", "lose-files", 2)),
+)
+"""One finds its partitions without some of their files, three times."""
 FLAPPING: Final = replace(
     _BASE,
     producers=1,
@@ -229,6 +238,7 @@ def _slow(mutant: Mutant, scenario: ClusterScenario) -> object:
         _slow(mutants.believe_in_the_tail, ALONE_WITHOUT_POWER),
         _slow(mutants.cut_damage_without_a_word, FLIPPED_AND_FIRST),
         _slow(mutants.keep_damage_to_itself, FLIPPED),
+        _slow(mutants.take_lost_segments_for_deleted, FILES_LOST),
         _slow(mutants.try_failed_syncs_again, ALONE),
         _slow(mutants.take_short_writes_for_whole, FULL),
         (mutants.vote_without_a_note, NO_POWER),
