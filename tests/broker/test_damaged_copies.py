@@ -5,13 +5,14 @@ import errno
 from functools import partial
 from random import Random
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, bytes_of, on_brokers, refusal_of, stays, until
 
 from logboom.base.errors import StorageError
-from logboom.base.ids import NO_BROKER, BrokerId, Offset
+from logboom.base.ids import NO_BROKER, BrokerId, Offset, StreamName
 from logboom.base.ports import SyncFailedError
 from logboom.broker.partition.replica import Partition
 from logboom.broker.peers import FrameKind
@@ -445,6 +446,34 @@ async def test_nobody_waits_for_a_lost_copy_where_all_were_killed(cluster: Clust
     _lose_files(cluster, 1)
     await _a_whole_one_leads(cluster)
     assert cluster.leader("orders").log_end_offset == 5
+
+
+@on_brokers(2, minimum=1)
+async def test_a_controller_of_an_earlier_build_gets_answers_that_it_can_read(cluster: Cluster) -> None:
+    """It would drop the answers about all partitions because of one in which a copy is said to be damaged or lost."""
+    names = [StreamName("orders"), StreamName("whole")]
+    for name in names:
+        await cluster.create(name, [1, 2])
+        for number in range(5):
+            await append(cluster.leader(name), b"%d" % number * 50)
+    await cluster.stop(2)
+    await _damage(cluster, 1)
+    question = msgspec.msgpack.encode([(cluster.image.by_name[name].id, 0) for name in names])
+    earlier = cluster.network.join(2)
+
+    async def told() -> list[object]:
+        answer: list[object] = msgspec.msgpack.decode(
+            await earlier.call(BrokerId(1), FrameKind.LOG_ENDS, [question], timeout_s=5)
+        )
+        return answer
+
+    epoch = int(cluster.leader("orders").leader_epoch)
+    assert await told() == [[epoch, 5], [epoch, 5]]
+    await cluster.stop(1)
+    _lose_files(cluster, 1)
+    await cluster.start(1)
+    assert isinstance(await refusal_of(_found(cluster, 1)), StorageError)
+    assert await told() == [None, [epoch, 5]]
 
 
 async def _killed_in_sync_with_one_damaged(cluster: Cluster, *, tail: bool) -> None:

@@ -29,6 +29,9 @@ _ANSWER_S: Final = 2.0
 QUESTIONS_MAX: Final = 10_000
 """Partitions of one question: to look for this many takes a few hundredths of a second, during which nothing else is
 done."""
+_TAKES_DAMAGE: Final[ReplicaKey] = (StreamId(UUID(int=0)), PartitionIndex(0))
+"""The last question of one who takes answers about damaged and lost copies. It is about no partition, so that builds
+which do not know it answer None to it. To those, no other answers may be given: they would drop all of them."""
 _Many = msgspec.Meta(max_length=QUESTIONS_MAX)
 _Epoch = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -76,8 +79,8 @@ class LogEnds:
 
     async def _ends_of(self, broker: BrokerId, keys: Sequence[ReplicaKey]) -> Mapping[ReplicaKey, LogEnd]:
         found: dict[ReplicaKey, LogEnd] = {}
-        for start in range(0, len(keys), QUESTIONS_MAX):
-            some = keys[start : start + QUESTIONS_MAX]
+        for start in range(0, len(keys), QUESTIONS_MAX - 1):
+            some = keys[start : start + QUESTIONS_MAX - 1]
             told = await (self._own_ends(some) if broker == self._own else self._ask_broker(broker, some))
             if len(told) != len(some):
                 return {}
@@ -86,11 +89,11 @@ class LogEnds:
 
     async def _ask_broker(self, broker: BrokerId, keys: Sequence[ReplicaKey]) -> Sequence[LogEnd | None]:
         """What another broker answers; nothing where it does not, or sends what is no answer."""
-        body = msgspec.msgpack.encode(list(keys))
+        body = msgspec.msgpack.encode([*keys, _TAKES_DAMAGE])
         try:
             answer = await self._peers.call(broker, FrameKind.LOG_ENDS, (body,), timeout_s=_ANSWER_S)
-            told = _ANSWERS.decode(answer)
-        except (LogboomError, msgspec.DecodeError):
+            *told, _ = _ANSWERS.decode(answer)
+        except (LogboomError, msgspec.DecodeError, ValueError):
             return []
         return [one and LogEnd(Epoch(one.epoch), Offset(one.end_offset), one.is_whole) for one in told]
 
@@ -99,8 +102,10 @@ class LogEnds:
             keys = _QUESTIONS.decode(body)
         except msgspec.DecodeError as error:
             raise InvalidRequestError(f"a question for the ends of logs cannot be read: {error}") from None
-        ends = await self._own_ends([(StreamId(one), PartitionIndex(index)) for one, index in keys])
-        return (msgspec.msgpack.encode([one and _packed(one) for one in ends]),)
+        asked = [(StreamId(one), PartitionIndex(index)) for one, index in keys]
+        ends = await self._own_ends(asked)
+        pack = _packed if asked and asked[-1] == _TAKES_DAMAGE else _packed_for_earlier_builds
+        return (msgspec.msgpack.encode([one and pack(one) for one in ends]),)
 
     async def _own_ends(self, keys: Sequence[ReplicaKey]) -> Sequence[LogEnd | None]:
         ends = [self._end(key) for key in keys]
@@ -135,3 +140,8 @@ class LogEnds:
 def _packed(end: LogEnd) -> tuple[int | bool, ...]:
     whole = (int(end.epoch), int(end.end_offset))
     return whole if end.is_whole else (*whole, False)
+
+
+def _packed_for_earlier_builds(end: LogEnd) -> tuple[int, ...] | None:
+    """What they would have answered: a lost copy cannot lead, and a damaged one counts up to its last batch."""
+    return None if end == NOTHING else (int(end.epoch), int(end.end_offset))
