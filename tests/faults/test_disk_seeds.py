@@ -23,11 +23,12 @@ CONFIGS = (
 )
 FAULTS = (None, None, None, errno.EIO, errno.ENOSPC, errno.EMFILE)
 LIVES = 5
-FOUND = (3, 1449, 2467, 13224, 8, 704, 4476)
+FOUND = (3, 1449, 2467, 13224, 8, 704, 4476, 2439)
 """Seeds that failed once: names of segments lost out of order; index entries of bytes that were cut; an epoch that was
 noted and then forgotten with the tail before it; a cut that noted as durable what was only written; a truncation that
 the next process believed and the disk did not have; a durable snapshot of producers replaced by one that was not;
-batches of a producer remembered around one that was forgotten."""
+batches of a producer remembered around one that was forgotten; a log cut back to its start, before which a deletion had
+left the first of three segments and removed the next."""
 SHORT, LONG = 50, 6_000
 
 

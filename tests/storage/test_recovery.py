@@ -440,8 +440,9 @@ def test_a_hole_in_the_middle_of_a_log_is_told_at_each_start(how: str, remade: b
         again.close()
 
 
-def test_what_a_deletion_had_not_removed_yet_is_no_hole() -> None:
-    """Its segments go in any order, where the power fails meanwhile."""
+def test_what_a_deletion_had_not_removed_yet_is_no_part_of_the_log() -> None:
+    """Segments go in any order, where the power fails meanwhile. The log was cut back to the end of one before a gap,
+    and what was written then was damage."""
     disk = SimDisk()
     log = of_many_segments(disk)
     first, _, third, *_ = log.segments
@@ -451,7 +452,15 @@ def test_what_a_deletion_had_not_removed_yet_is_no_hole() -> None:
     for path, data in saved.items():
         disk.open(path, create=True).write(0, [data])
     reports = Reports()
-    assert open_log(disk, _SHORT_SEGMENTS, reports=reports).log_start_offset == third.base
+    again = open_log(disk, _SHORT_SEGMENTS, reports=reports)
+    assert again.log_start_offset == again.segments[0].base == third.base
+    assert not any(disk.exists(path) for path in saved)
+    again.truncate(third.base, now_ms=1_000)
+    append(again, batch(2, 50))
+    again.flush(sync=True)
+    assert read_one(again, third.base) is not None
+    again.close()
+    assert open_log(disk, _SHORT_SEGMENTS, reports=reports).log_end_offset == third.base + 2
     assert reports.damage == []
 
 

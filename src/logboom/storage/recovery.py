@@ -63,6 +63,7 @@ def recover(
     # A log that was closed cleanly, or killed with nothing in progress, is opened without one write or sync.
     if changed or known is None or state.unsettled:
         _note(state, sync=changed)
+    _remove_deleted(state)
     state.is_settled = not changed and not state.active.size_bytes and not state.active.file.has_room
     return state
 
@@ -105,6 +106,18 @@ def _note(state: LogState, *, sync: bool) -> None:
         if lack is None:
             raise
         state.report(Notice(state.directory, f"what recovery found is not noted: {lack}"))
+
+
+def _remove_deleted(state: LogState) -> None:
+    """Remove what a deletion that was cut short has left below the log start. Any of its segments may be missing, so
+    they are no part of the log to which a truncation could cut it back."""
+    start = state.log_start_offset
+    deleted = [segment for segment in state.segments if segment.end is not None and segment.end <= start]
+    if not deleted or state.unsettled:  # there was no room to make that start certain: they may be needed again
+        return
+    state.set_segments(state.segments[len(deleted) :])
+    for segment in deleted:
+        segment.remove()
 
 
 def segment_begun_ms(state: LogState, now_ms: int) -> int:

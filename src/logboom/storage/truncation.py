@@ -150,7 +150,7 @@ class DetachedSegments:
     def remove(self) -> None:
         """Remove the files, which takes long where they are large. On any thread, beside everything else.
 
-        What a crash or an error leaves of them lies below the start and goes with the next deletion. Raises
+        What a crash or an error leaves of them lies below the start, and goes when the log is opened next. Raises
         StorageError.
         """
         state = self.state
