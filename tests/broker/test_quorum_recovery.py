@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.broker.node import append, values_of
+from tests.broker.node import append, append_soon, batch, values_of
 from tests.broker.replicated import DIRECTOR, Cluster, refusal_of, until
 from tests.support.simulated import machine, replace_disk, run
 
@@ -103,6 +103,87 @@ def test_what_was_acked_is_there_and_the_cluster_grows_again(cluster: Cluster) -
         await until(lambda: len(one.cluster.quorum().voters) == 3, "three vote again")
         for broker in (3, 2, 1):
             await cluster.brokers.pop(broker).stop()
+
+    run(body)
+
+
+async def stopped(cluster: Cluster, broker: int) -> None:
+    """In good order, as far as there is anybody to tell."""
+    process = cluster.brokers.pop(broker)
+    await process.leave()
+    await process.stop()
+    cluster.network.leave(broker)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "without power"])
+@pytest.mark.parametrize("changes", [1, 3, 4])
+@pytest.mark.parametrize("is_alone", [True, False], ids=["alone in sync", "with another one"])
+def test_leaders_of_whom_the_copy_does_not_know_lose_nothing(
+    tmp_path: Path, clean: bool, changes: int, is_alone: bool
+) -> None:
+    """The copy was cut off before some changes of the leader. The next leaders got epochs that had been given: their
+    logs were not led, or records with which another one had been alone were taken from it."""
+    cluster = Cluster(tmp_path, voters=3, minimum=1)
+
+    async def body() -> None:
+        for broker in (DIRECTOR, 1, 2, 3, 4):
+            await cluster.start(broker)
+        await until(lambda: len(cluster[DIRECTOR].cluster.quorum().voters) == 3, "three vote")
+        await cluster.create("data", [3, 4])
+        for other in (DIRECTOR, 2, 3, 4):
+            cluster.network.cut(1, other)
+        for number in range(changes):
+            await cluster.elect("data", 0, 4 - number % 2)
+            await until(lambda: cluster.leader("data").role.leads, "the next one leads")
+            await append(cluster.leader("data"), b"%d" % number)
+        cluster.network.cut(3, 4)
+        pending = append_soon(cluster.leader("data"), batch(b"last"))
+        if is_alone:
+            await pending
+        else:
+            await until(lambda: cluster.leader("data").log_end_offset == changes + 1, "it is there, and not acked")
+        for broker in (DIRECTOR, 2):
+            await end(cluster, broker)
+        for broker in (3, 4, 1):
+            await (stopped if clean else end)(cluster, broker)
+        await refusal_of(pending)
+        cluster.network.heal()
+        found_anew(cluster, 1, [DIRECTOR, 2])
+        one = await cluster.start(1)
+        for broker in (3, 4):
+            with directory(cluster, broker) as opened:
+                rejoin(opened, cluster.disk(broker))
+            await cluster.start(broker, join=("memory:1",))
+        await until(partial(in_sync, one, "data"), "they have the same")
+        (assignment,) = one.catalog.image.by_name[StreamName("data")].assignments
+        await append(cluster.partition(assignment.leader, "data"), b"goes on")
+        copies = [cluster.partition(broker, "data") for broker in (3, 4)]
+        await until(lambda: all(shows(copy, changes + 2) for copy in copies), "it is on both")
+        for copy in copies:
+            assert await values_of(copy) == [*(b"%d" % number for number in range(changes)), b"last", b"goes on"]
+        for broker in (4, 3, 1):
+            await cluster.brokers.pop(broker).stop()
+
+    run(body)
+
+
+def test_a_producer_id_of_which_the_copy_does_not_know_is_given_to_nobody_else(cluster: Cluster) -> None:
+    """The first batches of the next one would be taken for copies of those that are there."""
+
+    async def body() -> None:
+        for broker in (DIRECTOR, 1, 2):
+            await cluster.start(broker)
+        await until(lambda: len(cluster[DIRECTOR].cluster.quorum().voters) == 3, "three vote")
+        for other in (DIRECTOR, 2):
+            cluster.network.cut(1, other)
+        given = {await cluster[2].producer_ids.allocate() for _ in range(3)}
+        for broker in (DIRECTOR, 2, 1):
+            await end(cluster, broker)
+        cluster.network.heal()
+        found_anew(cluster, 1, [DIRECTOR, 2])
+        one = await cluster.start(1)
+        assert given.isdisjoint({await one.producer_ids.allocate() for _ in range(3)})
+        await cluster.brokers.pop(1).stop()
 
     run(body)
 

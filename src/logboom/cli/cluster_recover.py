@@ -16,7 +16,7 @@ from logboom.base.ids import BrokerId
 from logboom.broker.control.nodes import node_id_of
 from logboom.broker.disk.data_dir import DataDir, identity_of
 from logboom.broker.raft.migration import GROUP_FORMAT
-from logboom.broker.raft.quorum_recovery import Copy, found_group, read_copy, rejoin, without_lost
+from logboom.broker.raft.quorum_recovery import Copy, found_group, read_copy, recovered, rejoin
 from logboom.broker.runtime import Runtime
 from logboom.cli.common import AsJson, fail, note, plural, print_json
 from logboom.host import OsDisk, ReadOnlyDisk
@@ -109,7 +109,7 @@ def _brokers(text: str) -> list[BrokerId]:
 def _summary(data_dir: DataDir, copy: Copy, lost: list[BrokerId]) -> dict[str, object]:
     own = data_dir.identity.broker_id
     known = [broker for broker in lost if broker in copy.image.brokers and broker != own]
-    after = without_lost(copy.image, known)
+    after = recovered(copy.image, known)
     here, elsewhere, nowhere = _held(after, own)
     return {
         "node": own,
@@ -126,11 +126,12 @@ def _summary(data_dir: DataDir, copy: Copy, lost: list[BrokerId]) -> dict[str, o
 
 
 def _held(image: Image, own: BrokerId) -> tuple[list[str], list[str], list[str]]:
-    """Partitions that this broker can lead, those that others can, and those that nobody can."""
+    """Partitions that this broker leads, those for which others have to be back, and those that nobody can lead."""
     here, elsewhere, nowhere = list[str](), list[str](), list[str]()
     for stream in image:
         for index, one in enumerate(stream.assignments):
-            where = here if own in one.relied_on else elsewhere if one.relied_on else nowhere
+            left = image.brokers.keys() & one.relied_on
+            where = here if left == {own} else elsewhere if left else nowhere
             where.append(f"{stream.name}:{index}")
     return here, elsewhere, nowhere
 
@@ -149,8 +150,8 @@ def _show(summary: dict[str, object], as_json: bool) -> None:
     )
     typer.echo(f"other brokers that are not lost: {', '.join(map(str, others)) or 'none'}")
     typer.echo(
-        f"partitions: {summary['partitions_here']} have all acked records here, {summary['partitions_elsewhere']} "
-        f"wait for other brokers, {len(nowhere)} have lost every replica that had all records"
+        f"partitions: {summary['partitions_here']} can be led here, {summary['partitions_elsewhere']} once the other "
+        f"brokers with a replica are back, {len(nowhere)} have lost every replica that had all records"
     )
     if nowhere:
         rest = f" and {plural(len(nowhere) - _SHOWN, 'other')}" if len(nowhere) > _SHOWN else ""

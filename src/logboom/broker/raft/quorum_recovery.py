@@ -5,9 +5,13 @@
     rejoin    this member forgets the group it was in, to join the new generation with the records that it holds
 
 Changes that the lost majority committed and that never reached this member are lost. So this is done on request alone,
-once, on the member whose copy goes furthest. The generation is part of the name by which brokers know their cluster
-(`Identity.as_peer`): members of an older generation, if they ever run again, are refused by those of the new one, and
-cannot elect a leader with them. Records of streams are not touched.
+once, on the member whose copy goes furthest. Epochs and producer ids that were given in such changes are not given
+again (etcd leaves out revisions in the same way, `etcdutl snapshot restore --bump-revision`). Nor is the copy believed
+about which replicas were in sync last: the controller compares the logs of all that are left (`unclean_recovery`).
+
+The generation is part of the name by which brokers know their cluster (`Identity.as_peer`): members of an older
+generation, if they ever run again, are refused by those of the new one, and cannot elect a leader with them. Records of
+streams are not touched.
 
 The new copy is made beside the old one, which is kept under another name. A crash leaves the old copy, or the new one,
 or neither in its place; then the broker does not start, and the same command is given again. The broker is stopped; its
@@ -16,21 +20,38 @@ directory is locked.
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from logboom.base.errors import InvalidRequestError, StorageError
-from logboom.base.ids import BrokerId
+from logboom.base.ids import NO_BROKER, BrokerEpoch, BrokerId, Epoch, PartitionEpoch, ProducerId
 from logboom.base.ports import Disk
 from logboom.broker.disk.data_dir import METADATA_DIR, DataDir
 from logboom.broker.raft.files import RaftFiles, Report
 from logboom.broker.raft.migration import GROUP_DIR
-from logboom.metadata import Image, Stream, apply_all, decode_all, encode_all
+from logboom.metadata import (
+    Image,
+    MetadataRecord,
+    ProducerIdsAllocated,
+    SnapshotBegun,
+    Stream,
+    StreamCreated,
+    apply_all,
+    decode_all,
+    encode_all,
+)
 from logboom.metadata.membership import fence, unregister
+from logboom.metadata.records import BrokerRegistered, Placed
 from logboom.raft import ConfState, EntryType, HardState, Index, NodeId, Snapshot, Stored, Term
 
 _NEW_DIR: Final = f"{GROUP_DIR}-new"
 _BEFORE: Final = f"{GROUP_DIR}-before-"
 """Where copies of groups before are kept, numbered from 1 on."""
+_EPOCHS_SKIPPED: Final = 1_000_000
+"""More than changes of one leader, or starts of brokers, that a member can have missed. Leader epochs have 31 bits."""
+_PRODUCER_IDS_SKIPPED: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +87,12 @@ def read_copy(disk: Disk, report: Report) -> Copy:
     return Copy(image, max(stored.hard_state.term, last.term), last.index, unsure)
 
 
-def without_lost(image: Image, lost: Collection[BrokerId]) -> Image:
+def recovered(image: Image, lost: Collection[BrokerId]) -> Image:
+    """The image with which a new group begins, where these brokers are lost."""
+    return _beyond_what_is_lost(_without_lost(image, lost))
+
+
+def _without_lost(image: Image, lost: Collection[BrokerId]) -> Image:
     """The image once brokers are gone for good, with their disks: they are in no ISR and no ELR, and not registered.
 
     They stay among the replicas of their partitions, so that a new broker under such an id gets its records back.
@@ -75,6 +101,41 @@ def without_lost(image: Image, lost: Collection[BrokerId]) -> Image:
         image = apply_all(image, fence(image, broker, _all_replicas))
         image = apply_all(image, unregister(image, broker, _all_replicas))
     return image
+
+
+def _beyond_what_is_lost(image: Image) -> Image:
+    """The image once no epoch and no producer id in it may be one that the lost majority gave to
+    somebody else.
+
+    No clean shutdown that it knows of counts either, since the process may not have been the last of its broker. So
+    all replicas that are left, unless none of them was relied on, leave the ISR when they come, and the last one makes
+    the controller compare their logs: each waits for all others.
+    """
+    ids = ProducerIdsAllocated(next_id=ProducerId(image.next_producer_id + _PRODUCER_IDS_SKIPPED))
+    return apply_all(Image(), (*map(partial(_later, image), image.snapshot()), ids))
+
+
+def _later(image: Image, record: MetadataRecord) -> MetadataRecord:
+    match record:
+        case SnapshotBegun():
+            return replace(record, next_broker_epoch=BrokerEpoch(record.next_broker_epoch + _EPOCHS_SKIPPED))
+        case BrokerRegistered() if record.id in image.brokers:
+            return replace(record, epoch=BrokerEpoch(record.epoch + _EPOCHS_SKIPPED))
+        case StreamCreated():
+            return replace(record, placed=tuple(_placed_later(image, one) for one in record.placed))
+    return record
+
+
+def _placed_later(image: Image, one: Placed) -> Placed:
+    left = tuple(sorted(broker for broker in one.replicas if broker in image.brokers))
+    is_relied_on = not {*left}.isdisjoint(one.assignment.relied_on)
+    placed = replace(
+        one,
+        leader=NO_BROKER,
+        leader_epoch=Epoch(one.leader_epoch + _EPOCHS_SKIPPED),
+        partition_epoch=PartitionEpoch(one.partition_epoch + _EPOCHS_SKIPPED),
+    )
+    return replace(placed, isr=left, elr=(), last_known=()) if is_relied_on else placed
 
 
 def _all_replicas(stream: Stream) -> int:
@@ -93,7 +154,7 @@ def found_group(data_dir: DataDir, disk: Disk, node_id: NodeId, copy: Copy, lost
             raise InvalidRequestError(f"this is the data directory of broker {own}: it is not lost")
         if broker not in copy.image.brokers:
             raise InvalidRequestError(f"no broker is registered as {broker}")
-    image = without_lost(copy.image, lost)
+    image = recovered(copy.image, lost)
     term, index = Term(copy.term + 1), Index(copy.last + 1)
     conf_state = ConfState(voters=(node_id,))
     snapshot = Snapshot(index, term, conf_state, encode_all(tuple(image.snapshot())))
