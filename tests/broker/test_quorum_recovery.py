@@ -60,6 +60,17 @@ async def three_voters(cluster: Cluster) -> None:
             await append(cluster.leader(name), b"%d" % number)
 
 
+def copied_to(target: SimDisk, source: SimDisk, directory: str) -> None:
+    target.make_dir(directory)
+    for name in source.list(directory):
+        data = source.open(f"{directory}/{name}").read(0, source.size(f"{directory}/{name}"))
+        target.open(f"{directory}/{name}", create=True).write(0, [data])
+
+
+async def append_in(cluster: Cluster, broker: int) -> None:
+    await append(cluster.partition(broker, "data"), b"more")
+
+
 def shows(partition: Partition, end: int) -> bool:
     return partition.high_watermark == end
 
@@ -163,6 +174,48 @@ def test_leaders_of_whom_the_copy_does_not_know_lose_nothing(
             assert await values_of(copy) == [*(b"%d" % number for number in range(changes)), b"last", b"goes on"]
         for broker in (4, 3, 1):
             await cluster.brokers.pop(broker).stop()
+
+    run(body)
+
+
+def test_a_replica_of_whose_move_the_copy_does_not_know_stays_on_its_disk(tmp_path: Path) -> None:
+    """Nobody else has it. The broker to which it was moved finds a directory that is assigned to another one."""
+    cluster = Cluster(tmp_path, voters=3, minimum=1)
+
+    async def body() -> None:
+        for broker in (DIRECTOR, 1, 2, 3, 4):
+            await cluster.start(broker)
+        await until(lambda: len(cluster[DIRECTOR].cluster.quorum().voters) == 3, "three vote")
+        await cluster.create("data", [3])
+        await append(cluster.leader("data"), b"acked")
+        for other in (DIRECTOR, 2, 3, 4):
+            cluster.network.cut(1, other)
+        await cluster[2].cluster_admin.reassign("data", 0, [4])
+        await until(lambda: cluster.assignment("data").replicas == (4,), "it is moved")
+        await until(lambda: not cluster.disk(3).exists("streams/data-0"), "it is gone from where it was")
+        await append(cluster.leader("data"), b"acked there")
+        for broker in (DIRECTOR, 2, 3, 4, 1):
+            await end(cluster, broker)
+        cluster.network.heal()
+        found_anew(cluster, 1, [DIRECTOR, 2])
+        await cluster.start(1)
+        for broker in (3, 4):
+            with directory(cluster, broker) as opened:
+                rejoin(opened, cluster.disk(broker))
+        for _ in range(2):  # and a restart does not remove it either
+            for broker in (3, 4):
+                await cluster.start(broker, join=("memory:1",))
+            refused = await refusal_of(append_in(cluster, 3))
+            assert "the directory streams/data-0 is missing" in str(refused)
+            for broker in (3, 4):
+                await cluster.brokers.pop(broker).stop()
+                cluster.network.leave(broker)
+        copied_to(cluster.disk(3), cluster.disk(4), "streams/data-0")
+        await cluster.start(3)
+        await until(lambda: cluster.partition(3, "data").role.leads, "it leads with what was copied")
+        assert await values_of(cluster.partition(3, "data")) == [b"acked", b"acked there"]
+        await cluster.brokers.pop(3).stop()
+        await cluster.brokers.pop(1).stop()
 
     run(body)
 

@@ -227,7 +227,15 @@ class Broker:
         threads = self._config.now.open_threads
         return ReplicaManager(
             self.replicas,
-            LogManager(self._disk, self.runtime, self.flusher, services, self.log, open_threads=threads),
+            LogManager(
+                self._disk,
+                self.runtime,
+                self.flusher,
+                services,
+                self.log,
+                open_threads=threads,
+                keeps_moved=self.identity.generation > 0,
+            ),
             self.identity.broker_id,
             made=MadeReplicas(self._disk, self.flusher, self.log),
             flusher=self.flusher,

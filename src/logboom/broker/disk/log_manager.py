@@ -81,7 +81,11 @@ class LogManager:
         log: FilteringBoundLogger,
         *,
         open_threads: int,
+        keeps_moved: bool,
     ) -> None:
+        """`keeps_moved`: whether directories of partitions that other brokers hold stay where a start finds them, since
+        the metadata may be from before they were moved here (`raft.quorum_recovery`)."""
+        self._keeps_moved = keeps_moved
         self._disk = disk
         self._clock = runtime.clock
         self._settled_clock = runtime.settled_clock
@@ -226,16 +230,19 @@ class LogManager:
 
     async def remove_moved_away(self, image: Image, assigned: Iterable[Assigned]) -> None:
         """Remove the directories of partitions that other brokers hold according to an image that is not older than
-        this process: what an earlier process did not finish."""
+        this process: what an earlier process did not finish. If that image may not know of a move, they stay."""
         await self._on_openers(partial(self._remove_moved_away, image, _directories(assigned)))
 
     def _remove_moved_away(self, image: Image, owned: set[str]) -> None:
-        removed = []
-        for name in self._disk.list(STREAMS_DIR):
-            if f"{STREAMS_DIR}/{name}" not in owned and is_moved_away(self._disk, name, image):
-                self._log.info("removing a replica that other brokers hold", directory=f"{STREAMS_DIR}/{name}")
-                removed.append(f"{STREAMS_DIR}/{name}")
-        remove_trees(self._disk, removed)
+        unassigned = [name for name in self._disk.list(STREAMS_DIR) if f"{STREAMS_DIR}/{name}" not in owned]
+        moved = [name for name in unassigned if is_moved_away(self._disk, name, image)]
+        if self._keeps_moved:
+            if moved:
+                self._report_unknown(image, moved)
+            return
+        for name in moved:
+            self._log.info("removing a replica that other brokers hold", directory=f"{STREAMS_DIR}/{name}")
+        remove_trees(self._disk, [f"{STREAMS_DIR}/{name}" for name in moved])
 
     def _remove_leftovers(self, image: Image, names: Iterable[str], owned: set[str]) -> None:
         deleted = frozenset(image.tombstones)
