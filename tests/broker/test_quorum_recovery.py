@@ -12,7 +12,7 @@ from tests.broker.replicated import DIRECTOR, Cluster, refusal_of, until
 from tests.support.simulated import machine, replace_disk, run
 
 from logboom.base.errors import InvalidRequestError, NotEnoughReplicasError, StorageError
-from logboom.base.ids import BrokerId, StreamName
+from logboom.base.ids import BrokerId, ProducerId, StreamName
 from logboom.broker.broker import Broker
 from logboom.broker.control.nodes import node_id_of
 from logboom.broker.disk.data_dir import DataDir, DataDirError
@@ -237,6 +237,37 @@ def test_a_producer_id_of_which_the_copy_does_not_know_is_given_to_nobody_else(c
         one = await cluster.start(1)
         assert given.isdisjoint({await one.producer_ids.allocate() for _ in range(3)})
         await cluster.brokers.pop(1).stop()
+
+    run(body)
+
+
+def test_a_broker_that_runs_alone_goes_on_with_older_metadata(tmp_path: Path) -> None:
+    """Restored from a backup, they know neither the latest epochs of its logs nor the producer ids that it gave."""
+    cluster = Cluster(tmp_path, voters=1, minimum=1)
+
+    async def life(value: bytes) -> ProducerId:
+        broker = await cluster.start(DIRECTOR)
+        if "orders" not in broker.catalog.image.by_name:
+            await broker.catalog.create_stream("orders")
+        await append(broker.replicas.find("orders", 0), value)
+        given = await broker.producer_ids.allocate()
+        await cluster.brokers.pop(DIRECTOR).stop()
+        return given
+
+    async def body() -> None:
+        given = [await life(b"0")]
+        backup = cluster.disk(DIRECTOR).copy()
+        given += [await life(b"%d" % number) for number in range(1, 5)]
+        disk = cluster.disk(DIRECTOR)
+        disk.remove_tree("metadata")
+        for path in [path for path in backup.nodes if path.startswith("metadata/")]:
+            disk.make_dir(path.rpartition("/")[0])
+            disk.open(path, create=True).write(0, [bytes(backup.nodes[path].data)])
+        found_anew(cluster, DIRECTOR, [])
+        assert await life(b"5") not in given
+        broker = await cluster.start(DIRECTOR)
+        assert await values_of(broker.replicas.find("orders", 0)) == [b"%d" % number for number in range(6)]
+        await cluster.brokers.pop(DIRECTOR).stop()
 
     run(body)
 
