@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.support.logs import Reports, append, batch, filled, open_log, read_batches
+from tests.support.logs import Reports, append, batch, filled, open_log, read_batches, read_one
 
 from logboom.base.errors import OffsetOutOfRangeError, RetriableStorageError, StorageError
 from logboom.base.ids import Epoch, Offset
@@ -253,3 +253,43 @@ def test_a_read_beside_a_truncation_finds_no_damage(
     log.flush(sync=True)
     read_all(log)
     assert not reports.damage
+
+
+def test_old_segments_that_are_removed_late_take_nothing_of_a_log_that_has_begun_again_below() -> None:
+    """A thread removes them by their names. The log was emptied meanwhile, and has files of the same names."""
+    disk = SimDisk()
+    log, _ = filled(disk)
+    assert len(log.segments) > 3
+    detached = log.detach_before(log.segments[3].base)
+    log.truncate(Offset(0), now_ms=1_000, discard_all=True)
+    for _ in range(60):
+        append(log, batch(2, 60))
+    log.flush(sync=True)
+    detached.remove()
+    assert all(disk.exists(segment.path) for segment in log.segments)
+    log.close()
+    reports = Reports()
+    again = open_log(disk, reports=reports)
+    assert (again.log_start_offset, again.log_end_offset, reports.damage) == (0, 120, [])
+    assert all(read_one(again, offset) for offset in range(0, 120, 2))
+
+
+def test_a_log_does_not_begin_again_while_an_old_segment_is_being_removed() -> None:
+    disk = SimDisk()
+    log, _ = filled(disk)
+    detached = log.detach_before(log.segments[3].base)
+    refused: list[str] = []
+
+    def emptied(operation: str, path: str) -> None:
+        if operation == "unlink" and path.endswith(".log") and not refused:
+            with pytest.raises(RetriableStorageError) as caught:
+                log.truncate(Offset(0), now_ms=1_000, discard_all=True)
+            refused.append(str(caught.value))
+
+    disk.fault = emptied
+    detached.remove()
+    assert refused == ["Old segments are still being removed."]
+    disk.fault = lambda operation, path: None
+    assert log.truncate(Offset(0), now_ms=1_000, discard_all=True) == 0
+    append(log, batch())
+    assert log.flush(sync=True) == 1

@@ -59,6 +59,7 @@ The modules, each using those above it only
     epochs, producers, checkpoint, first_dirty   what is known beside the batches
     files, snapshots                             names of files; the files of the producer table
     segment/                                     one segment: file, walker, index, reader
+    removals                                     old segments whose files are still there
     state                                        `LogState`: all of the above for one log
     staging, plan                                batches placed and not written yet; where segments will end
     compaction/                                  key compaction of a state: two passes, and the swap of segments

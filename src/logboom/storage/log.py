@@ -294,8 +294,9 @@ class PartitionLog:
 
         The new log end offset: whatever was read and kept elsewhere of offsets from there on is of batches that are
         gone. On any thread that may wait, while the loop appends nothing: an append in between is refused.
-        RetriableStorageError where room or handles are lacking: nothing of the log is gone that has to stay, and it can
-        be tried again. StorageError where the disk fails or, without `discard_all`, the batch at `offset` is damaged.
+        RetriableStorageError where room or handles are lacking, or old segments are being removed: nothing of the log
+        is gone that has to stay, and it can be tried again. StorageError where the disk fails or, without
+        `discard_all`, the batch at `offset` is damaged.
         """
         state = self._state
         self.abandon_staged()

@@ -19,6 +19,7 @@ from logboom.storage.epochs import EpochFile
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.open_files import OpenFiles
 from logboom.storage.producers import ProducerTable
+from logboom.storage.removals import Removals
 from logboom.storage.segment import LogDirectory, Segment
 
 Report = Callable[[Damage | Notice], None]
@@ -55,6 +56,7 @@ class LogState:
         "open_files",
         "place",
         "producers",
+        "removals",
         "report",
         "start_is_known",
         "truncation_count",
@@ -72,6 +74,7 @@ class LogState:
         self.producers = ProducerTable(config.producer_expiry_ms, config.max_producers)
         # Segments and their bases, one tuple so that a reader never sees one without the other.
         self._layout: tuple[tuple[Segment, ...], tuple[Offset, ...]] = ((), ())
+        self.removals = Removals()
         self.layout_changes = 0
         """How often its segments were replaced: a reader that failed beside that tries again."""
         self.log_start_offset = Offset(0)

@@ -27,6 +27,8 @@ def truncate(state: LogState, offset: Offset, now_ms: int) -> None:
     not set). From then on no room is needed: what would be written then is written later, where there is none.
     """
     cut = _cut_at(state, offset)
+    if offset < cut.end:
+        state.removals.finish()
     # Batches that will take the removed ones' offsets are not compacted.
     state.set_first_dirty(min(state.first_dirty_offset, cut.end, offset), sync=True)
     if state.durable_end < cut.end:  # what stays must be durable before it is noted so
@@ -114,6 +116,7 @@ def restart_at(state: LogState, offset: Offset, now_ms: int, *, start_is_known: 
 
     A crash in between leaves the first part of the log, or none of it, where it began before, or it is done.
     """
+    state.removals.finish()
     start = state.segments[0].base
     if state.written_end > start:
         truncate(state, start, now_ms)
@@ -155,8 +158,7 @@ class DetachedSegments:
         """
         state = self.state
         try:
-            for segment in self.segments:
-                segment.remove()
+            state.removals.remove(self.segments)
             if self.segments:
                 state.disk.sync_dir(state.directory)
         except SyncFailedError as error:
@@ -177,6 +179,7 @@ def detach_before(state: LogState, offset: Offset) -> DetachedSegments:
     gone = tuple(segment for segment in state.segments if segment.end is not None and segment.end <= offset)
     if gone:
         state.set_segments(state.segments[len(gone) :])
+        state.removals.add(gone)
         # The first batch may begin below the new start.
         if state.epochs.truncate_start(state.segments[0].base):
             state.epochs.try_save()
