@@ -14,6 +14,7 @@ from logboom.base.ids import Epoch, Offset, ProducerId
 from logboom.sim.disk import Always, SimDisk, SimFile
 from logboom.storage import LogConfig, PartitionLog
 from logboom.storage.checkpoint import load as load_checkpoint
+from logboom.storage.segment.sparse_index import SparseIndex
 from logboom.storage.snapshots import snapshot_offsets
 
 many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -428,9 +429,9 @@ def test_a_hole_in_the_middle_of_a_log_is_told_at_each_start(how: str, remade: b
         again = open_log(disk, _SHORT_SEGMENTS, reports=reports)
         (damage,) = reports.damage
         assert damage.path == gap.path
-        if how != "shorter":
-            assert (damage.offset, damage.position) == (lost.base, before.size_bytes)
-            assert f"to offset {after.base} are missing" in str(damage)
+        shorter = lost.base + 2, len(batch(2, 50))
+        assert (damage.offset, damage.position) == (shorter if how == "shorter" else (lost.base, before.size_bytes))
+        assert f"to offset {after.base} are missing" in str(damage)
         assert read_one(again, before.base) is not None
         assert read_one(again, after.base - 1) is None
         assert read_one(again, after.base) is not None
@@ -438,6 +439,24 @@ def test_a_hole_in_the_middle_of_a_log_is_told_at_each_start(how: str, remade: b
         again.flush(sync=True)
         assert read_one(again, base) is not None
         again.close()
+
+
+def test_an_index_that_goes_further_than_its_file_is_no_hole() -> None:
+    disk = SimDisk()
+    log = of_many_segments(disk)
+    segment = log.segments[1]
+    log.close()
+    end, position, interval_bytes = 1 << 40, segment.size_bytes + 1_000, 1
+    index = SparseIndex.load(bytes(disk.nodes[segment.index.path].data), interval_bytes, segment.base, position)
+    assert index is not None
+    index.upto = position
+    index.seal(Offset(end))
+    place, data, _ = index.pending_bytes()
+    disk.open(segment.index.path).write(place, [data])
+    reports = Reports()
+    again = open_log(disk, _SHORT_SEGMENTS, reports=reports)
+    assert reports.damage == []
+    assert read_one(again, segment.base) is not None
 
 
 def test_what_a_deletion_had_not_removed_yet_is_no_part_of_the_log() -> None:

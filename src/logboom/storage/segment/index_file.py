@@ -155,11 +155,11 @@ class SegmentIndex:
             yield at, header
         self._tail = tail if joined else None  # an entry that led to no batch is for `make_again`
 
-    def gap_at_start(self) -> tuple[Offset | None, str] | None:
-        """What is missing between this complete segment and the next one: its first offset, where that is known, and a
-        sentence. None where nothing is, or the index file does not end with the entry of the segment's end.
+    def gap_at_start(self) -> tuple[Offset, str] | None:
+        """The first offset that is missing between this complete segment and the next one, and a sentence. None where
+        nothing is, or the index file does not end with the entry of the segment's end.
 
-        A thousand logs are opened at once, so nothing but that entry is read.
+        A thousand logs are opened at once, so nothing but that entry is read, unless it lies behind the file's end.
         """
         file, last = self._file, last_entry(self._disk, self.path)
         assert file.end is not None
@@ -167,7 +167,8 @@ class SegmentIndex:
             return None
         offset, position = last
         if position > file.size_bytes:
-            return None, f"the file ends before byte {position}, where its last batch ended"
+            # The file became shorter; or the index is not that of this file, which only the log can tell.
+            offset = self._load(file.size_bytes).end or file.base
         return (offset, f"the records from there to offset {file.end} are missing") if offset < file.end else None
 
     def check_at_start(self) -> None:

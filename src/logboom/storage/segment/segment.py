@@ -88,6 +88,10 @@ class Segment:
         self.index.retire()
 
     def remove(self) -> None:
-        """Remove both files. The log first: recovery removes an index without one, and not the other way round."""
+        """Remove both files. The log first: recovery removes an index without one, and not the other way round.
+
+        A thread that reads the index does not write it any more, since another segment may have its name soon.
+        """
+        self.index.retire()
         self.file.remove()
         self.index.remove()
