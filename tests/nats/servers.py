@@ -32,6 +32,9 @@ def program() -> str | None:
         return None
 
 
+_LEAVES_SLOWLY = 'lame_duck_grace_period: "100s"'
+"""A busy machine's brokers may not be through with a move within the ten seconds that are the default."""
+
 needs_nats_server = pytest.mark.skipif(program() is None, reason="no nats-server here: apt-get install nats-server")
 
 
@@ -132,6 +135,7 @@ def nats_cluster(
                     directory,
                     f'cluster {{ name: "one", listen: "127.0.0.1:{port}", advertise: "127.0.0.1:{at}", '
                     f"routes: [{routes}] }}",
+                    _LEAVES_SLOWLY,
                     *lines,
                 )
             )

@@ -227,6 +227,30 @@ async def test_a_server_that_leaves_again_and_again() -> None:
     assert took_s >= 3 * pause_s
 
 
+@pytest.mark.parametrize("is_just_connected", [False, True])
+@on_a_loop
+async def test_a_server_that_leaves_and_learns_of_another_one_later(is_just_connected: bool) -> None:
+    """nats-server says that it leaves in one INFO only. Those that it sends later, when others of its cluster come and
+    go, were taken for its change of mind: the broker stayed until it was disconnected."""
+    counted = NatsMetrics()
+    async with lying(obey, "second") as second:
+
+        async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if not is_just_connected:
+                await reader.readuntil(b"PING\r\n")
+                writer.write(b"PONG\r\n")
+            writer.write(b'INFO {"server_id":"first","ldm":true}\r\n')
+            writer.write(told("first", second).replace(b'"ldm":true,', b""))
+            await obey(reader, writer)
+
+        settings = {"ping_interval_s": 0.2}
+        async with lying(leave, "first") as first, linked(counted, servers=[first], **settings):
+            async with asyncio.timeout(WAIT_S):
+                while not counted.moves:
+                    await asyncio.sleep(0.01)
+    assert not counted.disconnects
+
+
 @on_a_loop
 async def test_no_server_is_moved_to_that_leaves_itself() -> None:
     counted, tried = NatsMetrics(), list[int]()

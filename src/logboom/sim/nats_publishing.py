@@ -291,7 +291,7 @@ class _Connection:
                 answer.set_exception(ConnectionResetError("the connection to the server is lost"))
 
     def _told(self, info: Mapping[str, Any]) -> None:
-        self.is_leaving = bool(info.get("ldm") and info.get("connect_urls"))
+        self.is_leaving = self.is_leaving or bool(info.get("ldm") and info.get("connect_urls"))
 
     def _answered(self, reply: bytes, answer: Mapping[str, Any] | None) -> None:
         waiting = self._waiting.get(reply)

@@ -132,7 +132,8 @@ class Exchange:
         self.met[NATS_LEFT] += 1
         self._listener.close()
         self.routes.leave()
-        self._tell_all()
+        for client in tuple(self.clients):
+            client.say(self.info(says_that_it_leaves=True))  # once: what is told later is without it
         await asyncio.sleep(grace_s if self.clients else 0)
         for client in tuple(self.clients):
             client.close()
@@ -141,7 +142,7 @@ class Exchange:
 
     # --- what it tells of itself --------------------------------------------------------------------------------------
 
-    def info(self) -> bytes:
+    def info(self, *, says_that_it_leaves: bool = False) -> bytes:
         """What clients are told."""
         peers = self.routes.peers
         told: dict[str, Any] = {
@@ -153,7 +154,7 @@ class Exchange:
         if self.is_clustered:
             names = peers if self.routes.is_leaving else [self._name, *peers]
             told |= {"cluster": "simulated", "connect_urls": [f"{name}:{CLIENT_PORT}" for name in names]}
-        if self.routes.is_leaving:
+        if says_that_it_leaves:
             told["ldm"] = True
         return b"INFO %b" % json.dumps(told).encode()
 

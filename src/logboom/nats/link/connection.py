@@ -192,6 +192,9 @@ class Connection(asyncio.Protocol):
             info = None
         if not isinstance(info, dict):
             raise FrameError("an INFO line that is no JSON object")
+        if self._last_info.get("ldm"):
+            # nats-server says once that it leaves (`sendLDMToClients`), and not again when others come or go later.
+            info = {**info, "ldm": True}
         self._last_info = info
         if not self._info.done():
             self._info.set_result(info)
