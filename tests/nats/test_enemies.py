@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import astuple, replace
@@ -105,6 +106,50 @@ async def test_half_a_frame_for_ever(begun: bytes) -> None:
     async with lying(drip) as url, linked(counted, servers=[url], **settings), asyncio.timeout(2 * WAIT_S):
         while counted.disconnects["does not answer"] < 2:
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("max_unsent_bytes", [MIB, 64 * MIB])
+@on_a_loop
+async def test_a_server_that_reads_nothing_more(max_unsent_bytes: int) -> None:
+    """It stands still while much is sent to it: the broker was connected to it for ever, whether it had stopped to read
+    because so much was unsent, or waited, to end the connection, until that was sent."""
+
+    async def read_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    counted = NatsMetrics()
+    settings = {"ping_interval_s": 0.2, "max_unsent_bytes": max_unsent_bytes}
+    async with lying(read_nothing) as url, linked(counted, servers=[url], **settings) as link:
+        await up(link)
+        for _ in range(16):
+            link.send(commands.publish(b"a", b"x" * MIB))
+        async with asyncio.timeout(WAIT_S):
+            while counted.connections < 2:
+                await asyncio.sleep(0.01)
+    assert counted.disconnects["does not answer"]
+
+
+def test_a_server_that_asks_for_tls_and_ends_the_connection() -> None:
+    """As nats-server does with one client too many. The loop of a broker began to speak TLS on a connection that was
+    ended, and waited for an answer as long as a connection may take."""
+
+    async def end_it(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"INFO {\"tls_required\":true}\r\n-ERR 'maximum connections exceeded'\r\n")
+        writer.close()
+
+    async def try_twice() -> None:
+        port, counted = free_port(), NatsMetrics()
+        async with (
+            await asyncio.start_server(end_it, "127.0.0.1", port),
+            linked(counted, servers=[f"nats://127.0.0.1:{port}"], connect_timeout_s=2 * WAIT_S),
+            asyncio.timeout(WAIT_S),
+        ):
+            while counted.failed_connections < 2:
+                await asyncio.sleep(0.01)
+
+    with capture_logs() as logs:
+        uvloop.run(try_twice())
+    assert {one["why"] for one in logs} == {"maximum connections exceeded"}
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ class Connection(asyncio.Protocol):
         self._last_info: Mapping[str, Any] = {}
         self._pongs: deque[tuple[asyncio.Future[None], Callable[[], None] | None]] = deque()
         self._pings_unanswered = 0
+        self._unsent_bytes = 0
         self._ticker: asyncio.TimerHandle | None = None
         self._outgoing: list[bytes] = []
         self._holds: set[str] = set()
@@ -140,7 +141,9 @@ class Connection(asyncio.Protocol):
         """
         info = await self.greeting()
         if tls is not None:
-            assert self._transport is not None
+            if self._reason is not None or self._transport is None or self._transport.is_closing():
+                # uvloop would begin a handshake, and wait for its end.
+                raise ConnectionLostError(self._reason or "closed by the server")
             transport = await self._loop.start_tls(self._transport, self, tls, server_hostname=host)
             if transport is None:
                 raise ConnectionLostError(self._reason or "closed by the server")
@@ -152,14 +155,26 @@ class Connection(asyncio.Protocol):
         return self._last_info
 
     def _tick(self) -> None:
+        if self._reason is not None:
+            self.abort(self._reason)  # a server that reads nothing lets `end` wait for ever
+            return
         self._ticker = self._loop.call_later(self._ping_interval_s, self._tick)
-        if self._holds:
+        if not self._holds <= {_UNSENT}:
             return  # an answer could not be read
+        if _UNSENT in self._holds and self._has_sent_some():
+            self._pings_unanswered = 0
+            return
         if self._pings_unanswered >= _PINGS_UNANSWERED_MAX:
-            self.end("the server does not answer")
+            self.abort("the server does not answer")
             return
         self._pings_unanswered += 1
         self.round_trip()
+
+    def _has_sent_some(self) -> bool:
+        """Whether less waits to be sent than at the last tick: then the server reads, and answers are not read here."""
+        assert self._transport is not None
+        before, self._unsent_bytes = self._unsent_bytes, self._transport.get_write_buffer_size()
+        return self._unsent_bytes < before
 
     # --- receiving ----------------------------------------------------------------------------------------------
 
