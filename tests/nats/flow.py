@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from confluent_kafka import KafkaException
@@ -122,6 +122,17 @@ def counted(cluster: ClusterBrokers, name: str) -> int:
     return round(sum(float(line.split()[-1]) for line in lines))
 
 
+async def handed_over(cluster: ClusterBrokers, count: int) -> None:
+    """Return once leaders have taken over from others so often, or waited for them as long as they do."""
+    async with asyncio.timeout(WAIT_S):
+        while await asyncio.to_thread(_ended_handovers, cluster) < count:
+            await asyncio.sleep(0.1)
+
+
+def _ended_handovers(cluster: ClusterBrokers) -> int:
+    return counted(cluster, "handovers_total") + counted(cluster, "failed_handovers_total")
+
+
 def check_each_once(found: list[list[bytes]], sent: list[int]) -> None:
     """Every message is there, and once."""
     there = Counter(value for values in found for value in values)
@@ -129,7 +140,14 @@ def check_each_once(found: list[list[bytes]], sent: list[int]) -> None:
     assert (wanted - there, there - wanted) == (Counter(), Counter())
 
 
-def check_order(values: list[bytes]) -> None:
+def check_at_most_once(found: Sequence[bytes], sent: Sequence[int]) -> None:
+    """No message is there twice, or behind a later one of its publisher."""
+    assert len(found) == len(set(found))
+    assert len(found) <= sum(sent)
+    check_order(found)
+
+
+def check_order(values: Sequence[bytes]) -> None:
     """Each publisher's messages are in the order in which it published them."""
     for number in range(PUBLISHERS):
         own = [int(value.split()[1]) for value in values if value.startswith(b"%d " % number)]

@@ -5,7 +5,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.nats.flow import Flow, all_stored, check_each_once, check_order, cli, connected, counted, lead
+from tests.nats.flow import Flow, all_stored, check_each_once, check_order, cli, connected, counted, handed_over, lead
 from tests.nats.proxy import PausingProxy
 from tests.nats.servers import NatsServer, nats_cluster, needs_nats_server, on_a_loop, taken
 from tests.support.brokers import ClusterBrokers
@@ -32,9 +32,7 @@ async def test_plain_messages_of_one_partition(tmp_path: Path) -> None:
             for nodes in ((2, 3, 1), (3, 1, 2), (1, 2, 3), (2, 3, 1)):
                 await flow.after(100)
                 moved += await asyncio.to_thread(lead, cluster, "orders", *nodes)
-            async with asyncio.timeout(WAIT_S):
-                while counted(cluster, "handovers_total") < moved:
-                    await asyncio.sleep(0.1)
+            await handed_over(cluster, moved)
             assert counted(cluster, "handed_over_total") > 0
             assert counted(cluster, "dropped_total") == 0
             leader = await asyncio.to_thread(cluster.leader, "orders", 0)

@@ -7,7 +7,17 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.nats.flow import Flow, all_stored, check_each_once, check_order, connected, counted, lead
+from tests.nats.flow import (
+    Flow,
+    all_stored,
+    check_at_most_once,
+    check_each_once,
+    check_order,
+    connected,
+    counted,
+    handed_over,
+    lead,
+)
 from tests.nats.links import linked, up
 from tests.nats.proxy import Proxy, SlowProxy
 from tests.nats.publisher import Publisher
@@ -66,13 +76,6 @@ async def go_on(publishers: Sequence[Publisher]) -> None:
 def plain(found: Sequence[Sequence[bytes]]) -> list[bytes]:
     """The plain messages of one partition."""
     return [value for value in found[0] if b" of " not in value]
-
-
-def check_at_most_once(found: Sequence[bytes], sent: Sequence[int]) -> None:
-    """No message is there twice, or behind a later one of its publisher."""
-    assert len(found) == len(set(found))
-    assert len(found) <= sum(sent)
-    check_order(list(found))
 
 
 @on_a_loop
@@ -321,15 +324,15 @@ async def test_leaders_at_a_hub_and_at_its_leaf_node_hand_over(tmp_path: Path) -
                 for client in clients:
                     await taken(client, "orders.probe")
                 flow = Flow(clients, lambda number, count: f"orders.{number}")
-                before = counted(cluster, "handovers_total")
+                before = await asyncio.to_thread(counted, cluster, "handovers_total")
                 for number, nodes in enumerate(((2, 3, 1), (1, 2, 3), (2, 3, 1), (3, 1, 2)), 1):
                     await flow.after(60)
                     await asyncio.to_thread(lead, cluster, "orders", *nodes)
-                    async with asyncio.timeout(WAIT_S):
-                        while await asyncio.to_thread(counted, cluster, "handovers_total") < before + number:
-                            await asyncio.sleep(0.1)
+                    await handed_over(cluster, before + number)
                 await flow.after(60)
                 count = await flow.end()
-                found = plain(await all_stored(cluster, {"orders": 1}, count))
-    check_each_once([found], flow.sent)
-    check_order(found)
+                failed = counted(cluster, "failed_handovers_total")
+                found = plain(await all_stored(cluster, {"orders": 1}, 0 if failed else count))
+    check_at_most_once(found, flow.sent)
+    if not failed:  # a broker may not come to answer in 4 s where others take all the time there is
+        check_each_once([found], flow.sent)
