@@ -143,26 +143,32 @@ async def test_who_waits_on_a_connection_that_is_lost_goes_on_once_the_loss_is_n
     assert (known, len(noted)) == (1, 1)
 
 
-@needs_nats_server
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here to make certificates with")
-@on_a_loop
-async def test_tls_and_mutual_tls(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    words = [
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here to make certificates with")
+
+
+def self_signed(directory: Path) -> tuple[Path, Path]:
+    """A new key, and a certificate for this machine that is signed with it."""
+    key, certificate = directory / "key.pem", directory / "cert.pem"
+    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    words += [
         "-subj",
         "/CN=127.0.0.1",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
     ]
-    words += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(["openssl", *words], check=True, capture_output=True)
+    return key, certificate
+
+
+@needs_nats_server
+@needs_openssl
+@on_a_loop
+async def test_tls_and_mutual_tls(tmp_path: Path) -> None:
+    key, certificate = self_signed(tmp_path)
     lines = f'tls {{ cert_file: "{certificate}", key_file: "{key}", ca_file: "{certificate}", verify: true }}'
     own = {"ca_file": certificate, "cert_file": certificate, "key_file": key}
     with NatsServer(tmp_path, lines) as server:
@@ -174,6 +180,27 @@ async def test_tls_and_mutual_tls(tmp_path: Path) -> None:
             while not unknown.failed_connections:  # its certificate is signed by nobody that the system knows
                 await asyncio.sleep(0.01)
         assert unknown.connections == 0
+
+
+@needs_nats_server
+@needs_openssl
+@on_a_loop
+async def test_certificates_that_are_replaced_while_a_broker_runs(tmp_path: Path) -> None:
+    """Those of before were used until the broker was started anew: it did not connect any more."""
+    metrics = NatsMetrics()
+    key, certificate = self_signed(tmp_path)
+    lines = f'tls {{ cert_file: "{certificate}", key_file: "{key}", ca_file: "{certificate}", verify: true }}'
+    own = {"ca_file": certificate, "cert_file": certificate, "key_file": key}
+    with NatsServer(tmp_path, lines) as server:
+        async with linked(metrics, servers=[server.url], tls=own) as link:
+            await up(link)
+            server.kill()
+            self_signed(tmp_path)
+            server.start()
+            async with asyncio.timeout(WAIT_S):
+                while metrics.connections < 2:
+                    await asyncio.sleep(0.01)
+            await carries(link)
 
 
 def test_credentials_files_and_secrets_that_cannot_be_used(tmp_path: Path) -> None:

@@ -18,15 +18,18 @@ class DialError(LogboomError):
 
 
 class Dialer:
-    """See the module. Keeps no connection."""
+    """See the module. Keeps no connection. Files of secrets and certificates are read for each: they are replaced while
+    a broker runs."""
 
     def __init__(self, config: NatsConfig, name: str) -> None:
-        """`name`: what servers know this client by. Raises LogboomError where a file of a secret cannot be used."""
+        """`name`: what servers know this client by. Raises LogboomError where a file of a secret or of a certificate
+        cannot be used."""
         self._config = config
         self._name = name
         self._credentials = Credentials(config)
         self._credentials.check()
-        self._tls: ssl.SSLContext | None = tls_context(config.tls) if config.tls.wanted else None
+        if config.tls.wanted:
+            tls_context(config.tls)
         self._version = importlib.metadata.version("logboom")
 
     async def dial(self, server: ServerAddress, user: ConnectionUser) -> tuple[Connection, Mapping[str, Any]]:
@@ -56,12 +59,10 @@ class Dialer:
 
     async def _tls_for(self, server: ServerAddress, connection: Connection) -> ssl.SSLContext | None:
         info = await connection.greeting()
-        if self._tls is None and (server.tls or info.get("tls_required")):
-            self._tls = tls_context(self._config.tls)
         wanted = server.tls or self._config.tls.wanted or bool(info.get("tls_required"))
         if wanted and not (info.get("tls_required") or info.get("tls_available")):
             raise ConnectionLostError("TLS is asked for by the settings, and the server does not speak it")
-        return self._tls if wanted else None
+        return tls_context(self._config.tls) if wanted else None  # the files may be others than the last time
 
     def _options(self, info: Mapping[str, Any]) -> Mapping[str, object]:
         nonce = info.get("nonce")
