@@ -1,16 +1,20 @@
 """logboom services: what real services were asked is shown, and asked once more."""
 
 import asyncio
+import contextlib
 import json
+import socket
+import threading
 from collections.abc import Iterator
 
 import nats.errors
 import nats.micro
 import pytest
+from confluent_kafka import Producer
 from nats.aio.client import Client
 from nats.micro.request import Request
 from nats.micro.service import EndpointConfig, ServiceConfig
-from tests.cli.running import ok, refused
+from tests.cli.running import logboom, ok, refused
 from tests.nats.servers import end, needs_nats_server, stored
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S
@@ -132,6 +136,54 @@ def test_requests_are_replayed_to_another_subject(broker: BrokerProcess) -> None
     assert '"cents": 1450' in said
     assert '"cents": 1451' in said
     assert records(broker, "again") == asked, "what is replayed elsewhere is not recorded"
+
+
+@contextlib.contextmanager
+def nats_that_dies(after: int, *, comes_back: bool) -> Iterator[str]:
+    """A server of NATS that ends its connection after so many messages, and takes another one or none."""
+
+    def serve() -> None:
+        for life in range(1 + comes_back):
+            client, _ = listener.accept()
+            client.sendall(b'INFO {"server_id":"mortal"}\r\n')
+            heard, left = client.makefile("rb"), after
+            while left and (line := heard.readline()):
+                if line == b"PING\r\n":
+                    client.sendall(b"PONG\r\n")
+                if line.startswith((b"PUB", b"HPUB")):
+                    heard.read(int(line.split()[-1]) + 2)
+                    left -= 0 if life else 1
+            heard.close()
+            client.close()
+        listener.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"nats://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(WAIT_S)
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_requests_that_are_lost_on_their_way_are_told_of(broker: BrokerProcess, comes_back: bool) -> None:
+    """Those that want no reply counted as sent, without an error, while there was no connection."""
+    stream = f"told-{comes_back}".lower()
+    ok("streams", "create", stream, bootstrap=broker.kafka)
+    producer = Producer({"bootstrap.servers": broker.kafka})
+    for number in range(40):
+        producer.produce(stream, b"%d" % number, headers=[("logboom-kind", b"request"), ("logboom-subject", b"a")])
+    assert producer.flush(WAIT_S) == 0
+    with nats_that_dies(3, comes_back=comes_back) as address:
+        words = ["services", "replay", stream, "--to", "b", "--nats", address, "--rate", "50", "--json"]
+        ran = logboom(*words, "--timeout", "60s" if comes_back else "200ms", bootstrap=broker.kafka)
+    assert ran.code == 1
+    assert ran.json["lost"] >= 1
+    if comes_back:
+        assert ran.json["sent"] == 40
+        assert "may not have been sent" in ran.err
+    else:
+        assert 3 <= ran.json["sent"] < 40
+        assert f"nothing was sent after these {ran.json['sent']} requests" in ran.err
 
 
 def test_who_answers_is_asked_of_the_services(broker: BrokerProcess) -> None:

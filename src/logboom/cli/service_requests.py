@@ -20,6 +20,7 @@ from logboom.cli.common import fail
 from logboom.host import SystemClock, SystemIds
 from logboom.nats.config import NatsConfig, split_server
 from logboom.nats.link import commands
+from logboom.nats.link.connection import ConnectionLostError
 from logboom.nats.link.frames import Delivery
 from logboom.nats.link.link import Link
 from logboom.nats.metrics import NatsMetrics
@@ -57,9 +58,20 @@ class Requester:
         finally:
             del self._waiting[reply]
 
-    def tell(self, subject: str, header: bytes, payload: bytes) -> None:
-        """Send what wants no reply."""
+    async def is_connected(self, timeout_s: float) -> bool:
+        """Whether there is a connection, at the latest after this time."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._link.up.wait(), timeout_s)
+        return self._link.is_up
+
+    async def tell(self, subject: str, header: bytes, payload: bytes) -> bool:
+        """Send what wants no reply; whether the server has certainly got it."""
         self._link.send(commands.request(subject.encode(), b"", header, payload))
+        try:
+            await self._link.round_trip()
+        except ConnectionLostError:
+            return False
+        return True
 
     async def ask(self, subject: str, header: bytes, payload: bytes, timeout_s: float) -> Delivery | None:
         """The first reply; None where none came in time, or nobody takes requests on this subject."""

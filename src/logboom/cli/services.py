@@ -195,6 +195,10 @@ class _Outcome:
     sent: int = 0
     one_way: int = 0
     """Of these: requests that want no reply."""
+    lost: int = 0
+    """Of these: those that the server may not have got."""
+    is_cut_short: bool = False
+    """Whether there is no connection any more on which to send the others."""
     answered: int = 0
     errors: int = 0
     took_us: list[int] = field(default_factory=list)
@@ -240,6 +244,7 @@ def replay(
         "answered": outcome.answered,
         "unanswered": outcome.sent - outcome.one_way - outcome.answered,
         "one_way": outcome.one_way,
+        "lost": outcome.lost,
         "errors": outcome.errors,
         **percentiles_ms(outcome.took_us),
     }
@@ -249,6 +254,10 @@ def replay(
         print_json(result)
     else:
         print_table([name.replace("_", " ") for name in result], [tuple(result.values())])
+    if outcome.is_cut_short:
+        fail(f"there is no connection to NATS any more: nothing was sent after these {outcome.sent} requests")
+    if outcome.lost:
+        fail(f"the connection to NATS was lost: {outcome.lost} requests that want no reply may not have been sent")
     if outcome.different:
         fail(f"{outcome.different} of {outcome.same + outcome.different} replies differ from the recorded ones")
 
@@ -282,6 +291,9 @@ class _Replay:
                 else:
                     await asyncio.sleep(due_s - loop.time())
                     due_s += 1 / self._rate
+                if not await asking.is_connected(self._timeout_s):
+                    self._outcome.is_cut_short = True
+                    break
                 task = asyncio.create_task(self._send(asking, exchange))
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
@@ -300,7 +312,7 @@ class _Replay:
         outcome, request = self._outcome, exchange.request
         if request.reply is None:
             outcome.one_way += 1
-            asking.tell(self._to, _header(request), request.value)
+            outcome.lost += not await asking.tell(self._to, _header(request), request.value)
             return
         loop = asyncio.get_running_loop()
         began_s = loop.time()
