@@ -297,6 +297,25 @@ async def test_a_server_that_leaves_and_learns_of_another_one_later(is_just_conn
 
 
 @on_a_loop
+async def test_a_server_that_leaves_while_subscriptions_are_made() -> None:
+    """One after the other, as where many leaderships change: the move waited for an end of that, and was given up."""
+    counted = NatsMetrics()
+    async with lying(obey, "second") as second:
+
+        async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(told("first", second))
+            await obey(reader, writer)
+
+        async with lying(leave, "first") as first, linked(counted, servers=[first]) as link:
+            await up(link)
+            async with asyncio.timeout(WAIT_S):
+                while not counted.moves:
+                    await link.unsubscribe([link.subscribe("a", None, print)])
+                    await asyncio.sleep(0.01)
+    assert (counted.connections, counted.failed_connections) == (2, 0)
+
+
+@on_a_loop
 async def test_no_server_is_moved_to_that_leaves_itself() -> None:
     counted, tried = NatsMetrics(), list[int]()
 

@@ -27,6 +27,9 @@ from logboom.nats.link.overlap import Overlap
 
 SETTLED_CLUSTER_S: Final = 0.15
 """How long several servers take, at most, to announce subscriptions to each other, and to pass on a message."""
+_NEW_SUBSCRIPTIONS_MAX_S: Final = 2.0
+"""How long it is waited for those to be announced that are made meanwhile: a broker may make one after the other, and
+the old server does not wait. Of the last ones equal messages may then be mistaken for one."""
 _OVERLAP_MAX_S: Final = 10.0
 _LAST_MAX_S: Final = 2.0
 _SID_OF: Final = attrgetter("sid")
@@ -138,8 +141,9 @@ class Changeover:
         await self._old.round_trip()
         self._subscribe_new()
         await self._new.round_trip()
-        subscribed = -1
-        while subscribed != self._subscribed:
+        loop, subscribed = asyncio.get_running_loop(), -1
+        last_s = loop.time() + _NEW_SUBSCRIPTIONS_MAX_S
+        while subscribed != self._subscribed and loop.time() < last_s:
             subscribed = self._subscribed
             await self._settled()
         self._overlap.mark()
