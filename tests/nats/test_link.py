@@ -5,6 +5,7 @@ import base64
 import contextlib
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import uvloop
 from tests.nats.links import linked, up
 from tests.nats.proxy import Proxy
 from tests.nats.servers import NatsServer, needs_nats_server, on_a_loop
+from tests.support.server import free_port
 from tests.support.waiting import WAIT_S
 
 from logboom.base.errors import LogboomError
@@ -180,6 +182,30 @@ async def test_tls_and_mutual_tls(tmp_path: Path) -> None:
             while not unknown.failed_connections:  # its certificate is signed by nobody that the system knows
                 await asyncio.sleep(0.01)
         assert unknown.connections == 0
+
+
+@needs_openssl
+@on_a_loop
+async def test_a_server_that_says_nothing_before_tls(tmp_path: Path) -> None:
+    """`handshake_first` of nats-server 2.10.4 and later."""
+    key, certificate = self_signed(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    said: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"tls_required":true}\r\n')
+        said.put_nowait(await reader.readuntil(b"PING\r\n"))
+        writer.write(b"PONG\r\n")
+        await reader.read()
+        writer.close()
+
+    port = free_port()
+    async with await asyncio.start_server(serve, "127.0.0.1", port, ssl=context):
+        tls = {"ca_file": certificate, "handshake_first": True}
+        async with linked(NatsMetrics(), servers=[f"nats://127.0.0.1:{port}"], tls=tls) as link:
+            await up(link)
+    assert b'"tls_required":true' in said.get_nowait()
 
 
 @needs_nats_server

@@ -69,6 +69,9 @@ class NatsTls(Settings):
     """Speak to no server without TLS. It is spoken in any case with a `tls://` address, with a server that demands it,
     and where one of the files is set."""
 
+    handshake_first: bool = False
+    """Begin TLS at once, for servers that say nothing before it (`handshake_first` in their `tls` block)."""
+
     @model_validator(mode="after")
     def _has_both(self) -> Self:
         if (self.cert_file is None) != (self.key_file is None):
@@ -78,7 +81,7 @@ class NatsTls(Settings):
     @property
     def wanted(self) -> bool:
         """Whether TLS is spoken whatever the server says."""
-        return self.required or self.ca_file is not None or self.cert_file is not None
+        return self.required or self.handshake_first or self.ca_file is not None or self.cert_file is not None
 
 
 class NatsConfig(Settings):

@@ -1,6 +1,6 @@
 """One connection to a NATS server, as a client.
 
-    GREETING   connected; waiting for the server's INFO
+    GREETING   connected, perhaps with TLS; waiting for the server's INFO
     LOGGING IN TLS if it is used, then the login, until the server answers a ping
     UP         messages come in, acks and subscriptions go out
     LOST       reported once
@@ -132,23 +132,24 @@ class Connection(asyncio.Protocol):
         """What the server says of itself first. Raises ConnectionLostError."""
         return await asyncio.shield(self._info)
 
-    async def log_in(
-        self, options: Callable[[Mapping[str, Any]], Mapping[str, object]], tls: ssl.SSLContext | None, host: str
-    ) -> Mapping[str, Any]:
-        """Speak TLS where `tls` is given, then log in with what `options` makes of the greeting.
+    async def begin_tls(self, tls: ssl.SSLContext, host: str) -> None:
+        """Speak TLS from now on, with a server of this name. Raises ConnectionLostError; OSError where that fails."""
+        if self._reason is not None or self._transport is None or self._transport.is_closing():
+            # uvloop would begin a handshake, and wait for its end.
+            raise ConnectionLostError(self._reason or "closed by the server")
+        transport = await self._loop.start_tls(self._transport, self, tls, server_hostname=host)
+        if transport is None:
+            raise ConnectionLostError(self._reason or "closed by the server")
+        self.connection_made(transport)
 
-        What the server has said of itself last. Raises ConnectionLostError; OSError where TLS fails.
-        """
+    async def log_in(self, options: Callable[[Mapping[str, Any]], Mapping[str, object]]) -> Mapping[str, Any]:
+        """Log in with what `options` makes of the greeting. What the server has said of itself last. Raises
+        ConnectionLostError."""
         info = await self.greeting()
-        if tls is not None:
-            if self._reason is not None or self._transport is None or self._transport.is_closing():
-                # uvloop would begin a handshake, and wait for its end.
-                raise ConnectionLostError(self._reason or "closed by the server")
-            transport = await self._loop.start_tls(self._transport, self, tls, server_hostname=host)
-            if transport is None:
-                raise ConnectionLostError(self._reason or "closed by the server")
-            self.connection_made(transport)
-        self.send(commands.connect({**options(info), "tls_required": tls is not None}))
+        if self._transport is None:
+            raise ConnectionLostError(self._reason or "closed by the server")
+        speaks_tls = self._transport.get_extra_info("ssl_object") is not None
+        self.send(commands.connect({**options(info), "tls_required": speaks_tls}))
         await self.round_trip()
         self._is_up = True
         self._ticker = self._loop.call_later(self._ping_interval_s, self._tick)

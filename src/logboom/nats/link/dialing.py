@@ -39,10 +39,8 @@ class Dialer:
         is_made = False
         try:
             async with asyncio.timeout(config.connect_timeout_s):
-                loop = asyncio.get_running_loop()
-                await loop.create_connection(lambda: connection, server.host, server.port)
-                tls = await self._tls_for(server, connection)
-                info = await connection.log_in(self._options, tls, server.tls_name or server.host)
+                await self._connect(server, connection)
+                info = await connection.log_in(self._options)
             is_made = True
         except TimeoutError:
             raise DialError("it does not answer") from None
@@ -57,12 +55,27 @@ class Dialer:
                 connection.abort("the attempt to connect has ended")
         return connection, info
 
+    async def _connect(self, server: ServerAddress, connection: Connection) -> None:
+        """With TLS where that is asked for, by the settings or by the server."""
+        loop, name = asyncio.get_running_loop(), server.tls_name or server.host
+        if self._config.tls.handshake_first:
+            tls = await self._tls_now()
+            await loop.create_connection(lambda: connection, server.host, server.port, ssl=tls, server_hostname=name)
+            return
+        await loop.create_connection(lambda: connection, server.host, server.port)
+        if (tls_later := await self._tls_for(server, connection)) is not None:
+            await connection.begin_tls(tls_later, name)
+
     async def _tls_for(self, server: ServerAddress, connection: Connection) -> ssl.SSLContext | None:
         info = await connection.greeting()
         wanted = server.tls or self._config.tls.wanted or bool(info.get("tls_required"))
         if wanted and not (info.get("tls_required") or info.get("tls_available")):
             raise ConnectionLostError("TLS is asked for by the settings, and the server does not speak it")
-        return tls_context(self._config.tls) if wanted else None  # the files may be others than the last time
+        return await self._tls_now() if wanted else None
+
+    async def _tls_now(self) -> ssl.SSLContext:
+        """With what the files hold now. To read the system's certificates takes 35 ms."""
+        return await asyncio.to_thread(tls_context, self._config.tls)
 
     def _options(self, info: Mapping[str, Any]) -> Mapping[str, object]:
         nonce = info.get("nonce")
