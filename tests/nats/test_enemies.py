@@ -108,6 +108,26 @@ async def test_half_a_frame_for_ever(begun: bytes) -> None:
             await asyncio.sleep(0.01)
 
 
+@on_a_loop
+async def test_why_a_server_ends_a_connection() -> None:
+    """It tells that in an error before: the loss counted as a close without a reason."""
+
+    async def revoke(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"-ERR 'Permissions Violation for Publish to \"a\"'\r\nPONG\r\n")
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"-ERR 'User Authentication Revoked'\r\n")
+
+    counted, lost = NatsMetrics(), list[str]()
+    async with lying(revoke) as url, linked(counted, servers=[url], ping_interval_s=0.1) as link:
+        link.on_lost = lambda kind, why: lost.append(why)
+        async with asyncio.timeout(WAIT_S):
+            while not lost:
+                await asyncio.sleep(0.01)
+    assert lost[0] == "User Authentication Revoked"
+    assert counted.disconnects["authentication"]
+
+
 @pytest.mark.parametrize("max_unsent_bytes", [MIB, 64 * MIB])
 @on_a_loop
 async def test_a_server_that_reads_nothing_more(max_unsent_bytes: int) -> None:

@@ -23,6 +23,7 @@ from logboom.nats.link.frames import FrameError, FrameReader, Info, Ping, Pong, 
 
 _PINGS_UNANSWERED_MAX: Final = 2
 _UNSENT: Final = "unsent"
+_CLOSED: Final = "closed by the server"
 _LONG_READ_BYTES: Final = 64 * KIB
 """A read of so much has others behind it, which uvloop would do before anything else: 32 of 256 KB each (libuv,
 `uv__read`), up to a quarter of a million messages. Timers, clients of Kafka and threads that come back from the disk
@@ -73,6 +74,8 @@ class Connection(asyncio.Protocol):
         self._had_its_turn = False
         self._is_reading = True
         self._reason: str | None = None
+        self._last_refusal: str | None = None
+        """The error behind which the server has said nothing yet: it tells one before it ends a connection."""
         self._is_up = False
 
     def tell(self, user: ConnectionUser) -> None:
@@ -95,6 +98,7 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._next_turn)
         try:
             for event in self._reader.feed(data):
+                self._last_refusal = event.text if isinstance(event, Refusal) else None
                 if isinstance(event, tuple):
                     self._noticed(event)
                 else:
@@ -103,12 +107,12 @@ class Connection(asyncio.Protocol):
             self.end(str(error))
 
     def eof_received(self) -> None:
-        self._reason = self._reason or "closed by the server"
+        self._reason = self._reason or self._last_refusal or _CLOSED
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._ticker is not None:
             self._ticker.cancel()
-        reason = self._reason or (f"broken: {exc}" if exc is not None else "closed by the server")
+        reason = self._reason or self._last_refusal or (f"broken: {exc}" if exc is not None else _CLOSED)
         self._reason = reason
         self._transport = None
         waiting: list[asyncio.Future[Any]] = [self._info, *(pong for pong, _ in self._pongs)]
@@ -136,10 +140,10 @@ class Connection(asyncio.Protocol):
         """Speak TLS from now on, with a server of this name. Raises ConnectionLostError; OSError where that fails."""
         if self._reason is not None or self._transport is None or self._transport.is_closing():
             # uvloop would begin a handshake, and wait for its end.
-            raise ConnectionLostError(self._reason or "closed by the server")
+            raise ConnectionLostError(self._reason or _CLOSED)
         transport = await self._loop.start_tls(self._transport, self, tls, server_hostname=host)
         if transport is None:
-            raise ConnectionLostError(self._reason or "closed by the server")
+            raise ConnectionLostError(self._reason or _CLOSED)
         self.connection_made(transport)
 
     async def log_in(self, options: Callable[[Mapping[str, Any]], Mapping[str, object]]) -> Mapping[str, Any]:
@@ -147,7 +151,7 @@ class Connection(asyncio.Protocol):
         ConnectionLostError."""
         info = await self.greeting()
         if self._transport is None:
-            raise ConnectionLostError(self._reason or "closed by the server")
+            raise ConnectionLostError(self._reason or _CLOSED)
         speaks_tls = self._transport.get_extra_info("ssl_object") is not None
         self.send(commands.connect({**options(info), "tls_required": speaks_tls}))
         await self.round_trip()
