@@ -2,13 +2,21 @@
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import ConsumerGroupDescription
 from tests.cli.running import logboom, ok, refused
 from tests.support.server import BrokerProcess
 from tests.support.waiting import WAIT_S
+
+from logboom.cli import groups as commands
+from logboom.cli.common import CommandError
 
 Name = Callable[[], str]
 
@@ -119,3 +127,29 @@ def test_place_that_is_none_is_refused(broker: BrokerProcess, stream: str, name:
 
 def test_unknown_option_is_a_usage_error() -> None:
     assert logboom("groups", "reset", "g", "--from", "x").code == 2
+
+
+class HalfSilent:
+    """An AdminClient of two brokers, of which one tells a group and the other does not answer."""
+
+    def list_consumer_groups(self, **_: object) -> Future[Any]:
+        answer = Future[Any]()
+        silent = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+        answer.set_result(SimpleNamespace(valid=[SimpleNamespace(group_id="told")], errors=[silent]))
+        return answer
+
+    def describe_consumer_groups(self, groups: list[str], **_: object) -> dict[str, Future[Any]]:
+        answer = Future[Any]()
+        answer.set_result(Mock(ConsumerGroupDescription, state=ConsumerGroupState.EMPTY, members=[]))
+        return {groups[0]: answer}
+
+
+def test_groups_of_a_broker_that_does_not_answer_are_not_said_to_be_absent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands, "admin", lambda bootstrap: HalfSilent())
+    with pytest.raises(CommandError, match="not every broker has answered"):
+        commands.list_("somewhere:9092")
+    assert "told" in capsys.readouterr().out
+    with pytest.raises(CommandError, match="whether there is a group 'other' is not known"):
+        commands.delete("other", yes=True, bootstrap="somewhere:9092")

@@ -26,7 +26,7 @@ from logboom.bench.throughput import SIZES, ThroughputLoad, run_throughput
 from logboom.bench.wire import BenchError
 from logboom.cli import bench_cluster, bench_nats, bench_node
 from logboom.cli.bench_common import OUT, PREFIX, Out, chosen, show_comparison
-from logboom.cli.client import reach
+from logboom.cli.client import reach_brokers
 from logboom.cli.common import AsJson, Bootstrap, fail, made_directory, note, print_json, print_table
 from logboom.host import keep_buffers
 
@@ -87,7 +87,7 @@ def produce(
     as_json: AsJson = False,
 ) -> None:
     """Acked records a second, beside a plain loop of 1 MiB write + fdatasync on the same machine."""
-    reach(bootstrap)
+    reach_brokers(bootstrap)
     load = ProduceLoad(record_bytes, request_bytes, connections, in_flight, partitions, seconds, warm_up)
     counts, config = replicas or [1], {"logboom.flush": flush} if flush else {}
     takes_s = (warm_up + seconds) * len(counts)
@@ -138,7 +138,7 @@ def consume(
     as_json: AsJson = False,
 ) -> None:
     """Records a second that one consumer reads from the page cache, beside a plain loopback copy of the same bytes."""
-    reach(bootstrap)
+    reach_brokers(bootstrap)
     note(f"filling a stream for {fill_seconds:.0f} s, then reading and copying it in turns ...")
     with bench_stream(bootstrap) as stream:
         fill = ProduceLoad(record_bytes=record_bytes, seconds=fill_seconds, warm_up_s=0.0)
@@ -181,7 +181,7 @@ def latency(
         fail(f"--reader: {reader!r} is neither raw nor librdkafka")
     if partitions > 1 and reader == "raw":
         fail("--reader raw reads one partition: add --reader librdkafka")
-    reach(bootstrap)
+    reach_brokers(bootstrap)
     results: dict[str, Any] = {}
     for size, per_second in WELL_KNOWN if well_known else ((record_bytes, rate),):
         note(f"{size} B at {per_second}/s for {seconds:.0f} s ...")
@@ -219,7 +219,7 @@ def throughput(
     as_json: AsJson = False,
 ) -> None:
     """A fixed number of messages of each size from 256 B to 1 MB, written and read back."""
-    reach(bootstrap)
+    reach_brokers(bootstrap)
     load = ThroughputLoad(messages, size_max_mib * 1024**2)
     results: dict[int, dict[str, Any]] = {}
     for size in SIZES:
@@ -293,7 +293,7 @@ def pipeline(
         kind, run = _of_sink(sink)
     except BenchError as error:
         fail(str(error))
-    reach(bootstrap)
+    reach_brokers(bootstrap)
     load = RouterLoad(records, through=through, workers=workers, master=master)
     with bench_stream(bootstrap, partitions=4) as stream:
         result = run(bootstrap, stream, load, progress=note, server_pid=server_pid, data=data)

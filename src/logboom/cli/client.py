@@ -5,6 +5,7 @@ Knows librdkafka through confluent-kafka. Works with any server that speaks the 
 
 import logging
 import socket
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,11 +13,13 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec, TopicMetadata
 
-from logboom.base.settings import split_address
-from logboom.cli.common import fail
+from logboom.base.settings import join_address, split_address
+from logboom.cli.common import fail, note
 
 CONNECT_TIMEOUT_S: Final = 3.0
 ANSWER_TIMEOUT_S: Final = 30.0
+_ADVERTISED_TIMEOUT_S: Final = 9.0
+"""The time for which the addresses that brokers advertise are tried, one after the other."""
 
 _SENTENCES: Final = {
     "TOPIC_ALREADY_EXISTS": "it exists already",
@@ -75,19 +78,57 @@ def reach(bootstrap: str) -> None:
             host, port = split_address(address.strip())
         except ValueError as error:
             fail(f"--bootstrap: {error}")
-        try:
-            socket.create_connection((host or "127.0.0.1", port), CONNECT_TIMEOUT_S).close()
-        except OSError as error:
-            reasons.append(f"{address.strip()}: {error.strerror or error}")
-            continue
-        return
+        reason = _refusal(host, port)
+        if reason is None:
+            return
+        reasons.append(f"{address.strip()}: {reason}")
     fail(f"no broker answers ({'; '.join(reasons)}): start one with `logboom serve`, or name another with --bootstrap")
 
 
+def _refusal(host: str, port: int) -> str | None:
+    """Why no connection is to be had; None where something listens."""
+    try:
+        socket.create_connection((host or "127.0.0.1", port), CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
 def admin(bootstrap: str) -> AdminClient:
-    """A client for administration, of a broker that is there."""
+    """A client for administration, of a cluster whose brokers can be reached."""
     reach(bootstrap)
-    return AdminClient(client_config(bootstrap))
+    client = AdminClient(client_config(bootstrap))
+    _check_advertised(client, bootstrap)
+    return client
+
+
+def reach_brokers(bootstrap: str) -> None:
+    """Return once a broker can be reached where it tells clients to connect; else end the command, naming why not."""
+    admin(bootstrap)
+
+
+def _check_advertised(client: AdminClient, bootstrap: str) -> None:
+    """End the command if nothing listens at any address that the brokers advertise: a client would try them for ever.
+
+    Where no broker has told its address by now, that is noted, and left to the client that follows.
+    """
+    try:
+        brokers = client.list_topics(timeout=CONNECT_TIMEOUT_S).brokers.values()
+    except KafkaException:
+        note(f"{bootstrap} has not answered as a Kafka broker does for {CONNECT_TIMEOUT_S:.0f} s: still trying")
+        return
+    reasons, deadline_s = [], time.monotonic() + _ADVERTISED_TIMEOUT_S
+    for broker in brokers:
+        host, port = broker.host or "", broker.port
+        reason = _refusal(host, port)
+        if reason is None or time.monotonic() > deadline_s:
+            return
+        reasons.append(f"{join_address(host, port)}: {reason}")
+    if reasons:
+        fail(
+            f"{bootstrap} answers, but clients are told to connect elsewhere, which fails from here "
+            f"({'; '.join(reasons)}): let `kafka.advertised` of each broker name an address that its clients reach"
+        )
 
 
 def metadata(client: AdminClient | Consumer, bootstrap: str) -> ClusterMetadata:
@@ -154,7 +195,16 @@ def offsets_at(
 def offsets_at_time(
     client: AdminClient, ends: Mapping[tuple[str, int], Bounds], moment_ms: int
 ) -> dict[tuple[str, int], int]:
-    """The first offset at or after a moment in each partition, its end where nothing is that young."""
+    """The first offset at or after a moment in each partition, its end where nothing is that young. Ends the command
+    if a partition does not answer."""
     partitions = [TopicPartition(*where) for where in ends]
     found = offsets_at(client, partitions, OffsetSpec.for_timestamp(moment_ms))
-    return {where: found[where] if found.get(where, -1) >= 0 else ends[where].end for where in ends}
+    check_answered(ends, found)
+    return {where: found[where] if found[where] >= 0 else ends[where].end for where in ends}
+
+
+def check_answered(asked: Iterable[tuple[str, int]], found: Mapping[tuple[str, int], object]) -> None:
+    """End the command if one of the partitions is missing in what was found out about them."""
+    for stream, index in asked:
+        if (stream, index) not in found:
+            fail(f"partition {index} of {stream} does not answer: `logboom streams describe {stream}` says more")

@@ -8,7 +8,16 @@ import typer
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
-from logboom.cli.client import ANSWER_TIMEOUT_S, Bounds, admin, bounds, metadata, offsets_at_time, sentence
+from logboom.cli.client import (
+    ANSWER_TIMEOUT_S,
+    Bounds,
+    admin,
+    bounds,
+    check_answered,
+    metadata,
+    offsets_at_time,
+    sentence,
+)
 from logboom.cli.common import (
     BOOTSTRAP_DEFAULT,
     AsJson,
@@ -44,26 +53,26 @@ class Position:
 def list_(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: AsJson = False) -> None:
     """List groups with their state and members."""
     client = admin(bootstrap)
-    metadata(client, bootstrap)
-    listed = client.list_consumer_groups(request_timeout=ANSWER_TIMEOUT_S).result()
-    names = sorted(each.group_id for each in listed.valid)
+    names, unanswered = _listed(client)
     rows = []
-    for name in names:
+    for name in sorted(names):
         description = _describe(client, name)
         rows.append({"group": name, "state": _state(description), "members": len(description.members)})
     if as_json:
         print_json(rows)
     elif rows:
         print_table(("group", "state", "members"), [tuple(row.values()) for row in rows])
-    else:
+    elif unanswered is None:
         note("there are no groups yet: a consumer that subscribes makes one")
+    if unanswered is not None:
+        fail(f"there may be more groups, since not every broker has answered: {unanswered}")
 
 
 @groups.command("describe")
 def describe(group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: AsJson = False) -> None:
     """Show a group's members, and how far it is behind in each partition."""
     client = admin(bootstrap)
-    description = _existing(client, bootstrap, group)
+    description = _existing(client, group)
     positions = _positions(client, bootstrap, description)
     members = [
         {
@@ -141,7 +150,7 @@ def delete(
 ) -> None:
     """Forget a group and its offsets. Its members have to be stopped first."""
     client = admin(bootstrap)
-    _existing(client, bootstrap, group)
+    _existing(client, group)
     if not yes:
         if not sys.stdin.isatty():
             fail(f"deleting {group} cannot be undone: add --yes to do it without being asked")
@@ -159,6 +168,15 @@ def delete(
 # --- what there is ----------------------------------------------------------------------------------------------
 
 
+def _listed(client: AdminClient) -> tuple[set[str], str | None]:
+    """The groups of the brokers that have answered; the second value says why one has not, None if all have."""
+    try:
+        listed = client.list_consumer_groups(request_timeout=ANSWER_TIMEOUT_S).result()
+    except KafkaException as error:
+        fail(f"cannot list the groups: {sentence(error)}")
+    return {each.group_id for each in listed.valid}, next(map(sentence, listed.errors), None)
+
+
 def _describe(client: AdminClient, group: str) -> ConsumerGroupDescription:
     try:
         described = client.describe_consumer_groups([group], request_timeout=ANSWER_TIMEOUT_S)[group].result()
@@ -168,10 +186,11 @@ def _describe(client: AdminClient, group: str) -> ConsumerGroupDescription:
     return described
 
 
-def _existing(client: AdminClient, bootstrap: str, group: str) -> ConsumerGroupDescription:
-    metadata(client, bootstrap)
-    listed = client.list_consumer_groups(request_timeout=ANSWER_TIMEOUT_S).result()
-    if group not in {each.group_id for each in listed.valid}:
+def _existing(client: AdminClient, group: str) -> ConsumerGroupDescription:
+    names, unanswered = _listed(client)
+    if group not in names and unanswered is not None:
+        fail(f"whether there is a group {group!r} is not known, since not every broker has answered: {unanswered}")
+    if group not in names:
         fail(f"there is no group {group!r}: `logboom groups list` shows what there is")
     return _describe(client, group)
 
@@ -222,7 +241,7 @@ def _held(
     streams: list[str] | None,
     partition: int | None,
 ) -> dict[Where, Bounds]:
-    """What the partitions hold that are to be moved in."""
+    """What the partitions hold that are to be moved in. Ends the command if one of them does not answer."""
     topics = metadata(client, bootstrap).topics
     chosen = streams or sorted({name for name, _ in committed})
     if not chosen:
@@ -230,11 +249,12 @@ def _held(
     for name in chosen:
         if name not in topics:
             fail(f"there is no stream {name!r}: `logboom streams list` shows what there is")
-    held = bounds(client, {name: len(topics[name].partitions) for name in chosen})
-    wanted = {where: each for where, each in held.items() if partition in (None, where[1])}
+    wanted = [(name, index) for name in chosen for index in topics[name].partitions if partition in (None, index)]
     if not wanted:
         fail(f"there is no partition {partition} in {', '.join(chosen)}")
-    return wanted
+    held = bounds(client, {name: len(topics[name].partitions) for name in chosen})
+    check_answered(wanted, held)
+    return {where: held[where] for where in wanted}
 
 
 def _targets(client: AdminClient, held: dict[Where, Bounds], to: str | None, since: str | None) -> dict[Where, int]:

@@ -13,7 +13,7 @@ import typer
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from logboom.base.units import MIB, SECOND_MS
-from logboom.cli.client import client_config, explain, reach, sentence
+from logboom.cli.client import client_config, explain, reach_brokers, sentence
 from logboom.cli.common import (
     BOOTSTRAP_DEFAULT,
     AsJson,
@@ -132,7 +132,7 @@ def _headers(pairs: list[str] | None) -> list[tuple[str, bytes]]:
 
 
 def _producer(bootstrap: str, compression: str, timeout_ms: int) -> Producer:
-    reach(bootstrap)
+    reach_brokers(bootstrap)
     config = client_config(
         bootstrap,
         **{

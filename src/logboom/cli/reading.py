@@ -9,7 +9,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from logboom.cli.client import Bounds, admin, bounds, client_config, explain, find_stream
+from logboom.cli.client import Bounds, admin, bounds, check_answered, client_config, explain, find_stream
 from logboom.cli.common import fail
 
 Where = tuple[str, int]
@@ -27,9 +27,7 @@ def held_by(stream: str, partition: int | None, bootstrap: str) -> dict[Where, B
         fail(f"stream {stream!r} has no partition {partition}: it has 0 to {len(topic.partitions) - 1}")
     found = bounds(client, {stream: len(topic.partitions)})
     wanted = [(stream, index) for index in sorted(topic.partitions) if partition in (None, index)]
-    for where in wanted:
-        if where not in found:
-            fail(f"partition {where[1]} of {stream} does not answer: `logboom streams describe {stream}` says more")
+    check_answered(wanted, found)
     return {where: found[where] for where in wanted}
 
 

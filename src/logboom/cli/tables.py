@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from logboom.base.units import SECOND_MS
-from logboom.cli.client import client_config, reach
+from logboom.cli.client import client_config, reach_brokers
 from logboom.cli.common import (
     BOOTSTRAP_DEFAULT,
     AsJson,
@@ -59,7 +59,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a stream with cleanup.policy=compact: the latest record of each key is kept for ever."""
-    reach(bootstrap)
+    reach_brokers(bootstrap)
     settings = split_settings(config)
     created = Table.create(bootstrap, table, partitions=partitions, settings=settings, options=client_config(bootstrap))
     if not created and not if_not_exists:
@@ -236,7 +236,7 @@ def _watch(opened: Table, since: str | None) -> Any:
 
 
 def _opened(bootstrap: str, table: str, timeout: str, prefix: str) -> Table:
-    reach(bootstrap)
+    reach_brokers(bootstrap)
     timeout_s = span_ms("--timeout", timeout) / SECOND_MS
     return Table.open(bootstrap, table, prefix=_bytes(prefix), timeout_s=timeout_s, options=client_config(bootstrap))
 
