@@ -33,6 +33,7 @@ def test_ready_line_tells_where_everything_is(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         assert broker.ready == {
             "kafka": broker.kafka,
+            "advertised": broker.kafka,
             "http": broker.http,
             "nats": None,
             "peer": None,
@@ -204,14 +205,15 @@ def serve(*arguments: str) -> subprocess.Popen[str]:
 
 def test_person_is_told_where_it_is_and_how_to_stop_it(tmp_path: Path) -> None:
     kafka, http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-    with serve("--data", str(tmp_path / "data"), "--kafka", kafka, "--http", http) as process:
+    told = ("--set", "kafka.advertised=logs.example.com:9092")
+    with serve("--data", str(tmp_path / "data"), "--kafka", kafka, "--http", http, *told) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(5)]
         process.terminate()
         assert process.wait(WAIT_S) == 0
     assert lines == [
         "Logboom is ready.\n",
-        f"  Kafka  {kafka}\n",
+        f"  Kafka  {kafka}, as logs.example.com:9092 to clients (kafka.advertised)\n",
         f"  HTTP   http://{http}/metrics\n",
         f"  data   {tmp_path / 'data'}\n",
         f"  stop   Ctrl-C, or kill {process.pid}\n",

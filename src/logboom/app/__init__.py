@@ -8,8 +8,8 @@ The one place that knows the broker and all front ends. `node` starts them in th
     NATS      last: messages come as soon as something is subscribed to
 
 A stop (SIGTERM, SIGINT) closes the listeners, answers the requests that were accepted, flushes and closes the logs, all
-within a bound of time; a second signal ends the process at once, which is as safe as a crash. `process` has the signals
-and that bound; `node` knows neither, so that `sim` runs a whole node in simulated time.
+within a bound of time; a second signal ends the process at once, which is as safe as a crash. `process` has that bound
+and `stop_signals` the signals; `node` knows neither, so that `sim` runs a whole node in simulated time.
 
 `config` is the model of the whole configuration and merges its sources: flags over environment over file. Each package
 declares its own settings (broker.config, kafka.config, http.config); `reference` writes docs/configuration.md from the

@@ -59,6 +59,8 @@ class Ready:
     """The addresses and the data directory of a node that is ready."""
 
     kafka: str
+    advertised: str
+    """What Kafka clients are told to connect to."""
     nats: str | None
     """Where publishers reach NATS; None where nothing is taken from there."""
     http: str | None
@@ -118,7 +120,8 @@ class Node:
             raise
         self._phase = None
         return Ready(
-            kafka=kafka,
+            kafka=join_address(*kafka),
+            advertised=join_address(*advertised_address(self._config.kafka, kafka[1])),
             nats=",".join(self._config.nats.servers) or None,
             http=self._http.address if self._http else None,
             peer=self._peer.listening if self._peer else None,
@@ -182,14 +185,14 @@ class Node:
             )
         return {KAFKA_LISTENER: address} if address[1] else {}
 
-    async def _start_kafka(self, broker: Broker) -> str:
+    async def _start_kafka(self, broker: Broker) -> tuple[str, int]:
         service = KafkaServer(broker, self._config.kafka, self._log)
         with _listening("Kafka", self._config.kafka.listen, "kafka.listen"):
-            host, port = await service.start()
+            address = await service.start()
         self._kafka = service
         self._sources.append(lambda: kafka_metrics(service.metrics, broker.quotas))
         self._sources.append(lambda: self._limit_metrics(broker, service))
-        return join_address(host, port)
+        return address
 
     def _start_nats(self, broker: Broker) -> None:
         if not self._config.nats.servers:

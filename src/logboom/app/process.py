@@ -23,6 +23,7 @@ from logboom.app.log import open_log, set_level
 from logboom.app.nats_server_metrics import EmbeddedNatsCollector
 from logboom.app.node import STOP_MAX_S, Node, Ready
 from logboom.app.notify import notify_systemd
+from logboom.app.stop_signals import StopSignals
 from logboom.app.supervisor.nats_server import EmbeddedNats
 from logboom.base.errors import LogboomError
 from logboom.broker.disk.data_dir import NATS_SERVER_FILE
@@ -41,22 +42,21 @@ _SWITCH_INTERVAL_S: Final = 0.0005
 5 ms an ack could wait ten times as long as the sync took."""
 
 
-class _Signals:
-    """The first SIGTERM or SIGINT requests a stop; a second one ends the process at once."""
+def _stop_requested_by_signals(log: FilteringBoundLogger) -> asyncio.Event:
+    """Is set by the first SIGTERM or SIGINT; a second one ends the process at once."""
 
-    def __init__(self, log: FilteringBoundLogger) -> None:
-        self.stop_requested = asyncio.Event()
-        self._log = log
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._take, number)
+    def end_at_once(number: signal.Signals) -> None:
+        log.warning("stopped at once by a second signal", signal=number.name)
+        os._exit(128 + number)
 
-    def _take(self, number: signal.Signals) -> None:
-        if self.stop_requested.is_set():
-            self._log.warning("stopped at once by a second signal", signal=number.name)
-            os._exit(128 + number)
-        self._log.info("stopping", signal=number.name)
-        self.stop_requested.set()
+    stop_requested = asyncio.Event()
+    StopSignals(
+        (signal.SIGTERM, signal.SIGINT),
+        stop_requested,
+        on_request=lambda number: log.info("stopping", signal=number.name),
+        end_at_once=end_at_once,
+    )
+    return stop_requested
 
 
 async def _start_or_stop(work: Coroutine[Any, Any, Ready], stop_requested: asyncio.Event) -> Ready | None:
@@ -72,7 +72,7 @@ async def _start_or_stop(work: Coroutine[Any, Any, Ready], stop_requested: async
 
 
 async def _live(config: NodeConfig, log: FilteringBoundLogger, announce: Callable[[Ready], None]) -> None:
-    signals = _Signals(log)
+    stop_requested = _stop_requested_by_signals(log)
     collectors: list[Collector] = [ProcessCollector(registry=None), GCCollector(registry=CollectorRegistry())]
     nats = None
     if config.nats.servers == [EMBEDDED]:
@@ -84,7 +84,7 @@ async def _live(config: NodeConfig, log: FilteringBoundLogger, announce: Callabl
         node = Node(config, log, runtime=_runtime(config), process_metrics=collectors, set_log_level=set_level)
         if nats is not None:
             nats.on_slow_consumer = node.note_slow_consumer
-        await _live_node(node, log, announce, signals)
+        await _live_node(node, log, announce, stop_requested)
     finally:
         if nats is not None:
             await nats.stop()
@@ -97,16 +97,16 @@ def _runtime(config: NodeConfig) -> Runtime:
 
 
 async def _live_node(
-    node: Node, log: FilteringBoundLogger, announce: Callable[[Ready], None], signals: _Signals
+    node: Node, log: FilteringBoundLogger, announce: Callable[[Ready], None], stop_requested: asyncio.Event
 ) -> None:
     with no_collections_at_start():
-        ready = await _start_or_stop(node.start(), signals.stop_requested)
+        ready = await _start_or_stop(node.start(), stop_requested)
     if ready is None:
         log.info("stopped before it was ready")
         _end_now(0)
     announce(ready)
     notify_systemd("READY=1")
-    expulsion = await _expelled_or_stopped(node, signals.stop_requested)
+    expulsion = await _expelled_or_stopped(node, stop_requested)
     notify_systemd("STOPPING=1")
     try:
         await asyncio.wait_for(node.stop(), STOP_MAX_S)

@@ -107,7 +107,8 @@ def _announce_json(ready: Ready) -> None:
 
 def _announce(ready: Ready) -> None:
     typer.echo("Logboom is ready.")
-    typer.echo(f"  Kafka  {ready.kafka}")
+    elsewhere = "" if ready.advertised == ready.kafka else f", as {ready.advertised} to clients (kafka.advertised)"
+    typer.echo(f"  Kafka  {ready.kafka}{elsewhere}")
     typer.echo(f"  HTTP   http://{ready.http}/metrics" if ready.http else "  HTTP   none")
     if ready.nats:
         typer.echo(f"  NATS   {ready.nats}")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from logboom.app.notify import notify_systemd
+from logboom.app.stop_signals import StopSignals
 from logboom.app.supervisor.folder import Folder, Place
 from logboom.app.supervisor.nats_server import EmbeddedNats
 from logboom.app.supervisor.remote import answering
@@ -107,7 +108,12 @@ class _ClusterRun:
         self._stopped = asyncio.Event()
 
     async def live(self) -> None:
-        self._take_signals()
+        StopSignals(
+            (signal.SIGTERM, signal.SIGINT, signal.SIGHUP),
+            self._stop_requested,
+            on_request=lambda number: self._show.stopping(number.name),
+            end_at_once=self._end_at_once,
+        )
         async with answering(self._plan.folder.path, self._asked):
             try:
                 if await self._unless_stopped(self._start_with_progress()):
@@ -198,19 +204,11 @@ class _ClusterRun:
 
     # --- what is asked of it ----------------------------------------------------------------------------------------
 
-    def _take_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self._signalled, number)
-
-    def _signalled(self, number: signal.Signals) -> None:
-        if self._stop_requested.is_set():
-            for member in self._members():
-                if member.child is not None:
-                    member.child.signal(signal.SIGKILL)
-            os._exit(128 + number)
-        self._show.stopping(number.name)
-        self._stop_requested.set()
+    def _end_at_once(self, number: signal.Signals) -> None:
+        for member in self._members():
+            if member.child is not None:
+                member.child.signal(signal.SIGKILL)
+        os._exit(128 + number)
 
     async def _asked(self, what: str, node_id: int | None) -> dict[str, Any]:
         if what == "down":
