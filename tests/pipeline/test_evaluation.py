@@ -6,6 +6,7 @@ No `upper` or `lower`: before the first Spark looks for the title case of all of
 import gc
 import logging
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -102,3 +103,16 @@ def _evaluated(spark: Catalyst, expression: object, sql: str, text: str) -> obje
     table = [("body", "_text"), ("attributes", variant_of("_text"))]
     row = [None, text] if "attributes" in sql else [text, None]
     return spark.evaluate(table, [row], [expression])[0][0]
+
+
+def test_a_machine_whose_name_nothing_resolves_evaluates_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hosts").touch()
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Djdk.net.hosts.file={tmp_path / 'hosts'}")
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    with open_catalyst(CatalystJvm()) as spark:
+        assert spark.evaluate(TABLE, [["paid"]], [spark.parse("length(body)")]) == [[4]]
+
+
+def test_what_spark_says_outlives_its_jvm() -> None:
+    with pytest.raises(RuntimeError, match=r"Spark's classes failed: .*no\.such\.Class"), open_catalyst() as spark:
+        spark.classes.java_class("no.such.Class")

@@ -26,6 +26,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, JavaObject
 from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError
 from logboom.pipeline.plan.nodes import Column
+from logboom.pipeline.spark.causes import cause_of
 from logboom.pipeline.spark.jars import cache_dir
 from logboom.pipeline.spark.jvm import check_java_version, find_java, silence_py4j, spark_jars
 from logboom.pipeline.spark.jvm_archive import ClassArchive
@@ -116,8 +117,14 @@ class CatalystJvm:
         options = (*_JVM_OPTIONS, *self._archive.options, "-classpath", os.pathsep.join((*first, *self._class_path)))
         # Port 0: any free one. The JVM ends when its standard input is closed, however this process ends.
         server = (_SERVER, "--die-on-broken-pipe", "--enable-auth", "0")
+        # Without it Spark's classes look up the name of this machine, which fails where nothing resolves that name.
+        environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
         return subprocess.Popen(
-            (self._java, *options, *server), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            (self._java, *options, *server),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
         )
 
     def _address(self) -> GatewayParameters:
@@ -142,6 +149,9 @@ def open_catalyst(jvm: CatalystJvm | None = None) -> Iterator["Catalyst"]:
             f"the JVM that evaluates SQL here has ended: it may have {_HEAP_MIB} MiB of memory, and an event was too "
             "large for an expression"
         ) from error
+    except py4j.protocol.Py4JJavaError as error:
+        # What it says is asked of the JVM, which ends here.
+        raise RuntimeError(f"Spark's classes failed: {cause_of(error)}") from error
     finally:
         jvm.close(gateway)
 
