@@ -115,8 +115,10 @@ def test_what_makes_no_sense_is_refused(whole: ClusterProcess) -> None:
 
 def test_the_lines_of_the_readme_do_what_they_say(whole: ClusterProcess, tmp_path: Path) -> None:
     (block,) = (block for block in blocks_of(README) if "logboom cluster up" in block.text)
-    lines = [line.partition("#")[0].split()[1:] for line in block.text.splitlines()]
+    *commands, export = [line.partition("#")[0].split() for line in block.text.splitlines()]
+    lines = [command[1:] for command in commands]
     assert lines == [["cluster", "up"], ["cluster", "status", "--watch"], ["cluster", "kill", "1"]]
+    assert export == ["export", "LOGBOOM_BOOTSTRAP=127.0.0.1:9092,127.0.0.1:9093"]
     (tmp_path / "logboom-cluster").symlink_to(whole.folder)  # what `cluster up` makes where it is not told a folder
     with watched(lines[1], tmp_path) as screen:
         told = run_logboom(lines[2], timeout_s=WAIT_S, cwd=tmp_path)

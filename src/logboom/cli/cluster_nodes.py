@@ -235,7 +235,7 @@ class Shown:
             typer.echo(f"  NATS      {nats}")
         typer.echo(f"  data      {self._folder.path}")
         typer.echo(f"  stop      Ctrl-C, or `logboom cluster down{data_option(self._folder)}` in another terminal")
-        for line in self._tries:
+        for line in [f"export LOGBOOM_BOOTSTRAP={bootstrap}", *self._tries]:
             typer.echo(f"  try       {line}")
         sys.stdout.flush()
 

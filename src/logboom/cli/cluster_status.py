@@ -209,19 +209,19 @@ def _node_lines(cluster: Cluster, processes: Processes) -> list[str]:
         rack = [node.rack] if ranks else []
         counts = [node.leads, node.preferred, node.replicas, *([node.observers] if observed else [])]
         state = _state(node, processes.get(node.id))
-        rows.append([node.id, node.kafka, *rack, state, _role(cluster, node), *counts, node.lag, size])
+        rows.append([node.id, node.kafka, *rack, state, _role(cluster, node), node.lag, size, *counts])
     headers = [
         "node",
         "kafka",
         *(["rack"] if ranks else []),
         "state",
         "metadata",
+        "lag",
+        "size",
         "leads",
         "preferred",
         "replicas",
         *(["observers"] if observed else []),
-        "lag",
-        "size",
     ]
     return table_lines(headers, rows)
 
