@@ -490,6 +490,31 @@ def test_programs_of_a_host() -> None:
     assert (postgres["severity_number"], postgres["attributes"]["user.name"]) == (17, "app")
 
 
+@pytest.mark.parametrize(
+    ("line", "severity", "component", "body"),
+    [
+        ("03-17 16:13:38.811  1702  2395 D WindowManager: wtoken = A{1}", 5, "WindowManager", "wtoken = A{1}"),
+        ("2026-03-17 16:13:38.811  1702  2395 V Tag     : a: b", 1, "Tag", "a: b"),
+        ("03-17 16:13:38.811 u0_a12  1702  2395 I a:b: text", 9, "a:b", "text"),
+        ("03-17 16:13:38.811  1702  2395 W Tag     :", 13, "Tag", None),
+        ("03-17 16:13:38.811 F/libc    (  702): Fatal signal 11", 21, "libc", "Fatal signal 11"),
+        ("E/Unity   (12702): boom", 17, "Unity", "boom"),
+    ],
+)
+def test_logcat_in_its_usual_formats(line: str, severity: int, component: str, body: str | None) -> None:
+    row = one("logcat", line)
+    assert (row["severity_number"], row["attributes"]["component"]) == (severity, component)
+    assert row["body"] == body
+    assert row["attributes"]["process.pid"] in (702, 1702, 12702)
+    if line[0].isdigit():
+        assert (row["time"].month, row["time"].day, row["time"].microsecond) == (3, 17, 811_000)
+
+
+def test_logcat_names_its_buffers() -> None:
+    assert one("logcat", "--------- beginning of main")["body"] == "--------- beginning of main"
+    assert "logcat" in reason("logcat", "-----")
+
+
 # --- patterns ---------------------------------------------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ _SHORT_NAMES: Final = {
 _WORDS: Final[dict[str, int]] = {
     **_SHORT_NAMES,
     **{f"trace{step}": 1 for step in range(5, 9)},  # httpd has trace levels up to 8
-    **dict.fromkeys(("finest", "verbose", "silly", "t", "all"), 1),
+    **dict.fromkeys(("finest", "verbose", "v", "silly", "t", "all"), 1),
     **dict.fromkeys(("finer", "dbg", "d", "debg", "d1", "d2", "d3", "d4", "d5"), 5),
     **{f"debug{step}": 5 for step in range(5, 6)},
     "fine": 6,

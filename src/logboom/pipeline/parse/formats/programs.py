@@ -42,6 +42,8 @@ _ACCESS: Final = Layout(
     (("severity", ("http.response.status_code",)),),
     "http",
 )
+_ANDROID_TIME: Final = r"(?P<time>(?:[0-9]{4}-)?[0-9]{2}-[0-9]{2} [0-9:]{8}\.[0-9]{3,9})"
+_ANDROID_TEXT: Final = r":(?: (?P<body>.*))?"
 _JAVA_TIME: Final = r"(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}[,.][0-9]{1,9})"
 _JAVA_LEVEL: Final = r"(?P<severity>TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|SEVERE|CONFIG|FINE(?:R|ST)?|OFF|ALL)"
 
@@ -142,6 +144,21 @@ LAYOUTS: Final[dict[str, Layout]] = {
         ),
         ("%m%d %H:%M:%S.%f",),
     ),
+    # logcat -v threadtime (its default), time or brief; a file begins with a line for each of its buffers.
+    "logcat": Layout(
+        (
+            (
+                rf"{_ANDROID_TIME} +(?:\S+ +)?%{{INT:process.pid:int}} +%{{INT:thread.id:int}} (?P<severity>[VDIWEFA]) "
+                rf"(?P<component>.*?) *{_ANDROID_TEXT}"
+            ),
+            (
+                rf"(?:{_ANDROID_TIME} +)?(?P<severity>[VDIWEFA])/(?P<component>.*?) *"
+                rf"\( *%{{INT:process.pid:int}}\){_ANDROID_TEXT}"
+            ),
+            r"(?P<body>-{5,} (?:beginning of|switch to) \w+)",
+        ),
+        ("%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S.%f"),
+    ),
     "redis": Layout(
         (
             (
@@ -163,7 +180,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
 }
 
 
-_TIMES_OF_ONES_OWN: Final = ("hdfs", "klog", "redis")
+_TIMES_OF_ONES_OWN: Final = ("hdfs", "klog", "logcat", "redis")
 """Formats whose times are only recognised with an explicit time format, which the time of a body does not have."""
 
 
