@@ -8,12 +8,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tests.pipeline.support import fill_disk, needs_java
 from tests.support.waiting import WAIT_S, until
 
+from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import JvmEndedError
+from logboom.pipeline.run.restarts import Restarts
+from logboom.pipeline.run.runner import Runner, RunOptions
 from logboom.pipeline.spark.gateway import SparkJvm
 
 pytestmark = [pytest.mark.spark, needs_java]
@@ -123,7 +127,7 @@ SparkJvm.attach = lambda jvm: attach_and_kill()
 try:
     start_session("tests", options, started)
 except JvmEndedError as error:
-    print(error.end)
+    print(error.end, error.from_outside)
 """
 
 
@@ -132,7 +136,24 @@ def test_a_jvm_that_is_killed_while_its_session_is_made_is_told_as_that() -> Non
     done = subprocess.run(
         [sys.executable, "-c", STARTS_A_SESSION], stdout=subprocess.PIPE, text=True, timeout=WAIT_S, check=False
     )
-    assert done.stdout == "Spark's JVM was killed (the kernel does this when memory runs out)\n"
+    assert done.stdout == "Spark's JVM was killed (the kernel does this when memory runs out) True\n"
+
+
+def test_a_first_start_is_repeated_only_if_it_was_ended_from_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was started with would end the next one too, such as an option that no JVM has."""
+    monkeypatch.setattr(Restarts, "pause_s", 0.0)
+    parts = "transforms: {t: {type: parse, inputs: [in], rules: [{format: text}]}}\n"
+    parts += "sinks: {out: {type: console, inputs: [t]}}\n"
+    text = f"name: p\ncheckpoint: {tmp_path}\nsources: {{in: {{type: stream, stream: s}}}}\n{parts}"
+    plan = compile_pipeline(text, "p.yaml")
+    runner = Runner(plan, RunOptions(bootstrap="127.0.0.1:9092"), Mock())
+    with pytest.raises(JvmEndedError):
+        runner.next_start(JvmEndedError("Spark's JVM ended with code 1"))
+    again = runner.next_start(JvmEndedError("Spark's application was ended by its cluster", from_outside=True))
+    assert again is not None
+    assert (again.count, again.plan) == (1, plan.to_json())
 
 
 STOPS_A_SESSION = """

@@ -16,10 +16,12 @@ class PipelineError(LogboomError):
 class JvmEndedError(PipelineError):
     """Spark's JVM has ended, and with it everything that ran in it. A run can continue with a new JVM."""
 
-    def __init__(self, end: str, then: str = "") -> None:
-        """`end`: how it ended, as a clause. `then`: the rest of the sentence."""
+    def __init__(self, end: str, then: str = "", *, from_outside: bool = False) -> None:
+        """`end`: how it ended, as a clause. `then`: the rest of the sentence. `from_outside`: a signal or a cluster
+        manager has ended it, and not what it was started with."""
         super().__init__(f"{end}{then}")
         self.end = end
+        self.from_outside = from_outside
 
 
 @contextmanager

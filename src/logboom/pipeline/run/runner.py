@@ -205,8 +205,9 @@ class Runner:
         requested before. PipelineError if another start would not help. `beside`: checkpoints of other runs in the same
         JVM."""
         before = self._options.restarts
-        if self.stopping.is_set() or (self._began_at is None and before is None):
-            raise ended
+        never_began = self._began_at is None and before is None
+        if self.stopping.is_set() or (never_began and not ended.from_outside):
+            raise ended  # a first start that fails by itself does so with the same options again
         lasted_s = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         dropped = tuple(dict.fromkeys((*self._options.drop_state, *self._reloading.dropped)))
         under_way = under_way_in(self._checkpoint, *beside)

@@ -79,8 +79,9 @@ class SparkJvm:
 
         silence_py4j()
         while not self._connection_file.exists():
-            if self._process.poll() is not None:
-                raise JvmEndedError(f"Spark's JVM ended with code {self._process.returncode} before it was ready")
+            code = self._process.poll()
+            if code is not None:
+                raise JvmEndedError(f"Spark's JVM ended with code {code} before it was ready", from_outside=code < 0)
             time.sleep(_POLL_S)
         with self._connection_file.open("rb") as file:
             port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]

@@ -152,7 +152,7 @@ def start_session(name: str, options: SessionOptions, started: StartedJvm | None
     except (PySparkException, Py4JError) as error:
         if _STOPPED in str(error):
             started.jvm.kill()
-            raise JvmEndedError(_ENDED_BY_CLUSTER) from error
+            raise JvmEndedError(_ENDED_BY_CLUSTER, from_outside=True) from error
         message = f"Spark does not start on the master {options.master}: {cause_of(error)}"
         is_without = PACKAGES in started.settings
         raise PipelineError(
@@ -180,7 +180,7 @@ def _ends_told(jvm: SparkJvm) -> Iterator[None]:
         code = None if isinstance(error, JvmEndedError) else jvm.code(_END_S)
         if code is None:
             raise
-        raise JvmEndedError(_said_of(code)) from error
+        raise JvmEndedError(_said_of(code), from_outside=code < 0) from error
 
 
 def _say_nothing(request: object, client_address: object) -> None:
