@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from logboom.pipeline.checkpoint.ledger import EMPTY, BatchRecord, Ledger
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.run.display import MetricsPage, PlainDisplay, batch_line
+from logboom.pipeline.run.display import MetricsPage, PlainDisplay, balance_lines, batch_line
 from logboom.pipeline.run.progress import RunProgress
 from logboom.pipeline.sinks.base import Delivered
 
@@ -68,6 +68,16 @@ def test_a_long_batch_is_told_of_after_pauses_that_double(capsys: pytest.Capture
         if out := capsys.readouterr().out:
             told[second] = out
     assert told == dict.fromkeys((0, 5, 15, 35, 75), "p starting Spark\n")
+
+
+def test_the_end_tells_what_a_sink_has_not_delivered_and_why() -> None:
+    progress = _run([5], 10)
+    progress.delivered(Delivered("database", 0, rows=0, failures=1, error="password refused"))
+    progress.lag("database", 5)
+    assert balance_lines(progress.snapshot())[-1] == (
+        "  delivered to database: 0, repeats skipped 0, dead 0, waiting 5; the next run tries again what failed: "
+        "password refused"
+    )
 
 
 def test_sinks_keep_their_counts_when_the_plan_is_edited() -> None:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from logboom.base.units import MIB
 from logboom.pipeline.errors import PipelineError
-from logboom.pipeline.run.progress import RunProgress, Snapshot
+from logboom.pipeline.run.progress import RunProgress, SinkProgress, Snapshot
 
 _PAUSE_MIN_S, _PAUSE_MAX_S = 5.0, 300.0
 _NAMESPACE: Final = "logboom_pipeline"
@@ -148,11 +148,14 @@ def balance_lines(snapshot: Snapshot) -> list[str]:
         *(_named("held by", ledger.held)),
         *(_named("remembered by", ledger.remembered)),
         *(_named("noted", ledger.noted)),
-        *(
-            f"  delivered to {name}: {sink.rows:,}, repeats skipped {sink.repeats:,}, dead {sink.dead:,}"
-            for name, sink in snapshot.sinks.items()
-        ),
+        *(_delivered(name, sink) for name, sink in snapshot.sinks.items()),
     ]
+
+
+def _delivered(name: str, sink: SinkProgress) -> str:
+    counts = f"  delivered to {name}: {sink.rows:,}, repeats skipped {sink.repeats:,}, dead {sink.dead:,}"
+    waiting = f", waiting {sink.lag:,}" if sink.lag else ""
+    return counts + waiting + (f"; the next run tries again what failed: {sink.error}" if sink.error else "")
 
 
 def _named(word: str, counts: dict[str, int]) -> list[str]:
