@@ -21,7 +21,7 @@ from logboom.storage.epochs import EpochHistory
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.files import is_cleaned, is_known, is_temporary, offset_in, replacement_in
 from logboom.storage.open_files import OpenFiles
-from logboom.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, BadBatchError, Segment, walk_checked
+from logboom.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, BadBatchError, Segment, last_entry, walk_checked
 from logboom.storage.small_files import remove_auxiliary
 from logboom.storage.snapshots import drop_snapshots, load_snapshot
 from logboom.storage.state import LogState, Report
@@ -213,8 +213,26 @@ def _report_gaps(state: LogState) -> None:
     segments that a deletion had not removed yet."""
     for segment in state.segments[:-1]:
         assert segment.end is not None
-        if segment.end > state.log_start_offset and (gap := segment.index.gap_at_start()) is not None:
-            state.report(Damage(segment.path, segment.size_bytes, *gap))
+        if segment.end > state.log_start_offset and (gap := _gap_behind(state, segment, segment.end)) is not None:
+            what = f"the records from there to offset {segment.end} are missing"
+            state.report(Damage(segment.path, segment.size_bytes, gap, what))
+
+
+def _gap_behind(state: LogState, segment: Segment, end: Offset) -> Offset | None:
+    """The first offset that is missing between a complete segment and the next one, which begins at `end`. None where
+    nothing is, or the index file does not end with the entry of the segment's end.
+
+    A thousand logs are opened at once, so nothing but that entry is read, unless it lies behind the file's end.
+    """
+    last = last_entry(state.disk, segment.index.path)
+    if last is None or last[1] < segment.size_bytes:
+        return None
+    offset, position = last
+    if position > segment.size_bytes:
+        # The file became shorter; or the index is not that of this file, which only the log can tell.
+        segment.index.load()
+        offset = segment.index.entries.end or segment.base
+    return offset if offset < end else None
 
 
 def _durable_end(state: LogState, known: Checkpoint | None) -> tuple[Offset, int]:

@@ -20,8 +20,8 @@ from logboom.base.errors import LogboomError
 from logboom.base.units import KIB
 from logboom.nats.link import commands
 from logboom.nats.link.frames import FrameError, FrameReader, Info, Ping, Pong, Refusal, Run
+from logboom.nats.link.keep_alive import KeepAlive, Verdict
 
-_PINGS_UNANSWERED_MAX: Final = 2
 _UNSENT: Final = "unsent"
 _CLOSED: Final = "closed by the server"
 _LONG_READ_BYTES: Final = 64 * KIB
@@ -66,8 +66,7 @@ class Connection(asyncio.Protocol):
         self._info: asyncio.Future[Mapping[str, Any]] = self._loop.create_future()
         self._last_info: Mapping[str, Any] = {}
         self._pongs: deque[tuple[asyncio.Future[None], Callable[[], None] | None]] = deque()
-        self._pings_unanswered = 0
-        self._unsent_bytes = 0
+        self._keep_alive = KeepAlive()
         self._ticker: asyncio.TimerHandle | None = None
         self._outgoing: list[bytes] = []
         self._holds: set[str] = set()
@@ -166,20 +165,14 @@ class Connection(asyncio.Protocol):
         self._ticker = self._loop.call_later(self._ping_interval_s, self._tick)
         if not self._holds <= {_UNSENT}:
             return  # an answer could not be read
-        if _UNSENT in self._holds and self._has_sent_some():
-            self._pings_unanswered = 0
-            return
-        if self._pings_unanswered >= _PINGS_UNANSWERED_MAX:
-            self.abort("the server does not answer")
-            return
-        self._pings_unanswered += 1
-        self.round_trip()
-
-    def _has_sent_some(self) -> bool:
-        """Whether less waits to be sent than at the last tick: then the server reads, and answers are not read here."""
         assert self._transport is not None
-        before, self._unsent_bytes = self._unsent_bytes, self._transport.get_write_buffer_size()
-        return self._unsent_bytes < before
+        match self._keep_alive.tick(self._transport.get_write_buffer_size() if self._holds else 0):
+            case Verdict.PING:
+                self.round_trip()
+            case Verdict.GIVE_UP:
+                self.abort("the server does not answer")
+            case Verdict.IT_READS:
+                pass
 
     # --- receiving ----------------------------------------------------------------------------------------------
 
@@ -188,22 +181,19 @@ class Connection(asyncio.Protocol):
             case Ping():
                 self.send(commands.PONG)
             case Pong():
-                self._pings_unanswered = 0
-                self._ponged()
+                self._keep_alive.answered()
+                if self._pongs:
+                    pong, at_once = self._pongs.popleft()
+                    if at_once is not None:
+                        at_once()
+                    if not pong.done():
+                        pong.set_result(None)
             case Refusal(text):
                 if not self._is_up:
                     self._reason = text
                 self._user.refused(text)
             case Info(text=text):
                 self._told(text)
-
-    def _ponged(self) -> None:
-        if self._pongs:
-            pong, at_once = self._pongs.popleft()
-            if at_once is not None:
-                at_once()
-            if not pong.done():
-                pong.set_result(None)
 
     def _told(self, text: bytes) -> None:
         try:

@@ -18,7 +18,7 @@ from logboom.storage.segment.checked import Checked, CheckedBatch, SegmentCheck
 from logboom.storage.segment.directory import LogDirectory
 from logboom.storage.segment.scan import BadBatchError, EpochAt, NotCachedError, batch_fault, walk_checked
 from logboom.storage.segment.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, file_stem
-from logboom.storage.segment.sparse_index import NO_TIME, SparseIndex
+from logboom.storage.segment.sparse_index import NO_TIME, SparseIndex, last_entry
 from logboom.storage.segment.walker import UNREADABLE
 
 __all__ = [
@@ -37,5 +37,6 @@ __all__ = [
     "SparseIndex",
     "batch_fault",
     "file_stem",
+    "last_entry",
     "walk_checked",
 ]

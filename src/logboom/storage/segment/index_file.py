@@ -20,7 +20,7 @@ from logboom.storage.config import Damage, Notice
 from logboom.storage.faults import retriable_error_for
 from logboom.storage.segment.directory import LogDirectory
 from logboom.storage.segment.file import SegmentFile
-from logboom.storage.segment.sparse_index import SparseIndex, ends_within, floor_near_end, last_entry, sealed_newest
+from logboom.storage.segment.sparse_index import SparseIndex, ends_within, floor_near_end, sealed_newest
 from logboom.storage.segment.walker import SegmentWalker
 from logboom.storage.small_files import read_auxiliary, remove_auxiliary
 
@@ -154,22 +154,6 @@ class SegmentIndex:
                 _add_behind(tail, at, header)
             yield at, header
         self._tail = tail if joined else None  # an entry that led to no batch is for `make_again`
-
-    def gap_at_start(self) -> tuple[Offset, str] | None:
-        """The first offset that is missing between this complete segment and the next one, and a sentence. None where
-        nothing is, or the index file does not end with the entry of the segment's end.
-
-        A thousand logs are opened at once, so nothing but that entry is read, unless it lies behind the file's end.
-        """
-        file, last = self._file, last_entry(self._disk, self.path)
-        assert file.end is not None
-        if last is None or last[1] < file.size_bytes:
-            return None
-        offset, position = last
-        if position > file.size_bytes:
-            # The file became shorter; or the index is not that of this file, which only the log can tell.
-            offset = self._load(file.size_bytes).end or file.base
-        return (offset, f"the records from there to offset {file.end} are missing") if offset < file.end else None
 
     def check_at_start(self) -> None:
         """Load the index now if its file may name places after the last batch: they must be gone before other bytes
