@@ -20,6 +20,10 @@ def test_key_that_stands_twice_is_a_fault_at_the_second() -> None:
     ]
 
 
+def test_a_line_that_is_indented_with_a_tab_is_told_what_to_do() -> None:
+    assert faults("a:\n\tb: 1\n") == [(2, "a tab stands where YAML wants spaces: indent with spaces")]
+
+
 def test_plain_scalars_follow_the_core_schema() -> None:
     text = "{a: yes, b: 2026-01-01, c: 0x10, d: 1e3, e: ~, f: 'null', 1: x, g: 1_0, h: true, i: 010, j: -3, k: .5}"
     assert read(text).data == {

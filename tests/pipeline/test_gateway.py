@@ -12,13 +12,16 @@ from unittest.mock import Mock
 
 import pytest
 from tests.pipeline.support import fill_disk, needs_java
+from tests.support.server import free_port
 from tests.support.waiting import WAIT_S, until
 
 from logboom.pipeline.config.compile import compile_pipeline
 from logboom.pipeline.errors import JvmEndedError
+from logboom.pipeline.plan.nodes import Plan
 from logboom.pipeline.run.restarts import Restarts
 from logboom.pipeline.run.runner import Runner, RunOptions
 from logboom.pipeline.spark.gateway import SparkJvm
+from logboom.pipeline.spark.jvm import JavaMissingError
 
 pytestmark = [pytest.mark.spark, needs_java]
 
@@ -139,21 +142,34 @@ def test_a_jvm_that_is_killed_while_its_session_is_made_is_told_as_that() -> Non
     assert done.stdout == "Spark's JVM was killed (the kernel does this when memory runs out) True\n"
 
 
+def _plan(directory: Path) -> Plan:
+    parts = "transforms: {t: {type: parse, inputs: [in], rules: [{format: text}]}}\n"
+    parts += "sinks: {out: {type: console, inputs: [t]}}\n"
+    text = f"name: p\ncheckpoint: {directory}\nsources: {{in: {{type: stream, stream: s}}}}\n{parts}"
+    return compile_pipeline(text, "p.yaml")
+
+
 def test_a_first_start_is_repeated_only_if_it_was_ended_from_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it was started with would end the next one too, such as an option that no JVM has."""
     monkeypatch.setattr(Restarts, "pause_s", 0.0)
-    parts = "transforms: {t: {type: parse, inputs: [in], rules: [{format: text}]}}\n"
-    parts += "sinks: {out: {type: console, inputs: [t]}}\n"
-    text = f"name: p\ncheckpoint: {tmp_path}\nsources: {{in: {{type: stream, stream: s}}}}\n{parts}"
-    plan = compile_pipeline(text, "p.yaml")
+    plan = _plan(tmp_path)
     runner = Runner(plan, RunOptions(bootstrap="127.0.0.1:9092"), Mock())
     with pytest.raises(JvmEndedError):
         runner.next_start(JvmEndedError("Spark's JVM ended with code 1"))
     again = runner.next_start(JvmEndedError("Spark's application was ended by its cluster", from_outside=True))
     assert again is not None
     assert (again.count, again.plan) == (1, plan.to_json())
+
+
+def test_a_run_without_a_java_says_so_before_it_waits_for_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    runner = Runner(_plan(tmp_path), RunOptions(bootstrap=f"127.0.0.1:{free_port()}"), Mock())
+    with pytest.raises(JavaMissingError, match="needs Java 17 or newer"):
+        runner.run()
 
 
 STOPS_A_SESSION = """

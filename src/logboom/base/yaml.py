@@ -21,6 +21,8 @@ TEXT_MAX_CHARS: Final = 1 * MIB
 DEPTH_MAX: Final = 64
 VALUES_MAX: Final = 100_000
 """Values in the document, each alias counted as all the values it stands for."""
+_TAB: Final = r"found character '\t' that cannot start any token"
+"""What the library says of a tab, also of one that indents."""
 
 KeyPath = tuple[str | int, ...]
 Substitute = Callable[[KeyPath, str], str]
@@ -126,6 +128,8 @@ def _events(text: str) -> Iterator[events.Event]:
 
 def _sentence(error: MarkedYAMLError) -> str:
     problem = str(error.problem or "this is not YAML")
+    if problem == _TAB:
+        return "a tab stands where YAML wants spaces: indent with spaces"
     return f"{problem} ({error.context})" if error.context else problem
 
 

@@ -52,6 +52,7 @@ from logboom.pipeline.sinks.base import SinkContext, SinkWriter
 from logboom.pipeline.sinks.bulk.secrets import read_secret
 from logboom.pipeline.sinks.registry import type_of
 from logboom.pipeline.spark.causes import cause_of, is_out_of_memory
+from logboom.pipeline.spark.jvm import check_java_version, find_java
 from logboom.pipeline.spark.listening import lags_reported
 from logboom.pipeline.spark.session import StartedJvm, application_end, jvm_end, start_session, warm_up
 from logboom.pipeline.spark.settings import SessionOptions
@@ -163,8 +164,10 @@ class Runner:
 
     def run(self) -> None:
         """Run until stopped, or with `once` until everything was processed. PipelineError if the run cannot
-        continue."""
-        # Spark takes seconds to start, so keys and the checkpoint are checked first.
+        continue, JavaMissingError if it cannot start without a Java."""
+        # Spark takes seconds to start, and the log may be waited for: what can be checked without them comes first.
+        if self._options.jvm is None:
+            check_java_version(find_java())
         self._load_keys(self._plan.key_refs())
         check_work_dir(self._plan, self._options.session)
         check_unlocked(self._checkpoint / LOCK, f"the checkpoint {self._checkpoint}")
