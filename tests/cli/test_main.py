@@ -3,12 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tests.cli.running import logboom, ok, refused
 from tests.support.server import free_port
 from tests.support.waiting import WAIT_S
 
+from logboom.cli import main as command
 from logboom.cli.common import made_directory
 from logboom.cli.configuring import node_config
 
@@ -121,3 +123,20 @@ def test_a_directory_for_measurements_is_made(tmp_path: Path) -> None:
     assert wanted.is_dir()
     assert made_directory(wanted) == wanted
     assert made_directory(None) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ImportError("initialization failed\n\nKeyboardInterrupt: "), 130),
+        (SystemError("a library has not loaded"), 70),
+    ],
+)
+def test_ctrl_c_that_a_library_turns_into_another_error_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int
+) -> None:
+    monkeypatch.setattr(command, "application", Mock(side_effect=error))
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert ended.value.code == code
+    assert ("this is a bug" in capsys.readouterr().err) == (code == 70)

@@ -111,7 +111,17 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(_EXIT_INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - outermost: a user gets a sentence, not a traceback
-        sys.exit(_unforeseen(error))
+        sys.exit(_EXIT_INTERRUPTED if _is_interruption(error) else _unforeseen(error))
+
+
+def _is_interruption(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error. A library in C++ that is just being imported raises an ImportError for it, of
+    which only the text says so."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) or "KeyboardInterrupt" in _text_of(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _unforeseen(error: Exception) -> int:
@@ -129,7 +139,7 @@ def _unforeseen(error: Exception) -> int:
     return _EXIT_BUG
 
 
-def _text_of(error: Exception) -> str:
+def _text_of(error: BaseException) -> str:
     """What an error says; errors of Java ask their JVM for it, which may have ended by now."""
     try:
         return str(error)
