@@ -9,6 +9,7 @@ import pytest
 from tests.cli.running import logboom, ok, refused
 from tests.support.server import free_port
 from tests.support.waiting import WAIT_S
+from typer.core import TyperGroup
 
 from logboom.cli import main as command
 from logboom.cli.common import made_directory
@@ -140,3 +141,12 @@ def test_ctrl_c_that_a_library_turns_into_another_error_is_no_bug(
         command.main()
     assert ended.value.code == code
     assert ("this is a bug" in capsys.readouterr().err) == (code == 70)
+
+
+def test_a_group_of_commands_has_one_description() -> None:
+    """`logboom --help` does not load it, and repeats what it says of itself."""
+    root = command.application()
+    for name, text in command._COMMANDS.items():
+        group = root.commands[name].make_context(name, ["--help"], resilient_parsing=True).command
+        if isinstance(group, TyperGroup):
+            assert group.help == text

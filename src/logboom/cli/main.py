@@ -37,10 +37,10 @@ _COMMANDS: Final = {
     "quotas": "List, set and remove the quotas of clients.",
     "collect": "Ship log lines of this host to a stream.",
     "pipeline": "Check, test and run a pipeline on Spark.",
-    "bench": "Measure a broker.",
-    "log": "Check and read a data directory.",
+    "bench": "Measure a broker, or the router.",
+    "log": "Check and read a data directory, of a running or a stopped broker.",
     "sim": "Run brokers in simulated time, with faults chosen by seeds.",
-    "config": "Show and check the broker's configuration.",
+    "config": "Show, check and change the broker's configuration.",
 }
 
 
