@@ -60,9 +60,11 @@ class Requester:
 
     async def is_connected(self, timeout_s: float) -> bool:
         """Whether there is a connection, at the latest after this time."""
-        with contextlib.suppress(TimeoutError):
+        try:
             await asyncio.wait_for(self._link.up.wait(), timeout_s)
-        return self._link.is_up
+        except TimeoutError:
+            return False
+        return True  # it may be lost again by now, and back a moment later
 
     async def tell(self, subject: str, header: bytes, payload: bytes) -> bool:
         """Send what wants no reply; whether the server has certainly got it."""
