@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -337,7 +337,8 @@ async def test_a_server_that_leaves_while_subscriptions_are_made() -> None:
 
 @on_a_loop
 async def test_no_server_is_moved_to_that_leaves_itself() -> None:
-    counted, tried = NatsMetrics(), list[int]()
+    counted, tried, errors = NatsMetrics(), list[int](), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
 
     async def leaving(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tried.append(1)
@@ -354,6 +355,7 @@ async def test_no_server_is_moved_to_that_leaves_itself() -> None:
                 while len(tried) < 3:
                     await asyncio.sleep(0.01)
     assert (counted.moves, counted.connections) == (0, 1)
+    assert not errors
 
 
 @on_a_loop

@@ -224,7 +224,8 @@ class Changeover:
             self._overlap.forget_before_mark()  # most of it the new one will never deliver
 
     def _new_lost(self, reason: str) -> None:
-        assert self._new is not None
+        if self._new is None:
+            return  # its server is of no use, so it was closed before `begin`
         if self._old_is_lost:
             self._end_with(self._new)
             self._user.lost(reason)
