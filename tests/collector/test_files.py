@@ -372,6 +372,24 @@ def test_a_copy_that_was_never_seen_is_known_by_its_name_and_time(tmp_path: Path
     assert {path for path, _ in rig.sunk} == {str(rig.path())}
 
 
+@pytest.mark.parametrize(("name", "is_rotation"), [("app.log.1", True), ("app-1.log", False)])
+def test_a_file_that_the_globs_find_is_a_copy_of_another_one_only_if_it_has_its_name(
+    tmp_path: Path, name: str, is_rotation: bool
+) -> None:
+    rig = Rig(tmp_path, "app*")
+    rig.append(b"")
+    rig.settle()
+    rig.checkpoint()
+    rig.crash()
+    rig.append(b"before\n", name)
+    rig.append(b"after\n")
+    rig.start()
+    rig.settle()
+    paths = {value: path for path, value in rig.sunk}
+    own = str(rig.path("app.log" if is_rotation else name))
+    assert paths == {b"before": own, b"after": str(rig.path())}
+
+
 def test_what_a_fingerprint_says() -> None:
     content = random.Random(1).randbytes(5000)
 

@@ -19,6 +19,7 @@ from logboom.collector.rotation import (
     find_copy,
     find_renamed,
     find_unseen_copies,
+    has_its_name,
     holds,
     may_become_copy,
 )
@@ -154,6 +155,8 @@ class Prospector:
     def _follow_unseen_copies(self, path: str, taken: set[Identity], now_ms: int) -> None:
         """The file at `path` was empty when it was seen last, and may have been written, copied and truncated since."""
         for found in find_unseen_copies(path, self._saved_ns, besides=taken):
+            if self._discovery.is_wanted(found.path) and not has_its_name(found.path, path):
+                continue  # it is found as a file of its own
             watch = self._lifecycle.start(found, Generation(path, found.identity, Fingerprint()), now_ms)
             if watch is not None:
                 self._note_rotated(watch)

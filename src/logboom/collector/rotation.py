@@ -55,6 +55,11 @@ def find_unseen_copies(path: str, since_ns: int, *, besides: Collection[Identity
     return sorted(candidates, key=lambda found: found.status.st_mtime_ns)
 
 
+def has_its_name(path: str, original: str) -> bool:
+    """Whether a name goes on where the original's ends, as app.log.1 does; app-1.log may be a log of its own."""
+    return os.path.basename(path).startswith(os.path.basename(original))
+
+
 def _is_name_of_rotation(name: str, original: str) -> bool:
     """Whether a rotation of `original` has such a name, and hardly any other file: app.log.1, app.log-20261120,
     app-20261120.log, but not app-errors.log."""

@@ -227,7 +227,7 @@ def _gap_behind(state: LogState, segment: Segment, end: Offset) -> Offset | None
     last = last_entry(state.disk, segment.index.path)
     if last is None or last[1] < segment.size_bytes:
         return None
-    offset, position = last
+    offset, position, _ = last
     if position > segment.size_bytes:
         # The file became shorter; or the index is not that of this file, which only the log can tell.
         segment.index.load()

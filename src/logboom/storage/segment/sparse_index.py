@@ -172,28 +172,22 @@ class SparseIndex:
         return index
 
 
-def last_entry(disk: Disk, path: str) -> tuple[Offset, int] | None:
-    """Offset and position of the last entry of an index file; None where there is none, or it is not whole."""
+def last_entry(disk: Disk, path: str) -> tuple[Offset, int, int] | None:
+    """Offset, position and time of the last entry of an index file; None where there is none, or it is not whole."""
     try:
         _, data = _last_entry(disk, path)
     except OSError:
         return None  # whoever needs the index reports it
     if not _is_whole(data):
         return None
-    offset, position, _ = _ENTRY.unpack_from(data)
-    return Offset(offset), position
+    offset, position, time = _ENTRY.unpack_from(data)
+    return Offset(offset), position, time
 
 
 def sealed_newest(disk: Disk, path: str, end: Offset, end_position: int) -> int | None:
     """The newest time of a whole segment from the last entry of its index file; None where that is not its seal."""
-    try:
-        _, data = _last_entry(disk, path)
-    except OSError:
-        return None  # making the index again reports it
-    if not _is_whole(data):
-        return None
-    offset, position, time = _ENTRY.unpack_from(data)
-    return int(time) if (offset, position) == (end, end_position) else None
+    last = last_entry(disk, path)
+    return last[2] if last is not None and last[:2] == (end, end_position) else None
 
 
 def floor_near_end(disk: Disk, path: str, offset: Offset) -> tuple[Offset, int] | None:
